@@ -1,0 +1,116 @@
+"""A Delta table's commits, as its history (``DESCRIBE HISTORY``) tells them. No Spark: plain records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_wan.events import read_mark
+
+NO_ROWS = frozenset(
+    (
+        "OPTIMIZE",
+        "VACUUM START",
+        "VACUUM END",
+        "REORG",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "ADD COLUMNS",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "REPLACE COLUMNS",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "COMPUTE STATS",
+        "UPGRADE PROTOCOL",
+        "CLUSTER BY",
+        "CREATE TABLE",
+        "UPDATE COLUMN METADATA",
+        "UPDATE SCHEMA",
+        "DROP FEATURE",
+        "ADD FEATURE",
+        "FSCK",
+        "DOMAIN METADATA CLEANUP",
+    )
+)
+"""Operations that change no row. Only a hint (such commits are not worth an epoch): the change feed has the last word."""
+
+_TABLE_OPERATIONS = {
+    "TRUNCATE",
+    "RESTORE",
+    "CREATE OR REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE",
+    "REPLACE TABLE AS SELECT",
+}
+_ROW_METRICS = (
+    "numOutputRows",
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+    "numUpdatedRows",
+    "numDeletedRows",
+    "num_added_rows",
+    "num_target_rows_inserted",
+    "num_target_rows_updated",
+    "num_target_rows_deleted",
+    "num_updated_rows",
+    "num_deleted_rows",
+)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table's history. ``time`` is in milliseconds since 1970 UTC."""
+
+    version: int
+    time: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, str]
+    user_metadata: str | None = None
+    read_version: int | None = None
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that the history tells of this commit: the same version with another identity is another commit."""
+        told = [
+            self.version,
+            self.time,
+            self.operation,
+            sorted(self.parameters.items()),
+            sorted(self.metrics.items()),
+            self.user_metadata,
+            self.read_version,
+        ]
+        return hashlib.blake2b(json.dumps(told, default=str).encode(), digest_size=12).hexdigest()
+
+    @property
+    def stays_here(self) -> bool:
+        """Written by a receiver, or marked local-only by its writer: not distributed."""
+        mark = read_mark(self.user_metadata)
+        return mark is not None and ("site" in mark or mark.get("local_only") is True)
+
+    @property
+    def changes_rows(self) -> bool:
+        return self.operation not in NO_ROWS
+
+    @property
+    def rows(self) -> int:
+        """An estimate, from the commit's metrics; at least 1."""
+        return max(1, sum(int(self.metrics[name]) for name in _ROW_METRICS if self.metrics.get(name, "").isdigit()))
+
+    @property
+    def table_operation(self) -> str | None:
+        """What somebody has done to the whole table at once, or None."""
+        if self.operation in _TABLE_OPERATIONS:
+            return self.operation
+        if self.operation == "DELETE":
+            predicate = self.parameters.get("predicate", "[]").strip()
+            if predicate in ("", "[]", '["true"]', "true", "null"):
+                return "DELETE without a condition"
+        return None

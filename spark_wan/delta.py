@@ -1,0 +1,246 @@
+"""Delta tables as Spark shows them: how they are named, described, read by version, and how their errors are told apart.
+
+Shared by sender and receiver. Uses SQL and DataFrames only, so classic sessions and Spark Connect work alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_wan.commits import Commit
+from spark_wan.errors import ChangeFeedError, HistoryLostError, SourceError, StoppedError, WanError
+from spark_wan.topology import is_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FIRST_LOOK = 20
+_MISSING = (
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "PATH_NOT_FOUND",
+)
+_MISSING_TEXTS = (
+    "_delta_log does not exist",
+    "is not a Delta table",
+    "DELTA_ONLY_OPERATION",
+    "doesn't exist",
+    "cannot be found",
+)
+_FEED_OFF = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_TABLE_FEED_DISABLED", "DELTA_CHANGE_DATA_FEED_DISABLED")
+_HISTORY_LOST = (
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "FAILED_READ_FILE",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+)
+_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CONCURRENT_WRITE")
+_CONFLICT_TEXTS = (
+    "ConcurrentTransactionException",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "ConcurrentModificationException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "DeltaConcurrentModificationException",
+)
+
+
+def quoted(name: str) -> str:
+    """An identifier for SQL.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def reference(location: str) -> str:
+    """A table's name in SQL, for a path, a URL or a catalog name."""
+    if is_path(location):
+        return f"delta.{quoted(location)}"
+    return ".".join(quoted(part) for part in location.split("."))
+
+
+def load(spark: SparkSession, location: str, **options: object) -> DataFrame:
+    """A DataFrame of a Delta table, with reader options."""
+    reader = spark.read.format("delta").options(**{name: str(value) for name, value in options.items()})
+    return reader.load(location) if is_path(location) else reader.table(location)
+
+
+def table_id(spark: SparkSession, location: str) -> str | None:
+    """The table's ID, or None when there is no Delta table."""
+    try:
+        rows = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("id").collect()
+    except Exception as error:
+        if is_missing(error):
+            return None
+        raise
+    return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def history(spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK) -> list[Commit]:
+    """The commits above version ``after`` that the history still has, ascending. Looks back no further than it must."""
+    while True:
+        commits = _last_commits(spark, location, limit)
+        if len(commits) < limit or commits[0].version <= after + 1:
+            return [commit for commit in commits if commit.version > after]
+        limit *= 8
+
+
+def newest(spark: SparkSession, location: str) -> Commit:
+    """The table's newest commit."""
+    return _last_commits(spark, location, 1)[0]
+
+
+def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit]:
+    rows = (
+        spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}")
+        .selectExpr(
+            "version",
+            "unix_millis(timestamp) AS time",
+            "operation",
+            "to_json(operationParameters) AS parameters",
+            "to_json(operationMetrics) AS metrics",
+            "userMetadata",
+            "readVersion",
+        )
+        .collect()
+    )
+    return [
+        Commit(
+            version=row["version"],
+            time=row["time"],
+            operation=row["operation"] or "",
+            parameters=json.loads(row["parameters"] or "{}"),
+            metrics=json.loads(row["metrics"] or "{}"),
+            user_metadata=row["userMetadata"],
+            read_version=row["readVersion"],
+        )
+        for row in reversed(rows)
+    ]
+
+
+def schema_json(frame: DataFrame) -> dict[str, Any]:
+    """A DataFrame's columns as Spark's schema JSON."""
+    content: dict[str, Any] = json.loads(frame.schema.json())
+    return content
+
+
+def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns for a new table elsewhere: all nullable, without metadata that belongs to the source alone."""
+
+    def kind(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        changed = dict(value)
+        if changed["type"] == "struct":
+            changed["fields"] = [field(entry) for entry in changed["fields"]]
+        for name, flag in (("elementType", "containsNull"), ("valueType", "valueContainsNull"), ("keyType", None)):
+            if name in changed:
+                changed[name] = kind(changed[name])
+                if flag:
+                    changed[flag] = True
+        return changed
+
+    def field(entry: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {
+            name: text for name, text in (entry.get("metadata") or {}).items() if name == "__CHAR_VARCHAR_TYPE_STRING"
+        }
+        return {"name": entry["name"], "type": kind(entry["type"]), "nullable": True, "metadata": kept}
+
+    return {"type": "struct", "fields": [field(entry) for entry in schema["fields"]]}
+
+
+def error_text(error: BaseException) -> str:
+    """What Spark says, in one line, without the JVM's stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any(line.startswith("Traceback") for line in lines):
+        # An error of a Python worker: what was raised stands in the last line, the stack before it.
+        lines = [lines[0], lines[-1]]
+    lines = [line for line in lines if not line.startswith(("at ", "JVM stacktrace"))]
+    text = " ".join(lines[:3]) if lines else type(error).__name__
+    return text if len(text) <= 600 else text[:600] + " …"
+
+
+def condition(error: BaseException) -> str:
+    """Spark's error condition (``DELTA_…``), or ''."""
+    getter = getattr(error, "getCondition", None)
+    try:
+        return str(getter() or "") if getter is not None else ""
+    except Exception:
+        return ""
+
+
+def is_missing(error: BaseException) -> bool:
+    """The table is not there."""
+    return condition(error).startswith(_MISSING) or any(text in str(error) for text in _MISSING_TEXTS)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Another writer was faster. Delta's conflict errors have no common Python class."""
+    return condition(error).startswith(_CONFLICTS) or any(text in str(error) for text in _CONFLICT_TEXTS)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """The job was cancelled: somebody stops the query."""
+    if isinstance(error, (StoppedError, KeyboardInterrupt)):
+        return True
+    text = str(error)
+    return condition(error) in ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED") or any(
+        part in text
+        for part in (
+            "SPARK_JOB_CANCELLED",
+            "OPERATION_CANCELED",
+            "InterruptedException",
+            "was cancelled",
+            "SESSION_CLOSED",
+        )
+    )
+
+
+def source_error(error: Exception, table: str, location: str) -> Exception:
+    """What an error while a source is read means for its stream, as one of our own; others as they are."""
+    if isinstance(error, WanError) or is_cancelled(error):
+        return error
+    found, text = condition(error), error_text(error)
+    if found.startswith(_FEED_OFF) or "DELTA_MISSING_CHANGE_DATA" in text:
+        return ChangeFeedError(feed_advice(table, location, text))
+    if (
+        found.startswith(_HISTORY_LOST)
+        or any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException"))
+        and not is_missing(error)
+    ):
+        return HistoryLostError(
+            f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
+            "Nothing after them is sent, so that no site misses them silently. The remote sites need a full copy; raise "
+            "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the longest pause."
+        )
+    if is_missing(error):
+        return SourceError(f"{table}: there is no Delta table at {location} ({text}). It is looked for again.")
+    return error
+
+
+def feed_advice(table: str, location: str, cause: str) -> str:
+    """The error of a table without change feed, with the statement that mends it."""
+    return (
+        f"{table}: the table keeps no change feed for the versions that are to be sent ({cause}). Switch it on with: "
+        f"ALTER TABLE {reference(location)} SET TBLPROPERTIES (delta.enableChangeDataFeed = true) — and start the stream at a version "
+        "after that, or with `start: snapshot`."
+    )
+
+
+def select_columns(names: Sequence[str]) -> list[Any]:
+    """Columns by name, whatever characters they have."""
+    from pyspark.sql import functions as F
+
+    return [F.col(quoted(name)) for name in names]

@@ -1,0 +1,92 @@
+"""The Delta tables of a site's ledger, below its ``state`` folder. Written by receivers, and by senders for dead letters.
+
+``ledger/applied``       one row per marked commit: where in which target table, and the mark
+``ledger/event_ids``     event IDs of users' streams with their content hash; a row counts when its token is marked
+``ledger/dead_letters``  events that could not be applied or sent, with their cause; those of receivers count when their token is marked
+
+All are append-only. Appends do not conflict with each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_wan.delta import error_text, is_cancelled, is_conflict, load, reference, table_id
+from spark_wan.errors import LedgerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMAS = {
+    "applied": "version int, table string, target_id string, target_version bigint, apply bigint, token string, mark string",
+    "event_ids": "version int, table string, origin string, event_id string, content string, time bigint, token string",
+    "dead_letters": (
+        "version int, side string, table string, stream string, event_id string, origin_version bigint, operation string, "
+        "key string, cause string, row string, payload binary, token string"
+    ),
+}
+LEDGER_VERSION = 1
+_ATTEMPTS = 5
+_creating = threading.Lock()
+
+
+class LedgerTables:
+    """The ledger's tables of one site. ``state`` is the site's state folder or URL."""
+
+    def __init__(self, spark: SparkSession, state: str) -> None:
+        self.spark = spark
+        self.state = state.rstrip("/")
+
+    def with_session(self, spark: SparkSession) -> LedgerTables:
+        return LedgerTables(spark, self.state)
+
+    def location(self, name: str) -> str:
+        return f"{self.state}/ledger/{name}"
+
+    def ensure(self) -> None:
+        """Make the tables that are not there yet. Raises LedgerError when that is not possible."""
+        with _creating:
+            for name, schema in SCHEMAS.items():
+                if table_id(self.spark, self.location(name)) is None:
+                    empty = self.spark.createDataFrame([], schema)
+                    try:
+                        empty.write.format("delta").mode("ignore").save(self.location(name))
+                    except Exception as error:
+                        if is_cancelled(error) or is_conflict(error):
+                            raise
+                        raise LedgerError(
+                            f"the ledger at {self.location(name)} cannot be made ({error_text(error)}). Check that the site's `state` "
+                            "can be written to."
+                        ) from error
+
+    def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows (without their ``version``), durably."""
+        names = [part.split()[0] for part in SCHEMAS[name].split(", ")]
+        values = [tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names) for row in rows]
+        self.append_frame(name, self.spark.createDataFrame(values, SCHEMAS[name]).coalesce(1))
+
+    def append_frame(self, name: str, frame: DataFrame) -> None:
+        """Add the rows of a DataFrame that has the table's columns. Tried again when another writer was faster."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                frame.write.format("delta").mode("append").save(self.location(name))
+                return
+            except Exception as error:
+                if not is_conflict(error) or attempt == _ATTEMPTS - 1:
+                    raise
+
+    def merge_dead_letters(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add dead letters of the sender; one that is there already (by its event ID) is not added twice."""
+        names = [part.split()[0] for part in SCHEMAS["dead_letters"].split(", ")]
+        values = [tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names) for row in rows]
+        self.spark.createDataFrame(values, SCHEMAS["dead_letters"]).createOrReplaceTempView("wan_dead_letters")
+        self.spark.sql(
+            f"MERGE INTO {reference(self.location('dead_letters'))} t USING wan_dead_letters s "
+            "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
+
+    def read(self, name: str) -> DataFrame:
+        """The rows of a table. Raises LedgerError for rows that a newer spark_wan wrote."""
+        return load(self.spark, self.location(name))

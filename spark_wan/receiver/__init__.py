@@ -1,0 +1,1 @@
+"""The gateway receiver: plan, dedup, apply, ledger, acks."""

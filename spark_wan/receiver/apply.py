@@ -1,0 +1,277 @@
+"""Applying a stream to a table: the receiver's numbered path.
+
+:meth:`TableApplier.round` takes the next epochs of one stream. Each step is idempotent; a crash between any two changes nothing:
+
+    apply.1  caught-up   the ledger, from marked commits; this fixes the apply number
+    apply.2  planned     from log and ledger: new, known, waiting, held
+    apply.3  read        frames fetched, checked, decoded; rows that cannot be applied are found
+    apply.4  resolved    event IDs seen before are dropped; one row per key, the highest version
+    apply.5  recorded    dead letters and event IDs, under the apply number's token: they count once that apply is marked
+    apply.6  written     one commit to the table, marked; a conflict or a skipped write goes back to step 1, never to the write
+    apply.7  ledgered    the mark is in the ledger
+    apply.8  acked       and not before
+
+Forwarding (later) runs beside it as streams of its own; an ack then says the lower of applied and forwarded.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spark_wan.channels import Ack, StreamLog
+from spark_wan.errors import FrameError, ManifestError, TargetError, WanError
+from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
+from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
+from spark_wan.steps import Steps
+from spark_wan.wire import EVENTS
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 20
+"""So often a round begins again after conflicts with other writers before the stream is held (and tried again later)."""
+
+
+class WriteConflict(Exception):
+    """Another writer was faster: decide again from step 1."""
+
+
+@dataclass
+class Work:
+    """Epochs that were read, on their way into the table. ``content`` belongs to the target's adapter."""
+
+    epochs: Sequence[PlannedEpoch]
+    content: Any = None
+    ids: bool = False
+    dead_letters: int = 0
+    duplicates: int = 0
+
+
+class TargetTable(TargetHistory, Protocol):
+    """A table as the applier sees it. The Spark adapter and the simulation each have one."""
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        """Make the table, with the epoch's columns. Only on first contact."""
+
+    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
+        """Fetch, check and decode epochs; reconcile columns; find rows that cannot be applied."""
+
+    def resolve(self, work: Work) -> None:
+        """Drop events that were applied before; one row per key."""
+
+    def record(self, work: Work, apply: int, token: str) -> None:
+        """Record dead letters and event IDs under the token."""
+
+    def write(self, work: Work, mark: Mark) -> None:
+        """One commit with the mark, under transaction number ``mark.apply``. Raises WriteConflict, TargetError."""
+
+    def done(self, work: Work) -> None:
+        """Let go of what ``work`` holds."""
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        """Fetch and check every frame of an epoch. Raises FrameError."""
+
+    def dead_letters(self, stream: str) -> int:
+        """How many events of a stream are dead letters here."""
+
+
+@dataclass
+class Outcome:
+    """What a round did."""
+
+    plan: StreamPlan
+    applied: int = 0
+    """Through this epoch of the log everything is applied."""
+    epochs: int = 0
+    events: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    held: int | None = None
+    cause: str | None = None
+
+    @property
+    def again(self) -> bool:
+        """More is waiting that this round left for the next."""
+        return self.held is None and (
+            self.plan.more or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.number)
+        )
+
+
+@dataclass
+class TableApplier:
+    """Applies one stream to one table at one site. One at work per table at a time."""
+
+    site: str
+    table: str
+    log: StreamLog
+    target: TargetTable
+    ledger: Ledger
+    max_bytes: int = 256 * 1024 * 1024
+    max_epochs: int = 200
+    check_stopped: Callable[[], None] = lambda: None
+    """Raises StoppedError when the work was cancelled."""
+
+    def round(self, numbers: Sequence[int] | None = None) -> Steps[Outcome]:
+        """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the outcome says where
+        and why, the ack too. ``numbers``: the stream's manifest numbers, if the caller has listed them already."""
+        answers = self.log.acks()
+        acked = answers.get(self.site)
+        plan = StreamPlan(self.log.stream)
+        outcome = Outcome(plan, applied=acked.applied if acked is not None else 0)
+        for _ in range(ATTEMPTS):
+            self.check_stopped()
+            try:
+                plan, outcome, finished = yield from self._attempt(numbers, acked)
+            except WanError as error:
+                self._hold(outcome, outcome.applied + 1, error)
+                finished = True
+            if finished:
+                break
+        else:
+            lost = (
+                f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the table. Tried again later."
+            )
+            self._hold(outcome, outcome.applied + 1, TargetError(lost))
+        self._ack(outcome, acked)
+        yield "apply.8 acked"
+        return outcome
+
+    def unexpected(self, cause: str) -> Outcome:
+        """The outcome of a round that an error of no known kind ended: the stream is held, and tried again later."""
+        acked = self.log.acks().get(self.site)
+        outcome = Outcome(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
+        self._hold(outcome, outcome.applied + 1, TargetError(cause))
+        self._ack(outcome, acked)
+        return outcome
+
+    def _attempt(self, numbers: Sequence[int] | None, acked: Ack | None) -> Steps[tuple[StreamPlan, Outcome, bool]]:
+        number = self.ledger.catch_up(self.target)
+        yield "apply.1 caught-up"
+        plan = self._plan(numbers, acked)
+        outcome = Outcome(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
+        yield "apply.2 planned"
+        epochs = plan.new
+        if not epochs:
+            return plan, outcome, True
+        try:
+            if number is None:
+                self.target.create(epochs[0])
+                number = self.ledger.catch_up(self.target) or 1
+            finished = yield from self._apply(epochs, number, outcome)
+        except WriteConflict as conflict:
+            log.info("%s: %s; deciding again", self.table, conflict)
+            return plan, outcome, False
+        except FrameError as error:
+            return plan, outcome, (yield from self._before_bad_frame(epochs, error, outcome))
+        except WanError as error:
+            self._hold(outcome, epochs[0].manifest.number, error)
+            return plan, outcome, True
+        return plan, outcome, finished
+
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
+        work = self.target.read(epochs)
+        try:
+            yield "apply.3 read"
+            self.target.resolve(work)
+            yield "apply.4 resolved"
+            self.check_stopped()
+            mark = self._mark(epochs, number, work)
+            self.target.record(work, number, mark.token)
+            yield "apply.5 recorded"
+            self.target.write(work, mark)
+            yield "apply.6 written"
+        finally:
+            self.target.done(work)
+        self.ledger.catch_up(self.target, after_write=True)
+        if not self.ledger.applied_now(mark.token):
+            # Delta skips a write whose transaction number it has: somebody else has used this apply number.
+            return False
+        yield "apply.7 ledgered"
+        outcome.applied = epochs[-1].manifest.number
+        outcome.epochs += len(epochs)
+        outcome.events += sum(epoch.manifest.rows for epoch in epochs)
+        outcome.duplicates += work.duplicates
+        outcome.dead_letters += work.dead_letters
+        return True
+
+    def _before_bad_frame(self, epochs: Sequence[PlannedEpoch], error: FrameError, outcome: Outcome) -> Steps[bool]:
+        """A frame is bad: apply the epochs before its own, and hold the stream there."""
+        for index, epoch in enumerate(epochs):
+            try:
+                self.target.check_frames(epoch)
+            except FrameError as found:
+                finished = True
+                if index:
+                    number = self.ledger.catch_up(self.target) or 1
+                    try:
+                        finished = yield from self._apply(epochs[:index], number, outcome)
+                    except WriteConflict:
+                        return False
+                self._hold(outcome, epoch.manifest.number, found)
+                return finished
+        # All frames are there now: whatever it was has passed.
+        log.info("%s: %s; it has passed, deciding again", self.table, error)
+        return False
+
+    def _plan(self, numbers: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
+        try:
+            listed = self.log.since(0, numbers)
+        except WanError as error:
+            return StreamPlan(self.log.stream, held=1, cause=str(error))
+        return plan_stream(
+            self.log.stream,
+            listed,
+            self._read_manifest,
+            self.ledger.progress,
+            self.site,
+            {acked.incarnation: acked.applied} if acked is not None else {},
+            max_bytes=self.max_bytes,
+            max_epochs=self.max_epochs,
+        )
+
+    def _read_manifest(self, number: int) -> Any:
+        manifest = self.log.read(number)
+        if manifest.table != self.table:
+            raise ManifestError(
+                f"{self.log.stream}: manifest {number} is for table {manifest.table}, not {self.table}."
+            )
+        return manifest
+
+    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
+        last = epochs[-1].manifest
+        origin, table_id, selection = origin_of(last)
+        return Mark(
+            site=self.site,
+            table=self.table,
+            apply=number,
+            token=uuid.uuid4().hex,
+            origin=origin,
+            table_id=table_id,
+            selection=selection,
+            through=last.last if last.kind != EVENTS else -1,
+            stream=last.stream,
+            incarnation=last.incarnation,
+            epoch=last.number,
+            ids=work.ids,
+        )
+
+    def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:
+        outcome.held, outcome.cause = number, str(error)
+
+    def _ack(self, outcome: Outcome, before: Ack | None) -> None:
+        """Answer, if the answer is another one than the channel has."""
+        incarnation = outcome.plan.incarnation or (before.incarnation if before is not None else "")
+        answer = Ack(
+            site=self.site,
+            stream=self.log.stream,
+            incarnation=incarnation,
+            applied=outcome.applied,
+            held=outcome.held,
+            cause=outcome.cause,
+            dead_letters=self.target.dead_letters(self.log.stream),
+        )
+        if answer != before:
+            self.log.channel.put_ack(self.log.stream, self.site, answer.encode())

@@ -1,0 +1,196 @@
+"""The ledger: what a site applied, summed up from the marked commits of its tables.
+
+The marks are the truth. Every commit that a receiver makes to a table carries one in its ``userMetadata``: which epochs it applied, through which
+version of the origin, under which apply number. The ledger remembers them beyond the table's history and says from which version
+on the history must be read. Marks are cumulative, so the newest one of a stream says all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+from spark_wan.commits import Commit
+from spark_wan.errors import LedgerError, TableReplacedError, TargetError
+from spark_wan.events import MARK, read_mark
+from spark_wan.receiver.plan import Origin, Progress
+
+MARK_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What one commit to a target table applied: epochs through ``epoch`` of a stream, the origin's versions through
+    ``through`` (-1 for a user's stream). ``events`` counts rows after netting per key."""
+
+    site: str
+    table: str
+    apply: int
+    token: str
+    origin: str
+    table_id: str
+    selection: str
+    through: int
+    stream: str
+    incarnation: str
+    epoch: int
+    ids: bool
+    """Event IDs were recorded under this apply."""
+
+    def user_metadata(self) -> str:
+        return json.dumps({MARK: {"version": MARK_VERSION, **asdict(self)}}, separators=(",", ":"))
+
+    @property
+    def key(self) -> Origin:
+        return (self.origin, self.table_id, self.selection)
+
+    @classmethod
+    def read(cls, user_metadata: str | None, site: str, table: str) -> Mark | None:
+        """The mark that ``site`` left for ``table``, or None. Raises LedgerError for a version from the future."""
+        found = read_mark(user_metadata)
+        if found is None or found.get("site") != site or found.get("table") != table:
+            return None
+        if found.get("version") != MARK_VERSION:
+            raise LedgerError(
+                f"{table}: a commit carries a mark of version {found.get('version')}; this spark_wan reads version {MARK_VERSION}. "
+                "Update spark_wan at this site."
+            )
+        return cls(**{name: value for name, value in found.items() if name != "version"})
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A mark with the place where it was found: the target table's ID and version."""
+
+    target_id: str
+    target_version: int
+    mark: Mark
+
+
+class LedgerStore(Protocol):
+    """Where the rows are kept: Delta tables of the site, or a list in the simulation."""
+
+    def load(self, table: str) -> Sequence[LedgerRow]:
+        """All rows of a table, in any order."""
+
+    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
+        """Add rows, durably. Doubled rows do no harm."""
+
+    def has_ids(self, table: str, token: str) -> bool:
+        """Whether event IDs were recorded under an apply's token."""
+
+
+class TargetHistory(Protocol):
+    """The part of a target table that the ledger reads."""
+
+    def table_id(self) -> str | None:
+        """The table's ID, or None when there is no table."""
+
+    def history(self, after: int) -> Sequence[Commit]:
+        """Commits above ``after`` that the history still has, ascending."""
+
+
+@dataclass
+class Ledger:
+    """The ledger of one table at one site. Loaded once, then kept up by :meth:`catch_up`."""
+
+    site: str
+    table: str
+    store: LedgerStore
+    progress: Progress = field(default_factory=Progress)
+    target_id: str | None = None
+    seen: int = -1
+    """Through this version of the target, its marks are in the ledger."""
+    last_apply: int = 0
+    local_commits: int = 0
+    """Commits to the target that change rows and that no receiver made, seen since this process began."""
+    tokens: set[str] = field(default_factory=set)
+    _loaded: bool = False
+    _looked: int = -1
+
+    def catch_up(self, target: TargetHistory, after_write: bool = False) -> int | None:
+        """Take up the marked commits that the ledger does not have yet; returns the next apply number, or None when there is no
+        table and never was one. ``after_write``: the table was just written to, so which table it is need not be asked again.
+
+        Raises TargetError (table missing), TableReplacedError (dropped and made again, restored to an older state), LedgerError
+        (the history does not reach back to where the ledger ends).
+        """
+        self._load()
+        target_id = self.target_id if after_write else target.table_id()
+        if target_id is None and after_write:
+            target_id = target.table_id()
+        if target_id is None:
+            if self.target_id is not None:
+                raise TargetError(
+                    f"{self.table}: the table is missing at site {self.site}, but the ledger knows it. It is not made again by "
+                    "itself: put it back (UNDROP, or from a backup of the same state), or give this site a full copy."
+                )
+            return None
+        after = max(self.seen, self._looked)
+        # One more than is needed: the version that was seen last must still be there.
+        commits = target.history(after - 1)
+        self._check_identity(target_id, commits[-1].version if commits else -1, after)
+        newer = [commit for commit in commits if commit.version > after]
+        rows = self._read_commits(newer, target_id, after)
+        if rows:
+            self.store.append(self.table, rows)
+            self._fold(rows)
+        self._looked = max([after, *(commit.version for commit in newer)])
+        return self.last_apply + 1
+
+    def applied_now(self, token: str) -> bool:
+        """Whether the apply with this token is marked in the table."""
+        return token in self.tokens
+
+    def _load(self) -> None:
+        if not self._loaded:
+            self._fold(self.store.load(self.table))
+            self._loaded = True
+
+    def _check_identity(self, target_id: str, newest: int, after: int) -> None:
+        if self.target_id is not None and target_id != self.target_id:
+            raise TableReplacedError(
+                f"{self.table}: the table at site {self.site} has the ID {target_id}; the ledger knows {self.target_id}. It was dropped "
+                "and made again, or replaced. Nothing is applied to it; put the old one back, or give this site a full copy."
+            )
+        if newest < after:
+            raise TableReplacedError(
+                f"{self.table}: the table at site {self.site} is at version {newest}; it was at {after}. It was "
+                "put back to an older state. Nothing is applied to it; this site needs a full copy."
+            )
+
+    def _read_commits(self, commits: Sequence[Commit], target_id: str, after: int) -> list[LedgerRow]:
+        if commits and self.target_id is not None and commits[0].version != after + 1:
+            raise LedgerError(
+                f"{self.table}: the table's history at site {self.site} begins at version {commits[0].version}, the ledger ends at {after}. "
+                "Commits in between may have been applied by a receiver. This site needs a full copy of the table."
+            )
+        rows = []
+        for commit in commits:
+            mark = Mark.read(commit.user_metadata, self.site, self.table)
+            if mark is not None:
+                if mark.ids and self.target_id is None and not rows and not self.store.has_ids(self.table, mark.token):
+                    raise LedgerError(
+                        f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
+                        "gone. Replays could not be recognised; restore the ledger, or give this site a full copy."
+                    )
+                rows.append(LedgerRow(target_id, commit.version, mark))
+            elif commit.operation == "RESTORE" and (self.target_id is not None or rows):
+                raise TableReplacedError(
+                    f"{self.table}: version {commit.version} at site {self.site} is a RESTORE: the table went back, the ledger did not. "
+                    "Nothing is applied to it; this site needs a full copy."
+                )
+            elif commit.changes_rows and not commit.stays_here:
+                self.local_commits += 1
+        return rows
+
+    def _fold(self, rows: Iterable[LedgerRow]) -> None:
+        for row in sorted(rows, key=lambda row: row.mark.apply):
+            mark = row.mark
+            self.target_id = row.target_id
+            self.seen = max(self.seen, row.target_version)
+            self.last_apply = max(self.last_apply, mark.apply)
+            self.tokens.add(mark.token)
+            self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch)

@@ -1,0 +1,175 @@
+"""What to apply of a stream: planned from its log and the ledger, never from arrival.
+
+Every epoch is one of: *known* (answered from the ledger), *new*, *waiting* (a range that begins above ``applied + 1``), or *held* (something
+is wrong, and nothing is skipped to keep going).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spark_wan.columns import fingerprint
+from spark_wan.errors import LogGapError, WanError
+from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
+
+Origin = tuple[str, str, str]
+"""(origin site, table ID, selection): what one *applied through version* counts for."""
+
+
+@dataclass
+class Progress:
+    """How far a site's table is: summed up from its marked commits."""
+
+    through: dict[Origin, int] = field(default_factory=dict)
+    positions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(stream, incarnation) -> the last epoch of it that took effect."""
+
+    def copy(self) -> Progress:
+        return Progress(dict(self.through), dict(self.positions))
+
+    def advance(self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int) -> None:
+        """Epoch ``epoch`` took effect. Progress never goes back."""
+        if through >= 0:
+            self.through[origin] = max(through, self.through.get(origin, -1))
+        place = (stream, incarnation)
+        self.positions[place] = max(epoch, self.positions.get(place, 0))
+
+
+@dataclass(frozen=True)
+class PlannedEpoch:
+    """An epoch to apply: only its rows with a version above ``above`` (-1: all of them)."""
+
+    manifest: Manifest
+    above: int
+
+
+@dataclass
+class StreamPlan:
+    """The decision for one stream."""
+
+    stream: str
+    incarnation: str = ""
+    known: int = 0
+    """Through this number everything in the log is applied here or is not for this site."""
+    new: list[PlannedEpoch] = field(default_factory=list)
+    duplicates: int = 0
+    """Events of known epochs that had not been acked: they came again, and are discarded."""
+    held: int | None = None
+    cause: str | None = None
+    more: bool = False
+    """The limits ended the plan before the log's end."""
+
+
+def origin_of(manifest: Manifest) -> Origin:
+    return (manifest.origin, manifest.table_id, manifest.selection)
+
+
+def plan_stream(
+    stream: str,
+    numbers: Iterable[int],
+    read: Callable[[int], Manifest],
+    progress: Progress,
+    site: str,
+    acked: Mapping[str, int],
+    *,
+    max_bytes: int,
+    max_epochs: int,
+) -> StreamPlan:
+    """Decide about the epochs ``numbers`` (ascending, without gaps, all that the log has). ``acked``: incarnation -> the
+    number that this site's last ack said. A manifest that cannot be read holds the stream there; what is before it is planned."""
+    plan = StreamPlan(stream)
+    ahead = progress.copy()
+    size = 0
+    listed = list(numbers)
+    for number in _from_position(listed, read, progress, stream, plan):
+        try:
+            manifest = read(number)
+            if plan.incarnation and manifest.incarnation != plan.incarnation:
+                raise LogGapError(
+                    f"{stream}: manifest {number} belongs to another log than the ones beside it: the log was rewritten under its "
+                    "readers. The stream is held; restore the channel's log."
+                )
+            plan.incarnation = manifest.incarnation
+            above = None if site not in manifest.addressees else _above(manifest, ahead)
+        except WanError as error:
+            plan.held, plan.cause = number, str(error)
+            break
+        if above is None:
+            if not plan.new:
+                plan.known = number
+                if number > acked.get(manifest.incarnation, 0) and site in manifest.addressees:
+                    plan.duplicates += manifest.rows
+            continue
+        if plan.new and (
+            len(plan.new) >= max_epochs
+            or size + manifest.bytes > max_bytes
+            or fingerprint(manifest.schema) != fingerprint(plan.new[-1].manifest.schema)
+        ):
+            plan.more = True
+            break
+        plan.new.append(PlannedEpoch(manifest, above))
+        size += manifest.bytes
+        last = manifest.last if manifest.kind != EVENTS else -1
+        ahead.advance(origin_of(manifest), last, stream, manifest.incarnation, number)
+    return plan
+
+
+def _from_position(
+    listed: list[int], read: Callable[[int], Manifest], progress: Progress, stream: str, plan: StreamPlan
+) -> list[int]:
+    """Leave out what the ledger's position proves known, without reading it."""
+    if not listed:
+        return []
+    try:
+        incarnation = read(listed[-1]).incarnation
+    except WanError:
+        return listed
+    position = progress.positions.get((stream, incarnation), 0)
+    if position:
+        plan.incarnation, plan.known = incarnation, min(position, listed[-1])
+    return [number for number in listed if number > position]
+
+
+def _above(manifest: Manifest, progress: Progress) -> int | None:
+    """None for a known epoch, else the version above which its rows are new. Raises when it can be neither."""
+    where = f"{manifest.stream}: epoch {manifest.number}"
+    if manifest.kind == EVENTS:
+        position = progress.positions.get((manifest.stream, manifest.incarnation), 0)
+        if manifest.number <= position:
+            return None
+        if manifest.number > position + 1:
+            raise LogGapError(
+                f"{where} is the first in the log, but this site has applied only through {position}: what is between was removed "
+                "before it was read here. The stream is held; this site needs a full copy."
+            )
+        return -1
+    origin = origin_of(manifest)
+    through = progress.through.get(origin)
+    if through is None:
+        others = [key for key in progress.through if key[0] == manifest.origin]
+        if others:
+            raise LogGapError(
+                f"{where} carries table ID {manifest.table_id} (selection {manifest.selection!r}), but this site has rows of "
+                f"{others[0][1]} (selection {others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is held; "
+                "give the new table a new name in the topology, or this site a full copy."
+            )
+        if not manifest.start:
+            raise LogGapError(
+                f"{where} begins at version {manifest.first}, and this site has nothing of the table yet: what is before was removed "
+                "from the channel before it was read here. The stream is held; this site needs a full copy."
+            )
+        return -1
+    if manifest.last <= through:
+        return None
+    if manifest.kind == SNAPSHOT:
+        raise LogGapError(
+            f"{where} is a snapshot of version {manifest.last}, but this site has applied through version {through}. Rows deleted "
+            "in between would stay here. The stream is held; this site needs a full copy."
+        )
+    if manifest.first > through + 1:
+        raise LogGapError(
+            f"{where} begins at version {manifest.first}, but this site has applied only through {through}. It waits for the versions "
+            f"{through + 1} to {manifest.first - 1}; when no channel brings them any more, this site needs a full copy."
+        )
+    return through if manifest.first <= through else -1

@@ -1,0 +1,1 @@
+"""The gateway sender: capture, netting, batches, the channel log, the ack keeper."""

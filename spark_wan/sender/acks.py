@@ -1,0 +1,177 @@
+"""The ack keeper: collects acks, announces overdue epochs again, trims what is done.
+
+One component, run by a Sender's thread, by the sink's ``commit()`` and by the command line. All it does is idempotent, so two of it at
+work on one channel cost requests and nothing else. Its numbered path, per stream:
+
+    keep.1  acks-read        the answers of all sites, and the log
+    keep.2  remembered       what was acked, before anything is removed on the strength of it
+    keep.3  announced        epochs that are overdue (``ack_timeout``), to sites that have answered before
+    keep.4  frames-trimmed   of the lowest epoch that is done, before its manifest: a crash here is made good by the next round
+    keep.5  manifest-trimmed each stream keeps its newest manifest
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from spark_wan.channels import Ack, StreamLog
+from spark_wan.sender.memory import MemoryStore, StreamMemory
+from spark_wan.steps import Steps
+from spark_wan.wire import Manifest
+
+log = logging.getLogger(__name__)
+
+NOBODY_THERE_LOOK = 5_000
+"""Milliseconds between looks at a stream that no site has answered yet (Geode's gateway reconnect interval: 5 s)."""
+
+
+class AckPolicy(str, Enum):
+    """When an epoch counts as done for a waiting writer (Berkeley DB's ack policies). Trimming asks for every addressee."""
+
+    NONE = "none"
+    ALL = "all"
+
+    def met(self, acked: set[str], addressees: set[str]) -> bool:
+        """Whether the answers of the sites ``acked`` are enough."""
+        return True if self is AckPolicy.NONE else addressees <= acked
+
+
+@dataclass
+class StreamState:
+    """What is known of a stream after a round: for status, and to decide when to look again."""
+
+    last: Manifest | None = None
+    oldest: int = 0
+    acks: Mapping[str, Ack] = field(default_factory=dict)
+    backlog: int = 0
+    """Manifests that some addressee has not acked."""
+    overdue: bool = False
+
+
+@dataclass
+class AckKeeper:
+    """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too."""
+
+    log: StreamLog
+    memories: MemoryStore
+    policy: AckPolicy
+    ack_timeout: int
+    clock: Callable[[], int]
+    state: StreamState = field(default_factory=StreamState)
+    _next_look: int = 0
+    _waiting: tuple[str, int, int] | None = None
+    """(incarnation, lowest number not acked, since when)"""
+    _attempts: int = 0
+    _bare: int = 0
+    """The newest manifest, once its frames are trimmed."""
+
+    def due(self) -> bool:
+        """Whether it is time to look: at once while sites answer, every 5 s when nobody is there."""
+        return self.clock() >= self._next_look
+
+    def acked_by(self, manifest: Manifest) -> set[str]:
+        """The sites that have applied ``manifest``, by what the last round read."""
+        return {
+            site
+            for site, ack in self.state.acks.items()
+            if ack.incarnation == manifest.incarnation and ack.applied >= manifest.number
+        }
+
+    def done(self, manifest: Manifest) -> bool:
+        """Whether the ack policy calls ``manifest`` done."""
+        return self.policy.met(self.acked_by(manifest), set(manifest.addressees))
+
+    def round(self) -> Steps[StreamState]:
+        """One look at the acks and what follows from it."""
+        stream, channel = self.log.stream, self.log.channel
+        numbers = self.log.since(0)
+        last = self.log.read(numbers[-1]) if numbers else None
+        acks = self.log.acks() if last is not None else {}
+        state = StreamState(last=last, acks=acks)
+        self.state = state
+        if last is None:
+            return state
+        yield "keep.1 acks-read"
+        answered = {site: a for site, a in acks.items() if a.incarnation == last.incarnation}
+        applied = {site: answered[site].applied if site in answered else 0 for site in last.addressees}
+        everywhere = min(applied.values(), default=last.number)
+        state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
+        self._remember(last, applied)
+        yield "keep.2 remembered"
+        self._announce(last, everywhere, bool(answered))
+        yield "keep.3 announced"
+        for number in numbers:
+            manifest = self.log.read(number)
+            if not (self._everybody_has(manifest) and self.done(manifest)):
+                break
+            if number != self._bare:
+                channel.trim_frames(stream, [frame.path for frame in manifest.frames])
+                yield "keep.4 frames-trimmed"
+            if number == last.number:
+                self._bare = number
+                break
+            channel.trim_manifest(stream, number)
+            yield "keep.5 manifest-trimmed"
+            state.oldest = number + 1
+        state.oldest = max(state.oldest, numbers[0])
+        self._next_look = self.clock() + (NOBODY_THERE_LOOK if state.backlog and not answered else 0)
+        return state
+
+    def sweep(self, older_than: float) -> int:
+        """Remove frames that no manifest names and that were written more than ``older_than`` seconds ago: what failed,
+        speculative and killed attempts left. Returns how many."""
+        channel, stream = self.log.channel, self.log.stream
+        written = channel.frames(stream)
+        # The log is read after the frames: a frame that is named in between is spared.
+        named = {frame.path for number in self.log.since(0) for frame in self.log.read(number).frames}
+        limit = self.clock() / 1000 - older_than
+        orphans = [path for path, time in written if path not in named and time < limit]
+        channel.trim_frames(stream, orphans)
+        return len(orphans)
+
+    def _everybody_has(self, manifest: Manifest) -> bool:
+        return set(manifest.addressees) <= self.acked_by(manifest)
+
+    def _remember(self, last: Manifest, applied: Mapping[str, int]) -> None:
+        memory = self.memories.load(self.log.stream)
+        known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
+        acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
+        if memory is None:
+            memory = StreamMemory(last.incarnation, last.number, {})
+        if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
+            self.memories.save(self.log.stream, replace(memory, acked=acked))
+
+    def _announce(self, last: Manifest, everywhere: int, somebody: bool) -> None:
+        """Announce again from the lowest number that is not acked, once per ``ack_timeout`` without progress."""
+        stream, channel = self.log.stream, self.log.channel
+        announced = channel.announcements().get(stream, [])
+        answered = [entry for entry in announced if entry[0] <= everywhere]
+        if answered:
+            channel.withdraw(stream, answered)
+        if everywhere >= last.number:
+            self._waiting = None
+            return
+        lowest, now = everywhere + 1, self.clock()
+        if self._waiting is None or self._waiting[:2] != (last.incarnation, lowest):
+            self._waiting = (last.incarnation, lowest, now)
+            self._attempts = max((attempt for number, attempt in announced if number == lowest), default=0)
+            return
+        if now - self._waiting[2] < self.ack_timeout:
+            return
+        self.state.overdue = True
+        if somebody:
+            self._attempts += 1
+            channel.announce(stream, lowest, self._attempts)
+            log.warning(
+                "%s: epoch %d not acked for %d ms: announced again (attempt %d)",
+                stream,
+                lowest,
+                self.ack_timeout,
+                self._attempts,
+            )
+            # Only the newest announcement counts; older attempts for the same number are withdrawn.
+            channel.withdraw(stream, [e for e in announced if e[0] == lowest and e[1] < self._attempts])
+        self._waiting = (last.incarnation, lowest, now)

@@ -1,0 +1,135 @@
+"""Which commits of a source table become an epoch. No Spark: the history comes in as plain records.
+
+Ranges are whole commits, chosen from the table's history (Delta's ``DESCRIBE HISTORY``). They are cut at schema changes, bounded by an
+estimate of their rows, and leave out what receivers and local-only writers have committed. A commit is never split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_wan.columns import compare, fingerprint
+from spark_wan.commits import Commit
+from spark_wan.errors import HistoryLostError, SchemaError, TableOperationError
+
+
+@dataclass(frozen=True)
+class CaptureRange:
+    """The commits ``first`` to ``last`` (inclusive), read as one, with the columns ``schema``.
+
+    ``left_out`` are versions inside it that are not distributed. ``quiet``: no commit in it changes a row that travels.
+    """
+
+    first: int
+    last: int
+    schema: Mapping[str, Any]
+    left_out: tuple[int, ...]
+    commits: tuple[Commit, ...]
+    rows: int
+
+    @property
+    def quiet(self) -> bool:
+        return not any(c.changes_rows and c.version not in self.left_out for c in self.commits)
+
+    @property
+    def identity(self) -> str:
+        return self.commits[-1].identity
+
+
+SchemaAt = Callable[[int], Mapping[str, Any]]
+
+
+def plan_range(
+    commits: Sequence[Commit],
+    published: int,
+    schema_at: SchemaAt,
+    *,
+    max_rows: int,
+    table: str,
+    on_table_operation: str = "hold",
+    decisions: Mapping[int, str] | None = None,
+) -> CaptureRange | None:
+    """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
+
+    1. the history must go on at ``published + 1``, else HistoryLostError
+    2. whole-table operations wait for a decision (TableOperationError), unless that is already made
+    3. commits are taken until their estimated rows reach ``max_rows``; the first is always taken
+    4. the range is cut where the columns change; a dropped, renamed or retyped column is a SchemaError
+    """
+    newer = [commit for commit in commits if commit.version > published]
+    if not newer:
+        return None
+    if newer[0].version != published + 1:
+        raise HistoryLostError(
+            f"{table}: versions {published + 1} to {newer[0].version - 1} are no longer in the table's history; log cleanup "
+            "has overtaken the sender. Nothing after them is sent, so that no site misses them silently. The remote sites need a "
+            "full copy; raise delta.logRetentionDuration and delta.deletedFileRetentionDuration above the longest pause."
+        )
+    for before, after in zip(newer, newer[1:], strict=False):
+        if after.version != before.version + 1:
+            raise HistoryLostError(f"{table}: version {before.version + 1} is missing in the table's history.")
+    taken: list[Commit] = []
+    left_out: list[int] = []
+    rows = 0
+    for commit in newer:
+        leave = commit.stays_here
+        operation = None if leave else commit.table_operation
+        if operation is not None:
+            action = (decisions or {}).get(commit.version, on_table_operation)
+            if action == "hold":
+                if taken:
+                    break
+                raise TableOperationError(
+                    f"{table}: version {commit.version} is a {operation}. It is not sent by itself, so that nobody empties every "
+                    f"site by accident. Decide once with `spark-wan send --decide {table}@{commit.version}=distribute` (or "
+                    "`=skip`), or for good with `on_table_operation: distribute` in the topology."
+                )
+            leave = action == "skip"
+        if taken and not leave and rows + commit.rows > max_rows:
+            break
+        taken.append(commit)
+        if leave:
+            left_out.append(commit.version)
+        elif commit.changes_rows:
+            rows += commit.rows
+    last, schema = _cut(taken[0].version, taken[-1].version, schema_at)
+    taken = [commit for commit in taken if commit.version <= last]
+    return CaptureRange(
+        first=published + 1,
+        last=last,
+        schema=schema,
+        left_out=tuple(version for version in left_out if version <= last),
+        commits=tuple(taken),
+        rows=rows,
+    )
+
+
+def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], table: str, version: int) -> None:
+    """Raise SchemaError unless ``after`` has all columns of ``before``, with their types; added ones are fine."""
+    change = compare(before, after)
+    if change.dropped or change.retyped:
+        what = [f"{name} is gone (dropped or renamed)" for name in change.dropped]
+        what += [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
+        raise SchemaError(
+            f"{table}: at version {version} its columns changed in a way that cannot be carried by name: {'; '.join(what)}. "
+            "The stream is held before that version. Put the column back, or give the table a new name in the topology and a "
+            "full copy."
+        )
+
+
+def _cut(first: int, last: int, schema_at: SchemaAt) -> tuple[int, Mapping[str, Any]]:
+    """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema."""
+    schema = schema_at(first)
+    wanted = fingerprint(schema)
+    if fingerprint(schema_at(last)) == wanted:
+        return last, schema
+    same, other = first, last
+    while other - same > 1:
+        middle = (same + other) // 2
+        if fingerprint(schema_at(middle)) == wanted:
+            same = middle
+        else:
+            other = middle
+    return same, schema

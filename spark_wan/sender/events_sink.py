@@ -1,0 +1,257 @@
+"""A user's stream of events: rows of any DataFrame become gateway batches, and a micro-batch becomes an epoch.
+
+The numbered path of a write:
+
+    sink.1  frames-published  by tasks, seen by nobody yet
+    sink.2  log-read          is this write in the log already? an equal replay is done, another is the next epoch
+    sink.3  checked           no event ID twice, and (without a sequence) no key twice in an epoch
+    sink.4  manifest-added    created if absent; if somebody else was first: back to sink.2
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_wan.channels import StreamLog
+from spark_wan.channels.base import Channel
+from spark_wan.columns import arrow_ready, fingerprint
+from spark_wan.errors import EventError, ManifestExists, OptionError, SourceError
+from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
+from spark_wan.options import SinkOptions
+from spark_wan.rowhash import combine, digest, row_hashes
+from spark_wan.sender.batches import BatchPublisher, Limits
+from spark_wan.steps import Steps
+from spark_wan.topology import nearest
+from spark_wan.wire import EVENTS, FrameHeader, FrameRef, Manifest, WriteRef
+
+KEPT_WRITES = 100
+"""So many (query, batch, digest) triples a manifest keeps, to recognise an equal replay."""
+USER_TABLE_ID = "events"
+"""The table ID of a user's stream: its rows come from no table."""
+
+_OPERATIONS = {"create": Operation.CREATE, "put": Operation.PUT, "destroy": Operation.DESTROY}
+_INTEGERS = ("byte", "short", "integer", "long")
+
+
+@dataclass(frozen=True)
+class SinkColumns:
+    """Which columns say what an event is; the others are the table's."""
+
+    event_id: str
+    operation: str | None
+    sequence: str | None
+    event_time: str | None
+
+    @classmethod
+    def of(cls, options: SinkOptions, schema: Mapping[str, Any]) -> SinkColumns:
+        """Check that the named columns are there, with fitting types. Raises OptionError."""
+        types = {entry["name"]: entry["type"] for entry in schema["fields"]}
+        wanted: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
+            ("eventId", options.event_id, ("string", *_INTEGERS)),
+            ("operation", options.operation, ("string",)),
+            ("sequence", options.sequence, (*_INTEGERS, "timestamp")),
+            ("eventTime", options.event_time, ("timestamp",)),
+        )
+        for option, name, kinds in wanted:
+            if name is None:
+                continue
+            if name not in types:
+                raise OptionError(
+                    f"wan sink: {option} names column {name!r}, which the rows do not have; {nearest(name, types)}"
+                )
+            if types[name] not in kinds:
+                raise OptionError(
+                    f"wan sink: {option} column {name!r} is {types[name]}; it must be one of {', '.join(kinds)}"
+                )
+        return cls(options.event_id, options.operation, options.sequence, options.event_time)
+
+    def table_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The table's own columns. The operation column is the sink's alone; ID, sequence and time stay columns of the table."""
+        return {"type": "struct", "fields": [entry for entry in schema["fields"] if entry["name"] != self.operation]}
+
+
+@dataclass
+class EventsWritten:
+    """What one task has written: frames, the digest of its events, and hashes of IDs and keys to find doubled ones."""
+
+    frames: tuple[FrameRef, ...]
+    digest: str
+    ids: bytes
+    keys: bytes
+    query: str = ""
+
+
+@dataclass
+class EventsWriter:
+    """Writes the events of one task."""
+
+    channel: Channel
+    options: SinkOptions
+    columns: SinkColumns
+    schema: Mapping[str, Any]
+    _digests: list[str] = field(default_factory=list)
+    _ids: list[np.ndarray] = field(default_factory=list)
+    _keys: list[np.ndarray] = field(default_factory=list)
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> EventsWritten:
+        options = self.options
+        header = FrameHeader(
+            origin=options.site,
+            sent_to=tuple(sorted(options.remotes)),
+            stream=options.stream,
+            table=options.table,
+            table_id=USER_TABLE_ID,
+            selection="all",
+            schema=fingerprint(self.schema),
+            attempt=uuid.uuid4().hex,
+            index=0,
+            events=0,
+        )
+        publisher = BatchPublisher(self.channel, header, Limits(options.batch_size, options.batch_bytes))
+        publisher.publish((events, None) for events in self._events(batches))
+        return EventsWritten(
+            frames=tuple(publisher.refs),
+            digest=combine(self._digests),
+            ids=b"".join(found.tobytes() for found in self._ids),
+            keys=b"".join(found.tobytes() for found in self._keys),
+        )
+
+    def _events(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for raw in batches:
+            if raw.num_rows == 0:
+                continue
+            events = self._event_columns(arrow_ready(raw))
+            hashes = row_hashes(events)
+            self._digests.append(digest(hashes))
+            self._ids.append(row_hashes(events, [ID]))
+            if self.options.key and self.columns.sequence is None:
+                self._keys.append(row_hashes(events, list(self.options.key)))
+            yield events
+
+    def _event_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        where = f"wan sink, stream {self.options.stream}"
+        columns, fields = [self._operations(rows, where)], [pa.field(OP, pa.int8())]
+        ids = rows.column(self.columns.event_id)
+        if ids.null_count:
+            raise EventError(
+                f"{where}: {ids.null_count} events have no ID (column {self.columns.event_id!r} is null). Every event needs one."
+            )
+        columns.append(ids.cast(pa.string()))
+        fields.append(pa.field(ID, pa.string()))
+        for name, column in ((SEQUENCE, self.columns.sequence), (TIME, self.columns.event_time)):
+            if column is not None:
+                values = rows.column(column)
+                columns.append(values.cast(pa.int64()))
+                fields.append(pa.field(name, pa.int64()))
+        for key in self.options.key:
+            nulls = rows.column(key).null_count
+            if nulls:
+                raise EventError(
+                    f"{where}: {nulls} events have a null in key column {key!r}: no site could find their row. Filter them out before the sink."
+                )
+        for name in (entry["name"] for entry in self.schema["fields"]):
+            columns.append(rows.column(name))
+            fields.append(rows.schema.field(name))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _operations(self, rows: pa.RecordBatch, where: str) -> pa.Array:
+        default = Operation.PUT if self.options.key else Operation.CREATE
+        if self.columns.operation is None:
+            return pa.array(np.full(rows.num_rows, default, np.int8))
+        words = rows.column(self.columns.operation)
+        known = pa.array(list(_OPERATIONS), pa.string())
+        places = pc.index_in(words.cast(pa.string()), known)
+        if places.null_count:
+            wrong = pc.unique(words.filter(places.is_null())).to_pylist()[:5]
+            raise EventError(
+                f"{where}: unknown operations {wrong} in column {self.columns.operation!r}; known are {', '.join(_OPERATIONS)}."
+            )
+        if not self.options.key and pc.any(pc.not_equal(words, "create")).as_py():
+            raise EventError(
+                f"{where}: the table has no key, so only `create` events can be carried; give `key` for put and destroy."
+            )
+        return pa.array([int(op) for op in _OPERATIONS.values()], pa.int8()).take(places)
+
+
+def append_epoch(
+    log: StreamLog,
+    options: SinkOptions,
+    schema: Mapping[str, Any],
+    written: Sequence[EventsWritten],
+    query: str,
+    batch: str,
+    clock: Callable[[], int],
+) -> Steps[Manifest | None]:
+    """Append what tasks have written as the next epoch; the manifest, or None when there was nothing to append.
+
+    Raises EventError for a doubled event ID or key, SourceError when the log carries a captured table.
+    """
+    frames = tuple(sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path))
+    yield "sink.1 frames-published"
+    if not frames:
+        return None
+    told = WriteRef(query, batch, combine(part.digest for part in written))
+    while True:
+        last = log.last()
+        if last is not None and last.kind != EVENTS:
+            raise SourceError(
+                f"wan sink: stream {options.stream} carries the captured table {last.table}; give the sink a `stream` of its own."
+            )
+        writes = last.writes if last is not None else ()
+        yield "sink.2 log-read"
+        if told in writes:
+            # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
+            log.channel.trim_frames(options.stream, [frame.path for frame in frames])
+            return last
+        _refuse_doubles(written, options)
+        yield "sink.3 checked"
+        manifest = Manifest(
+            stream=options.stream,
+            incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
+            number=last.number + 1 if last is not None else 1,
+            kind=EVENTS,
+            origin=options.site,
+            sent_to=tuple(sorted(options.remotes)),
+            addressees=tuple(sorted(options.remotes)),
+            table=options.table,
+            table_id=USER_TABLE_ID,
+            selection="all",
+            keys=options.key,
+            schema=schema,
+            first=-1,
+            last=-1,
+            start=last is None,
+            commits=(),
+            identity="",
+            frames=frames,
+            disjoint=False,
+            generation=0,
+            created=clock(),
+            writes=(*writes[-KEPT_WRITES + 1 :], told),
+        )
+        try:
+            log.append(manifest)
+        except ManifestExists:
+            continue
+        yield "sink.4 manifest-added"
+        return manifest
+
+
+def _refuse_doubles(written: Sequence[EventsWritten], options: SinkOptions) -> None:
+    for what, parts, advice in (
+        ("event IDs", [part.ids for part in written], "An event ID names one event for ever; make them unique."),
+        ("keys", [part.keys for part in written], "Name a `sequence` column that orders the events of a key."),
+    ):
+        hashes = np.frombuffer(b"".join(parts), "V16")
+        doubled = len(hashes) - len(np.unique(hashes.view("u8").reshape(-1, 2), axis=0)) if len(hashes) else 0
+        if doubled:
+            raise EventError(
+                f"wan sink, stream {options.stream}: {doubled} {what} come twice in one epoch. {advice} Nothing of it was sent."
+            )

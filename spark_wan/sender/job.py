@@ -1,0 +1,349 @@
+"""The gateway sender as a job: captures the tables attached to a site's senders and keeps their channels.
+
+Each stream (one table of one sender) has a thread of its own; one that is held keeps no other from going on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_wan.channels import StreamLog, open_channel
+from spark_wan.channels.base import Channel
+from spark_wan.delta import error_text, is_cancelled
+from spark_wan.errors import StoppedError, TopologyError, WanError
+from spark_wan.ledger_tables import LedgerTables
+from spark_wan.running import milliseconds, spark_thread
+from spark_wan.sender.acks import AckKeeper, AckPolicy
+from spark_wan.sender.batches import Limits
+from spark_wan.sender.memory import StoredMemories
+from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.sender.source import DeltaSource, SenderDeadLetter
+from spark_wan.steps import Steps, reached, run
+from spark_wan.topology import Sender as SenderConfig
+from spark_wan.topology import Table, Topology, stream_name
+from spark_wan.wire import EVENTS, Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+SWEEP_INTERVAL = 3_600.0
+"""Seconds between sweeps of frames that nobody names."""
+ORPHAN_AGE = 86_400.0
+"""Seconds after which a frame that nobody names is an orphan and not an epoch in the making."""
+_LONGEST_WAIT = 30.0
+
+
+@dataclass
+class StreamStatus:
+    """What a sender says of one of its streams. Times in milliseconds since 1970 UTC."""
+
+    stream: str
+    table: str
+    published: int = 0
+    """The newest epoch."""
+    version: int = -1
+    """Through this version of the source everything is in the channel."""
+    acked: dict[str, int] = field(default_factory=dict)
+    backlog: int = 0
+    """Epochs that some site has not acked."""
+    epochs: int = 0
+    events: int = 0
+    batches: int = 0
+    bytes: int = 0
+    """Since this sender began, like epochs, events and batches."""
+    dead_letters: int = 0
+    held: str | None = None
+    """Why nothing is published at the moment."""
+    remote_holds: dict[str, str] = field(default_factory=dict)
+    """Sites that hold the stream, and why."""
+
+
+@dataclass
+class _Stream:
+    status: StreamStatus
+    publisher: Publisher
+    keeper: AckKeeper
+    interval: float
+    block_on_ack: float
+    swept: float = 0.0
+
+
+class Sender:
+    """All senders of a site, or those named.
+
+    Args:
+        spark: A session, classic or Connect.
+        topology: Who sends what to whom.
+        site: The site whose senders run here.
+        senders: Names of senders; default: all of the site's.
+        tables: Names of tables; default: all that are attached.
+        decisions: (table, version) -> ``distribute`` or ``skip``: what to do with a whole-table operation that holds the stream.
+        parallel: So many tables are captured at once.
+
+    Raises:
+        TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
+
+    Example::
+
+        handle = spark_wan.Sender(spark, topology, "newark").start()
+        ...
+        handle.stop()
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        site: str,
+        *,
+        senders: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        decisions: Mapping[tuple[str, int], str] | None = None,
+        parallel: int = 2,
+    ) -> None:
+        self.spark = spark
+        self.topology = topology
+        self.site = topology.site(site)
+        chosen = [topology.sender(name) for name in senders] if senders is not None else topology.senders_at(site)
+        for sender in chosen:
+            if sender.site != site:
+                raise TopologyError(
+                    f"{topology.file}: senders.{sender.name} runs at site {sender.site}, not at {site}."
+                )
+        wanted = {topology.table(name).name for name in tables} if tables is not None else None
+        self.streams = [
+            (sender, table)
+            for sender in chosen
+            for table in topology.tables_of(sender.name)
+            if site in table.writers and (wanted is None or table.name in wanted)
+        ]
+        if not self.streams:
+            raise TopologyError(
+                f"{topology.file}: site {site} has nothing to send: no table that it writes is attached to its senders"
+                f" ({', '.join(sender.name for sender in chosen) or 'it has none'})."
+            )
+        self.decisions = dict(decisions or {})
+        self.parallel = parallel
+
+    def start(self, available_now: bool = False) -> SenderHandle:
+        """Begin to capture. ``available_now``: publish what is there, look once at the acks, and end.
+
+        Raises ChannelError when a channel cannot be written to, before anything is captured."""
+        channels: dict[str, Channel] = {}
+        for sender, _ in self.streams:
+            if sender.channel not in channels:
+                channels[sender.channel] = open_channel(sender.channel, sender.storage)
+                channels[sender.channel].prepare()
+        ledger = LedgerTables(self.spark, self.site.state)
+        streams = [self._stream(sender, table, channels[sender.channel], ledger) for sender, table in self.streams]
+        handle = SenderHandle(self.spark, streams, available_now, self.parallel)
+        handle._begin()
+        return handle
+
+    def _stream(self, sender: SenderConfig, table: Table, channel: Channel, ledger: LedgerTables) -> _Stream:
+        name = stream_name(sender.site, sender.name, table.name)
+        status = StreamStatus(name, table.name)
+        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}")
+        stream_log = StreamLog(channel, name)
+
+        def record(letters: Sequence[SenderDeadLetter]) -> None:
+            ledger.ensure()
+            ledger.merge_dead_letters(
+                [
+                    {
+                        **{k: v for k, v in asdict(letter).items() if k != "version"},
+                        "side": "sender",
+                        "origin_version": letter.version,
+                    }
+                    for letter in letters
+                ]
+            )
+            status.dead_letters += len(letters)
+            log.warning("%s: %d rows became dead letters (%s)", name, len(letters), letters[0].cause)
+
+        source = DeltaSource(
+            self.spark,
+            table.name,
+            table.location(sender.site),
+            table.keys,
+            channel,
+            Limits(sender.batch_size, sender.batch_bytes),
+            record,
+        )
+        settings = StreamSettings(
+            stream=name,
+            table=table.name,
+            keys=table.keys,
+            origin=sender.site,
+            sent_to=self.topology.sent_to(table.name, sender.site),
+            addressees=tuple(sorted(site for site in sender.remotes if site in table.at)),
+            start=table.start.version,
+            on_table_operation=table.on_table_operation,
+            max_epoch_rows=sender.max_epoch_rows,
+        )
+        decisions = {version: action for (of, version), action in self.decisions.items() if of == table.name}
+        publisher = Publisher(settings, stream_log, source, memories, milliseconds, decisions)
+        keeper = AckKeeper(
+            stream_log, memories, AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000), milliseconds
+        )
+        return _Stream(status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
+
+
+class SenderHandle:
+    """A running sender. ``stop()`` never hangs: running Spark jobs are cancelled."""
+
+    def __init__(self, spark: SparkSession, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
+        self._spark = spark
+        self._streams = streams
+        self._available_now = available_now
+        self._stop = threading.Event()
+        self._slots = threading.BoundedSemaphore(parallel)
+        self._tag = f"spark-wan-sender-{id(self):x}"
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any stream is still at work."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def status(self) -> list[StreamStatus]:
+        """What each stream has done, and what holds it."""
+        return [stream.status for stream in self._streams]
+
+    def exception(self) -> BaseException | None:
+        """The first error that ended a stream's thread; None while all is well. A held stream is in ``status()``."""
+        return self._errors[0] if self._errors else None
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the sender has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it."""
+        end = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+        if self._errors:
+            raise self._errors[0]
+        return not self.is_active
+
+    def stop(self) -> None:
+        """Stop. What is in the making is given up; nothing that is in the channel is lost."""
+        self._stop.set()
+        while self.is_active:
+            self._spark.interruptTag(self._tag)
+            for thread in self._threads:
+                thread.join(0.2)
+
+    def _begin(self) -> None:
+        for stream in self._streams:
+            thread = spark_thread(
+                self._spark, lambda stream=stream: self._run(stream), f"wan-sender {stream.status.stream}"
+            )
+            self._threads.append(thread)
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, stream: _Stream) -> None:
+        try:
+            self._spark.addTag(self._tag)
+            self._loop(stream)
+        except StoppedError:
+            pass
+        except BaseException as error:
+            log.exception("%s: ended by an unexpected error", stream.status.stream)
+            self._errors.append(error)
+
+    def _loop(self, stream: _Stream) -> None:
+        wait = stream.interval
+        while not self._stop.is_set():
+            began = time.monotonic()
+            published = self._publish(stream)
+            self._keep(stream)
+            if self._available_now:
+                if published is None:
+                    if stream.status.held:
+                        raise WanError(stream.status.held)
+                    return
+                continue
+            if published is not None:
+                self._block_on_ack(stream, published)
+            # A held stream is looked at less and less often; the others at the batch interval.
+            wait = min(_LONGEST_WAIT, wait * 2) if stream.status.held else stream.interval
+            if published is None:
+                self._stop.wait(max(0.05, wait - (time.monotonic() - began)))
+
+    def _publish(self, stream: _Stream) -> Manifest | None:
+        status = stream.status
+        try:
+            with self._slots:
+                published = self._steps(stream.publisher.round())
+        except Exception as error:
+            self._hold(stream, error)
+            return None
+        status.held = None
+        if published is not None:
+            status.epochs += 1
+            status.events += published.rows
+            status.batches += len(published.frames)
+            status.bytes += published.bytes
+            log.info(
+                "%s: epoch %d, versions %d to %d, %d events",
+                status.stream,
+                published.number,
+                published.first,
+                published.last,
+                published.rows,
+            )
+        return published
+
+    def _keep(self, stream: _Stream, force: bool = False) -> None:
+        if not (force or stream.keeper.due()):
+            return
+        try:
+            state = run(stream.keeper.round())
+            if time.monotonic() - stream.swept > SWEEP_INTERVAL or not stream.swept:
+                stream.keeper.sweep(ORPHAN_AGE)
+                stream.swept = time.monotonic()
+        except WanError as error:
+            self._hold(stream, error)
+            return
+        status = stream.status
+        if state.last is not None:
+            status.published = state.last.number
+            if state.last.kind != EVENTS:
+                status.version = state.last.last
+        status.backlog = state.backlog
+        status.acked = {site: ack.applied for site, ack in state.acks.items()}
+        status.remote_holds = {site: ack.cause or "" for site, ack in state.acks.items() if ack.held is not None}
+
+    def _block_on_ack(self, stream: _Stream, published: Manifest) -> None:
+        """Wait until the ack policy is met, in slices that watch for a stop; at most ``block_on_ack`` seconds."""
+        end = time.monotonic() + stream.block_on_ack
+        while not self._stop.is_set() and time.monotonic() < end and not stream.keeper.done(published):
+            self._keep(stream, force=True)
+            self._stop.wait(0.2)
+
+    def _hold(self, stream: _Stream, error: Exception) -> None:
+        if self._stop.is_set() or is_cancelled(error):
+            raise StoppedError("stopped") from error
+        cause = str(error) if isinstance(error, WanError) else f"{stream.status.table}: {error_text(error)}"
+        if cause != stream.status.held:
+            log.error(
+                "%s: held: %s", stream.status.stream, cause, exc_info=None if isinstance(error, WanError) else error
+            )
+        stream.status.held = cause
+
+    def _steps(self, steps: Steps[Any]) -> Any:
+        """Run numbered steps, and look for a stop between them."""
+        while True:
+            if self._stop.is_set():
+                raise StoppedError("the sender was stopped")
+            try:
+                reached(next(steps))
+            except StopIteration as end:
+                return end.value

@@ -1,0 +1,276 @@
+"""Publishing a captured table: from its history to the next manifest of its stream.
+
+:meth:`Publisher.round` is the sender's numbered path. Each step is idempotent; a crash between any two changes nothing:
+
+    publish.1  log-read         the newest manifest says how far the stream was published
+    publish.2  source-checked   the source is the table, and in the state, that the log knows
+    publish.3  range-planned    whole commits, chosen from the history
+    publish.4  frames-written   seen by nobody yet
+    publish.5  manifest-added   created if absent: now the epoch exists. If somebody else was first: begin again
+    publish.6  remembered       the sender's memory, which only notices a lost channel
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from spark_wan.channels import StreamLog
+from spark_wan.columns import check_columns, check_keys, fingerprint
+from spark_wan.commits import Commit
+from spark_wan.errors import ManifestExists, SourceError, TableReplacedError
+from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
+from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
+from spark_wan.steps import Steps
+from spark_wan.wire import CAPTURE, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
+
+QUIET_COMMITS = 100
+"""So many commits without events are recorded by a manifest without frames, before the history can lose them."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What capture has written of a range: frames, and in which commits their events were."""
+
+    frames: tuple[FrameRef, ...]
+    disjoint: bool
+    versions: tuple[int, ...]
+
+
+class SourceTable(Protocol):
+    """A table as the publisher sees it. The Spark adapter and the simulation each have one."""
+
+    def table_id(self) -> str:
+        """The table's ID. Raises SourceError when there is no table."""
+
+    def latest(self, known: int) -> int:
+        """The newest version. Cheap when it is ``known``: it is asked all the time."""
+
+    def newest(self) -> Commit:
+        """The newest commit."""
+
+    def history(self, after: int) -> list[Commit]:
+        """Commits above ``after`` that the history still has, ascending; ``after`` = -1: all."""
+
+    def commit(self, version: int) -> Commit | None:
+        """One commit of the history, or None when it is no longer there."""
+
+    def schema_at(self, version: int) -> Mapping[str, Any]:
+        """The columns at a version, as Spark's schema JSON."""
+
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+        """Net the changes of a range and publish their frames. Records rows that cannot be events as dead letters."""
+
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+        """Publish the rows that are there at a version, as ``create`` events of that version."""
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """What the topology says of a captured stream. ``start`` is a version, or None for the rows that are there."""
+
+    stream: str
+    table: str
+    keys: tuple[str, ...]
+    origin: str
+    sent_to: tuple[str, ...]
+    addressees: tuple[str, ...]
+    start: int | None
+    on_table_operation: str
+    max_epoch_rows: int
+    selection: str = "all"
+    generation: int = 0
+
+
+@dataclass
+class Publisher:
+    """Extends the log of one captured stream. Holds hints only; what it decides by is read anew in every round."""
+
+    settings: StreamSettings
+    log: StreamLog
+    source: SourceTable
+    memories: MemoryStore
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+    decisions: Mapping[int, str] = field(default_factory=dict)
+    _quiet_through: int = -1
+    _latest: int = -1
+    _checked: tuple[str, int] | None = None
+
+    def round(self) -> Steps[Manifest | None]:
+        """Publish the next epoch; None when there is nothing to publish. Raises SourceError, SchemaError, LogGapError,
+        each of which holds this stream and no other."""
+        stream = self.settings.stream
+        last = self.log.last()
+        memory = self.memories.load(stream)
+        check_log(stream, memory, last, self.log.channel.url)
+        yield "publish.1 log-read"
+        if not self._newer(last):
+            return None
+        table_id = self.source.table_id()
+        if last is not None:
+            self._check_source(last, table_id)
+        yield "publish.2 source-checked"
+        planned = self._plan(last)
+        if planned is None:
+            return None
+        yield "publish.3 range-planned"
+        manifest = self._write(last, table_id, planned)
+        if manifest is None:
+            return None
+        yield "publish.4 frames-written"
+        try:
+            self.log.append(manifest)
+        except ManifestExists:
+            self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
+            return (yield from self.round())
+        yield "publish.5 manifest-added"
+        acked = memory.acked if memory is not None else {}
+        self.memories.save(stream, StreamMemory(manifest.incarnation, manifest.number, acked))
+        yield "publish.6 remembered"
+        return manifest
+
+    def _check_source(self, last: Manifest, table_id: str) -> None:
+        """The identity of the last published commit is compared: a source that was put back is held."""
+        table = self.settings.table
+        if last.table_id != table_id:
+            raise TableReplacedError(
+                f"{table}: the table at its place has the ID {table_id}; the stream carries {last.table_id}. It was dropped and made "
+                "again, or replaced. The stream is held; the remote sites need a full copy under a new table name."
+            )
+        if last.keys != self.settings.keys:
+            raise SourceError(
+                f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream was published with "
+                f"{list(last.keys)}. Event IDs would change; put the keys back, or use a new table name."
+            )
+        if self._checked == (table_id, last.last):
+            return
+        commit = self.source.commit(last.last)
+        if commit is not None and commit.identity != last.identity:
+            raise TableReplacedError(
+                f"{table}: version {last.last} is not the commit that was published: the table was put back to an older state "
+                "and written to again. The stream is held; the remote sites need a full copy under a new table name."
+            )
+        self._checked = (table_id, last.last)
+
+    def _published(self, last: Manifest | None) -> int:
+        return last.last if last is not None else (self.settings.start or 0) - 1
+
+    def _newer(self, last: Manifest | None) -> bool:
+        """Whether the source may have something to publish. Cheap when it has not: runs at every look."""
+        published, table = self._published(last), self.settings.table
+        if last is None and self.settings.start is None:
+            return True
+        latest = self.source.latest(published)
+        if latest >= published + 1:
+            return latest != self._quiet_through
+        if last is None:
+            if latest < published:
+                raise SourceError(
+                    f"{table}: it is to start at version {self.settings.start}, but its newest is {latest}."
+                )
+        elif latest < published:
+            raise TableReplacedError(
+                f"{table}: its newest version is {latest}, but version {published} was published: the table was put back to an older "
+                "state (a restored backup?). The stream is held, so that new commits with old numbers are not mistaken for what "
+                "the remote sites have. They need a full copy under a new table name."
+            )
+        return False
+
+    def _plan(self, last: Manifest | None) -> CaptureRange | None:
+        settings = self.settings
+        if last is None and settings.start is None:
+            return self._first_snapshot()
+        published = self._published(last)
+        history = self.source.history(published)
+        self._latest = history[-1].version if history else published
+        planned = plan_range(
+            history,
+            published,
+            self.source.schema_at,
+            max_rows=settings.max_epoch_rows,
+            table=settings.table,
+            on_table_operation=settings.on_table_operation,
+            decisions=self.decisions,
+        )
+        if planned is None:
+            return None
+        self._check_columns(planned.schema)
+        if last is not None:
+            check_columns_follow(last.schema, planned.schema, settings.table, planned.first)
+        if planned.quiet and not self._worth_recording(last, planned):
+            self._quiet_through = planned.last
+            return None
+        return planned
+
+    def _first_snapshot(self) -> CaptureRange:
+        commit = self.source.newest()
+        version = commit.version
+        schema = self.source.schema_at(version)
+        self._check_columns(schema)
+        return CaptureRange(0, version, schema, (), (commit,), 0)
+
+    def _check_columns(self, schema: Mapping[str, Any]) -> None:
+        check_columns(dict(schema), self.settings.table)
+        if self.settings.keys:
+            check_keys(dict(schema), list(self.settings.keys))
+
+    def _worth_recording(self, last: Manifest | None, planned: CaptureRange) -> bool:
+        """Whether a range without events gets a manifest: new columns, a long range, or more commits waiting behind it."""
+        new_columns = last is not None and fingerprint(last.schema) != fingerprint(planned.schema)
+        return new_columns or planned.last < self._latest or planned.last - planned.first + 1 >= QUIET_COMMITS
+
+    def _write(self, last: Manifest | None, table_id: str, planned: CaptureRange) -> Manifest | None:
+        settings = self.settings
+        snapshot = last is None and settings.start is None
+        header = FrameHeader(
+            origin=settings.origin,
+            sent_to=settings.sent_to,
+            stream=settings.stream,
+            table=settings.table,
+            table_id=table_id,
+            selection=settings.selection,
+            schema=fingerprint(planned.schema),
+            attempt=uuid.uuid4().hex,
+            index=0,
+            events=0,
+        )
+        if snapshot:
+            captured = self.source.snapshot(planned.last, planned.schema, header)
+        elif planned.quiet:
+            captured = Captured((), True, ())
+        else:
+            captured = self.source.capture(planned, header)
+            if not captured.frames and not self._worth_recording(last, planned):
+                self._quiet_through = planned.last
+                return None
+        return Manifest(
+            stream=settings.stream,
+            incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
+            number=last.number + 1 if last is not None else 1,
+            kind=SNAPSHOT if snapshot else CAPTURE,
+            origin=settings.origin,
+            sent_to=settings.sent_to,
+            addressees=settings.addressees,
+            table=settings.table,
+            table_id=table_id,
+            selection=settings.selection,
+            keys=settings.keys,
+            schema=planned.schema,
+            first=planned.first,
+            last=planned.last,
+            start=last is None,
+            commits=_commit_refs(planned.commits, captured.versions),
+            identity=planned.identity,
+            frames=captured.frames,
+            disjoint=captured.disjoint,
+            generation=settings.generation,
+            created=self.clock(),
+        )
+
+
+def _commit_refs(commits: Sequence[Commit], versions: Sequence[int]) -> tuple[CommitRef, ...]:
+    carried = set(versions)
+    return tuple(CommitRef(commit.version, commit.time) for commit in commits if commit.version in carried)

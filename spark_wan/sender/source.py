@@ -1,0 +1,295 @@
+"""A Delta table as a source: Spark reads its history, its change feed and its rows; tasks net, encode and publish them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_wan.channels.base import Channel
+from spark_wan.columns import arrow_ready
+from spark_wan.commits import Commit
+from spark_wan.delta import condition, history, load, newest, schema_json, select_columns, source_error, table_id
+from spark_wan.errors import KeylessChangeError, SourceError
+from spark_wan.events import OP, VERSION, Operation, keyless_event_id
+from spark_wan.rowhash import hex_ids, row_hashes
+from spark_wan.sender.batches import BatchPublisher, Limits
+from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
+from spark_wan.sender.publish import Captured
+from spark_wan.wire import FrameHeader, FrameRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_DEAD_LETTERS = 10_000
+"""So many rows of one epoch without a usable key are no accident: the stream is held instead."""
+
+_RANK_COLUMN = "_wan_rank"
+_RESULT = "kind string, content string"
+
+
+@dataclass(frozen=True)
+class SenderDeadLetter:
+    """A source row that cannot become an event. ``payload`` is the row as an Arrow IPC stream, so that it can be replayed."""
+
+    event_id: str
+    table: str
+    stream: str
+    version: int
+    operation: str
+    cause: str
+    row: str
+    payload: bytes
+
+
+@dataclass
+class DeltaSource:
+    """The publisher's view of a Delta table (see :class:`spark_wan.sender.publish.SourceTable`)."""
+
+    spark: SparkSession
+    table: str
+    location: str
+    keys: tuple[str, ...]
+    channel: Channel
+    limits: Limits
+    record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+
+    def table_id(self) -> str:
+        found = table_id(self.spark, self.location)
+        if found is None:
+            raise SourceError(f"{self.table}: there is no Delta table at {self.location}. It is looked for again.")
+        return found
+
+    def latest(self, known: int) -> int:
+        # Asking the change feed for the version after the known one runs no Spark job and reads no more than the log's end.
+        try:
+            load(self.spark, self.location, readChangeFeed="true", startingVersion=known + 1)
+        except Exception as error:
+            if condition(
+                error
+            ) == "DELTA_CDC_START_VERSION_AFTER_LATEST" or "DELTA_CDC_START_VERSION_AFTER_LATEST" in str(error):
+                found = re.search(r"latest (?:table )?version (-?\d+)", str(error))
+                if found:
+                    return int(found[1])
+        return self.newest().version
+
+    def newest(self) -> Commit:
+        with self._errors():
+            return newest(self.spark, self.location)
+
+    def history(self, after: int) -> list[Commit]:
+        with self._errors():
+            return history(self.spark, self.location, after)
+
+    def commit(self, version: int) -> Commit | None:
+        found = self.history(version - 1)
+        return found[0] if found and found[0].version == version else None
+
+    def schema_at(self, version: int) -> Mapping[str, Any]:
+        with self._errors():
+            return schema_json(load(self.spark, self.location, versionAsOf=version))
+
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+        from pyspark.sql import functions as F
+
+        with self._errors():
+            feed = load(
+                self.spark,
+                self.location,
+                readChangeFeed="true",
+                startingVersion=planned.first,
+                endingVersion=planned.last,
+            )
+            if planned.left_out:
+                feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
+            names = [field["name"] for field in planned.schema["fields"]]
+            columns = [*select_columns(names), F.col(COMMIT_VERSION)]
+            if self.keys:
+                old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
+                rows = feed.select(*columns, F.when(old, 0).otherwise(1).cast("tinyint").alias(_RANK_COLUMN))
+            else:
+                rows = feed.select(*columns, F.col(CHANGE_TYPE))
+            return self._publish(rows, header)
+
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+        from pyspark.sql import functions as F
+
+        with self._errors():
+            frame = load(self.spark, self.location, versionAsOf=version)
+            names = [field["name"] for field in schema["fields"]]
+            return self._publish(
+                frame.select(
+                    *select_columns(names),
+                    F.lit(version).cast("bigint").alias(COMMIT_VERSION),
+                    F.lit(1).cast("tinyint").alias(_RANK_COLUMN),
+                ),
+                header,
+            )
+
+    def _publish(self, rows: DataFrame, header: FrameHeader) -> Captured:
+        task = _CaptureTask(self.channel, header, self.limits, self.keys)
+        if self.keys:
+            keys = select_columns(self.keys)
+            rows = rows.repartition(*keys).sortWithinPartitions(*keys, COMMIT_VERSION, _RANK_COLUMN)
+        frames: list[FrameRef] = []
+        versions: set[int] = set()
+        letters: list[SenderDeadLetter] = []
+        disjoint = True
+        for kind, content in rows.mapInArrow(task, _RESULT).collect():
+            told = json.loads(content)
+            if kind == "change":
+                raise KeylessChangeError(
+                    f"{self.table}: version {told['version']} changes rows other than by inserting ({told['change']}), and the table has "
+                    "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:` under a "
+                    "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata)."
+                )
+            if kind == "dead":
+                letters.append(SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])}))
+                continue
+            frames += [FrameRef(**entry) for entry in told["frames"]]
+            versions.update(told["versions"])
+            disjoint = disjoint and not told["split"]
+        if letters:
+            if len(letters) > MAX_DEAD_LETTERS:
+                raise SourceError(
+                    f"{self.table}: {len(letters)} rows of one epoch have no usable key {list(self.keys)} (first: {letters[0].cause}). "
+                    "That is no accident; the stream is held. Choose other `keys:` in the topology."
+                )
+            self.record_dead_letters(letters)
+        return Captured(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
+
+    def _errors(self) -> _SourceErrors:
+        return _SourceErrors(self.table, self.location)
+
+
+class _SourceErrors:
+    """Turns what Spark raises while a source is read into what it means for the stream."""
+
+    def __init__(self, table: str, location: str) -> None:
+        self.table, self.location = table, location
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            meant = source_error(error, self.table, self.location)
+            if meant is not error:
+                raise meant from error
+
+
+@dataclass(frozen=True)
+class _CaptureTask:
+    """What a Spark task does with its change rows. Yields what the driver must know: frames, dead letters, what stops the stream."""
+
+    channel: Channel
+    header: FrameHeader
+    limits: Limits
+    keys: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A fresh name for each attempt of the task: two attempts never write the same frame.
+        header = replace(self.header, attempt=uuid.uuid4().hex)
+        publisher = BatchPublisher(self.channel, header, self.limits)
+        versions: set[int] = set()
+        told: list[tuple[str, Any]] = []
+        ready = (arrow_ready(batch) for batch in batches)
+        events = self._keyed(ready, told) if self.keys else self._keyless(ready, told)
+
+        def seen() -> Iterator[tuple[pa.RecordBatch, Any]]:
+            for batch, starts in events:
+                versions.update(pc.unique(batch.column(VERSION)).to_pylist())
+                yield batch, starts
+
+        publisher.publish(seen())
+        if publisher.refs:
+            content = {
+                "frames": [asdict(ref) for ref in publisher.refs],
+                "versions": sorted(versions),
+                "split": publisher.split_runs,
+            }
+            told.append(("frames", content))
+        if told:
+            yield pa.record_batch(
+                [pa.array([kind for kind, _ in told]), pa.array([json.dumps(content) for _, content in told])],
+                names=["kind", "content"],
+            )
+
+    def _keyed(
+        self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]
+    ) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        for netted in net(self._with_keys(batches, told), self.keys, rank=_RANK_COLUMN):
+            self._set_aside(netted.duplicates, "duplicate_key", told)
+            yield netted.events, netted.run_starts
+
+    def _with_keys(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """Set aside rows with a null in their key: no site could find them again."""
+        for batch in batches:
+            missing = None
+            for key in self.keys:
+                nulls = batch.column(key).is_null()
+                missing = nulls if missing is None else pc.or_(missing, nulls)
+            if pc.any(missing).as_py():
+                self._set_aside(batch.filter(missing), "null_in_key", told)
+                batch = batch.filter(pc.invert(missing))
+            yield batch
+
+    def _keyless(
+        self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]
+    ) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            others = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "insert"))
+            if others.num_rows:
+                told.append(
+                    (
+                        "change",
+                        {
+                            "version": others.column(COMMIT_VERSION)[0].as_py(),
+                            "change": others.column(CHANGE_TYPE)[0].as_py(),
+                        },
+                    )
+                )
+                return
+            names = [name for name in batch.schema.names if name not in (CHANGE_TYPE, COMMIT_VERSION)]
+            fields = [
+                pa.field(OP, pa.int8()),
+                pa.field(VERSION, pa.int64()),
+                *(batch.schema.field(name) for name in names),
+            ]
+            ops = pa.array([int(Operation.CREATE)], pa.int8()).take(pa.array([0] * batch.num_rows))
+            columns = [ops, batch.column(COMMIT_VERSION), *(batch.column(name) for name in names)]
+            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), None
+
+    def _set_aside(self, rows: pa.RecordBatch, cause: str, told: list[tuple[str, Any]]) -> None:
+        if rows.num_rows == 0:
+            return
+        names = [name for name in rows.schema.names if name not in (COMMIT_VERSION, _RANK_COLUMN)]
+        content = rows.select(names)
+        equal: dict[tuple[int, int, str], int] = {}
+        for index, content_hash in enumerate(hex_ids(row_hashes(content)).to_pylist()):
+            version, rank = rows.column(COMMIT_VERSION)[index].as_py(), rows.column(_RANK_COLUMN)[index].as_py()
+            nth = equal[version, rank, content_hash] = equal.get((version, rank, content_hash), -1) + 1
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, content.schema) as writer:
+                writer.write_batch(content.slice(index, 1))
+            letter = {
+                "event_id": keyless_event_id(self.header.table_id, version, f"{rank}{content_hash}", nth),
+                "table": self.header.table,
+                "stream": self.header.stream,
+                "version": version,
+                "operation": Operation.PUT.name.lower() if rank else Operation.DESTROY.name.lower(),
+                "cause": cause,
+                "row": json.dumps(content.slice(index, 1).to_pylist()[0], default=str),
+                "payload": base64.b64encode(sink.getvalue().to_pybytes()).decode(),
+            }
+            told.append(("dead", letter))

@@ -1,0 +1,71 @@
+"""Sizes, durations and counts, as the topology file and the options of sink and source write them.
+
+>>> parse_bytes("8MiB"), parse_bytes("500kB"), parse_seconds("500ms"), parse_seconds(2)
+(8388608, 500000, 0.5, 2.0)
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+_ENDLESS = 1e15  # seconds; what is not below (infinity, NaN) is a mistake
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SECONDS = {"": Decimal(1), "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+
+
+def parse_count(value: object, minimum: int = 1) -> int:
+    """Return a whole number of at least ``minimum``. ``True`` is not a number.
+
+    Raises ValueError when it is anything else, text included.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"must be a whole number, not {value!r}")
+    if value < minimum:
+        raise ValueError(f"must be {minimum} or more, not {value}")
+    return value
+
+
+def parse_bytes(value: object) -> int:
+    """Return a size in bytes, at least 1, from a whole number or text with a unit.
+
+    Units, in any case: B, kB, MB, GB (powers of 1000) and KiB, MiB, GiB (powers of 1024).
+
+    Raises ValueError when it is neither, or not a whole number of bytes.
+    """
+    if isinstance(value, str):
+        size = _quantity(value, {unit: Decimal(factor) for unit, factor in _BYTES.items()})
+        if size is None:
+            raise ValueError(f"must be a size such as 8388608, 500kB or 8MiB, not {value!r}")
+        if size % 1:
+            raise ValueError(f"must be a whole number of bytes, not {value!r}")
+        value = int(size)
+    return parse_count(value)
+
+
+def parse_seconds(value: object, zero: bool = False) -> float:
+    """Return a duration in seconds from a number (seconds) or text with a unit: ms, s, m, h.
+
+    ``zero`` says whether 0 is allowed.
+
+    Raises ValueError when it is neither, negative, not finite, or 0 where that is not allowed.
+    """
+    if isinstance(value, str):
+        amount = _quantity(value, _SECONDS)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _ENDLESS:
+        amount = Decimal(value)
+    else:
+        amount = None
+    if amount is None:
+        raise ValueError(f"must be seconds or a duration such as 500ms, 2s or 1m, not {value!r}")
+    if amount < 0 or (amount == 0 and not zero):
+        raise ValueError(f"must be {'0 or more' if zero else 'above 0'}, not {value!r}")
+    return float(amount)
+
+
+def _quantity(text: str, units: dict[str, Decimal]) -> Decimal | None:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[2].lower() not in units:
+        return None
+    return Decimal(match[1]) * units[match[2].lower()]
