@@ -106,7 +106,9 @@ class Commit:
 
     @property
     def table_operation(self) -> str | None:
-        """What somebody has done to the whole table at once, or None."""
+        """What somebody has done to the whole table at once, or None. The commit that made the table empties nothing."""
+        if self.version == 0:
+            return None
         if self.operation in _TABLE_OPERATIONS:
             return self.operation
         if self.operation == "DELETE":

@@ -42,7 +42,7 @@ from spark_wan.errors import ChannelError, OptionError, WanError
 from spark_wan.options import SinkOptions, SourceOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch
+from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
 from spark_wan.sender.memory import ForgottenMemories
 from spark_wan.steps import run
 from spark_wan.wire import FrameRef, Manifest
@@ -143,11 +143,10 @@ class _Sink:
             time.sleep(_SLICE)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the frames of a failed write. Nobody would ever read them; what is missed here, the ack keeper sweeps."""
-        channel = open_channel(self.options.channel, self.options.storage)
-        for message in messages:
-            if isinstance(message, _Written):
-                channel.trim_frames(self.options.stream, [frame.path for frame in message.written.frames])
+        """Remove the frames of a failed write, unless its epoch is in the log all the same: Spark calls this also when
+        ``commit()`` raised. What is missed here, the ack keeper sweeps."""
+        log = StreamLog(open_channel(self.options.channel, self.options.storage), self.options.stream)
+        remove_unnamed(log, [f for m in messages if isinstance(m, _Written) for f in m.written.frames])
 
 
 class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -207,12 +206,9 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         starting = self.options.starting_offsets
-        if starting == "earliest":
-            return _offset({}, {}, "", 0)
         ends = self._ends()
-        if starting == "latest":
-            return _offset(ends, {}, "", 0)
-        assert not isinstance(starting, str)
+        if isinstance(starting, str):
+            return _offset(ends if starting == "latest" else {}, {}, "", 0)
         unknown = sorted(set(starting) - set(ends))
         if unknown:
             raise OptionError(

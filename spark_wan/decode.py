@@ -29,7 +29,7 @@ def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
     Example::
 
         batches = spark.readStream.format("wan").option("channel", "/data/channel").load()
-        rows = spark_wan.decode(batches.where("`table` = 'flights'"), flights.schema)
+        rows = decode(batches.where("`table` = 'flights'"), flights.schema)
     """
     import json
 

@@ -6,7 +6,7 @@ Shared by sender and receiver. Uses SQL and DataFrames only, so classic sessions
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.commits import Commit
@@ -14,6 +14,7 @@ from spark_wan.errors import ChangeFeedError, HistoryLostError, SourceError, Sto
 from spark_wan.topology import is_path
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _FIRST_LOOK = 20
@@ -217,8 +218,8 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
         return ChangeFeedError(feed_advice(table, location, text))
     if (
         found.startswith(_HISTORY_LOST)
-        or any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException"))
-        and not is_missing(error)
+        or (any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException"))
+        and not is_missing(error))
     ):
         return HistoryLostError(
             f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
@@ -244,3 +245,13 @@ def select_columns(names: Sequence[str]) -> list[Any]:
     from pyspark.sql import functions as F
 
     return [F.col(quoted(name)) for name in names]
+
+
+def map_in_arrow(frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str) -> DataFrame:
+    """``frame.mapInArrow(task, result)`` for columns with any names: pyspark's own takes dots for struct fields and fails on backticks."""
+    names = frame.columns
+
+    def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, result)

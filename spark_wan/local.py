@@ -325,8 +325,11 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         settings["spark.jars.ivy"] = str(cache_folder() / "ivy")
     settings |= conf
     if quick:
-        options = f"{settings.get('spark.driver.extraJavaOptions', '')} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-        settings["spark.driver.extraJavaOptions"] = options.strip()
+        options = (
+            settings.get("spark.driver.extraJavaOptions"),
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+        )
+        settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)
     return builder.config(map=settings).getOrCreate()
 
 

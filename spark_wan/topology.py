@@ -81,6 +81,7 @@ class Table:
     at: Mapping[str, str]  # site -> path (absolute), URL or catalog name
     start: Start
     on_table_operation: OnTableOperation = "hold"  # what TRUNCATE, RESTORE and the like do to the sender
+    event_id_ttl: float | None = None  # seconds that receivers keep event IDs of users' streams; None: for ever
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``; TopologyError when it is not there."""
@@ -490,6 +491,7 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
         at=at,
         start=entry.read("start", lambda value: _start(value, keyless), default=Start(0 if keyless else None)),
         on_table_operation=entry.read("on_table_operation", _on_table_operation, default=Table.on_table_operation),
+        event_id_ttl=entry.read("event_id_ttl", parse_seconds, default=Table.event_id_ttl),
     )
     _check_sites(entry, table, sites, senders)
     return table

@@ -37,6 +37,8 @@ _FIXED = struct.Struct("<4sHHIQ")
 _CHECKSUM = struct.Struct("<I")
 _IPC = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 _SAMPLE = 1024
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_Data = bytes  # where a class has a member called bytes
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
 
 def frame_checksum(data: bytes) -> int:
     """The checksum that a frame carries (not computed anew)."""
-    _, _, head, _ = _fixed(data, "frame")
+    head, _ = _fixed(data, "frame")
     return int(_CHECKSUM.unpack_from(data, _FIXED.size + head)[0])
 
 
@@ -95,7 +97,7 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
 
     Raises FrameError, which names ``where`` and what is wrong.
     """
-    version, _, head, payload = _fixed(data, where)
+    head, payload = _fixed(data, where)
     end = _FIXED.size + head
     if len(data) != end + _CHECKSUM.size + payload:
         raise FrameError(
@@ -113,18 +115,18 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
         )
     try:
         return FrameHeader.from_json(bytes(view[_FIXED.size : end]))
-    except (ValueError, TypeError, KeyError) as error:
+    except _UNREADABLE as error:
         raise FrameError(f"{where}: its header cannot be read ({error}); it was not written by spark_wan.") from error
 
 
 def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[FrameHeader, pa.RecordBatch]:
     """Check a frame and decode its payload; dictionaries are unpacked. Raises FrameError."""
     header = check_frame(data, where, ref)
-    _, _, head, _ = _fixed(data, where)
+    head, _ = _fixed(data, where)
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_FIXED.size + head + _CHECKSUM.size :]) as reader:
             batch = reader.read_next_batch()
-    except (pa.ArrowInvalid, StopIteration, OSError) as error:
+    except (pa.ArrowException, StopIteration, OSError) as error:
         raise FrameError(f"{where}: its payload is not an Arrow IPC stream ({error}).") from error
     if batch.num_rows != header.events:
         raise FrameError(f"{where}: {batch.num_rows} rows where its header says {header.events} events.")
@@ -135,7 +137,8 @@ def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[
     return header, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _fixed(data: bytes, where: str) -> tuple[int, int, int, int]:
+def _fixed(data: bytes, where: str) -> tuple[int, int]:
+    """The lengths of header and payload, once magic, version and flags are known to be good."""
     if len(data) < _FIXED.size or data[:4] != _MAGIC:
         raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). Its stream is held.")
     _, version, flags, head, payload = _FIXED.unpack_from(data)
@@ -144,9 +147,14 @@ def _fixed(data: bytes, where: str) -> tuple[int, int, int, int]:
             f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. "
             "Its stream is held: update spark_wan at this site."
         )
+    if flags:
+        raise FrameError(
+            f"{where}: flags {flags:#x}, which this spark_wan does not know. Its stream is held: update spark_wan at this "
+            "site, or put the original object back."
+        )
     if len(data) < _FIXED.size + head + _CHECKSUM.size:
         raise FrameError(f"{where}: truncated inside its header. Its stream is held.")
-    return version, flags, head, payload
+    return head, payload
 
 
 def _dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -237,15 +245,15 @@ class Manifest:
     def renumbered(self, number: int, incarnation: str) -> Manifest:
         return replace(self, number=number, incarnation=incarnation)
 
-    def encode(self) -> bytes:
+    def encode(self) -> _Data:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
         return f"WANM {MANIFEST_VERSION} {crc32c(body):08x}\n".encode() + body
 
     @classmethod
-    def decode(cls, data: bytes, where: str) -> Manifest:
+    def decode(cls, data: _Data, where: str) -> Manifest:
         """Read a manifest. Raises ManifestError, which names ``where`` and what is wrong."""
         line, _, body = data.partition(b"\n")
-        words = line.split()
+        words = line.split(b" ")
         if len(words) != 3 or words[0] != b"WANM":
             raise ManifestError(f"{where}: not a spark_wan manifest (foreign or empty object). Its stream is held.")
         if words[1] != str(MANIFEST_VERSION).encode():
@@ -255,10 +263,15 @@ class Manifest:
             )
         if words[2] != f"{crc32c(body):08x}".encode():
             raise ManifestError(f"{where}: truncated or altered (checksum). Its stream is held; put the original back.")
-        fields = json.loads(body)
-        for name in ("sent_to", "addressees", "keys"):
-            fields[name] = tuple(fields[name])
-        fields["commits"] = tuple(CommitRef(**entry) for entry in fields["commits"])
-        fields["frames"] = tuple(FrameRef(**entry) for entry in fields["frames"])
-        fields["writes"] = tuple(WriteRef(**entry) for entry in fields["writes"])
-        return cls(**fields)
+        try:
+            fields = json.loads(body)
+            for name in ("sent_to", "addressees", "keys"):
+                fields[name] = tuple(fields[name])
+            fields["commits"] = tuple(CommitRef(**entry) for entry in fields["commits"])
+            fields["frames"] = tuple(FrameRef(**entry) for entry in fields["frames"])
+            fields["writes"] = tuple(WriteRef(**entry) for entry in fields["writes"])
+            return cls(**fields)
+        except _UNREADABLE as error:
+            raise ManifestError(
+                f"{where}: cannot be read ({error}); it was not written by this version of spark_wan. Its stream is held."
+            ) from error

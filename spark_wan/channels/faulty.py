@@ -77,7 +77,7 @@ class FaultyChannel:
             where = _WRITES[fault.method]
             data = args[where]
             return target(*args[:where], data[: len(data) // 2], *args[where + 1 :])
-        result = target(*args)
+        target(*args)
         if fault.kind == "duplicate":
             return target(*args)
         raise ChannelError(f"scripted: no answer to {fault.method}, although it took effect")

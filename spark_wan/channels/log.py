@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import LogGapError
+from spark_wan.errors import LogGapError, ManifestError, ManifestExists
 from spark_wan.wire import Manifest
 
 ACK_VERSION = 1
@@ -43,9 +43,10 @@ class Ack:
             fields = json.loads(data)
             if fields.pop("version") != ACK_VERSION:
                 return None
-            return cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            ack = cls(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
+        return ack if type(ack.applied) is int else None
 
 
 class StreamLog:
@@ -57,8 +58,7 @@ class StreamLog:
 
     def last(self) -> Manifest | None:
         """The newest manifest, or None for a stream without any. Raises LogGapError, ManifestError."""
-        numbers = self.channel.stream_numbers(self.stream)
-        self._check(numbers)
+        numbers = self._without_gaps(self.channel.stream_numbers(self.stream))
         return self.read(numbers[-1]) if numbers else None
 
     def read(self, number: int) -> Manifest:
@@ -74,13 +74,29 @@ class StreamLog:
 
     def since(self, after: int, numbers: Sequence[int] | None = None) -> list[int]:
         """The numbers above ``after``, without gaps. Raises LogGapError."""
-        found = list(self.channel.stream_numbers(self.stream) if numbers is None else numbers)
-        self._check(found)
+        found = self._without_gaps(self.channel.stream_numbers(self.stream) if numbers is None else numbers)
         return [number for number in found if number > after]
 
     def append(self, manifest: Manifest) -> None:
         """Add the next manifest. Raises ManifestExists when somebody else has added that number."""
-        self.channel.append(self.stream, manifest.number, manifest.encode())
+        data = manifest.encode()
+        newest = max(self.channel.stream_numbers(self.stream), default=0)
+        try:
+            if not manifest.number - 1 <= newest <= manifest.number:
+                # Extended and trimmed meanwhile, so that the number is free again; or deleted.
+                raise ManifestExists(
+                    f"{self.channel.url}: the log of {self.stream} is at {newest}, so {manifest.number} is not the next "
+                    "manifest; reload the log."
+                )
+            self.channel.append(self.stream, manifest.number, data)
+        except ManifestExists as exists:
+            # A store's client repeats a write that got no answer: the manifest that is there may be this one.
+            try:
+                found = self.channel.manifest(self.stream, manifest.number)
+            except ManifestError:
+                raise exists from None
+            if found != data:
+                raise
 
     def acks(self) -> Mapping[str, Ack]:
         """The last answer of each site that gave a readable one."""
@@ -91,10 +107,30 @@ class StreamLog:
                 found[site] = ack
         return found
 
-    def _check(self, numbers: Sequence[int]) -> None:
-        for before, after in zip(numbers, numbers[1:], strict=False):
-            if after != before + 1:
-                raise LogGapError(
-                    f"{self.channel.url}: the log of {self.stream} goes from {before} to {after}: manifests are missing. "
-                    "The stream is held; restore the channel's log."
-                )
+    def _without_gaps(self, listed: Sequence[int]) -> list[int]:
+        """The numbers of a listing, once it is known that none is missing between them. Raises LogGapError.
+
+        A listing is not made at one moment: while a log is extended and trimmed, it may leave out what is there. So each
+        missing manifest is asked for by itself; one that is gone together with the one below it was trimmed.
+        """
+        found: list[int] = []
+        for number in listed:
+            for missing in range(found[-1] + 1 if found else number, number):
+                if self._is_there(missing):
+                    found.append(missing)
+                elif found and self._is_there(found[-1]):
+                    raise LogGapError(
+                        f"{self.channel.url}: the log of {self.stream} goes from {found[-1]} to {number}: manifests are "
+                        "missing. The stream is held; restore the channel's log."
+                    )
+                else:
+                    found.clear()
+            found.append(number)
+        return found
+
+    def _is_there(self, number: int) -> bool:
+        try:
+            self.channel.manifest(self.stream, number)
+        except ManifestError:
+            return False
+        return True

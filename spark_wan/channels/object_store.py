@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,18 +35,39 @@ _AGAIN = re.compile(r"log/([^/]+)/(\d{20})\.again\.(\d+)")
 _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")
 
+_CLIENT = frozenset(
+    ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "proxy_ca_certificate", "timeout")
+    + ("pool_idle_timeout", "pool_max_idle_per_host", "user_agent")
+)
+"""Storage options that are the HTTP client's, for every object store; obstore does not take them among the store's own."""
+
 _memory: dict[str, MemoryStore] = {}
 
 
 def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
-    """An obstore store for a directory or a URL. ``memory://name`` is one store per name and process."""
-    options = dict(storage or {})
+    """An obstore store for a directory or a URL. ``memory://name`` is one store per name and process.
+
+    Raises ValueError, OSError or obstore's errors when the URL or an option of ``storage`` is wrong.
+    """
+    local = _directory(url)
+    if storage and (local is not None or url.startswith("memory://")):
+        raise ValueError(f"storage options {sorted(storage)} are for object stores; a directory takes none")
     if url.startswith("memory://"):
         return _memory.setdefault(url, MemoryStore())
-    if url.startswith("file://") or "://" not in url:
-        return LocalStore(Path(url.removeprefix("file://")), mkdir=True)
-    client: dict[str, Any] = {"allow_http": True} if options.pop("allow_http", "false").lower() == "true" else {}
-    return from_url(url, config=options, client_options=client or None)
+    if local is not None:
+        return LocalStore(local, mkdir=True)
+    options, client = dict(storage or {}), {}
+    for name in list(options):
+        plain = name.lower().removeprefix("aws_")
+        if plain in _CLIENT:
+            client[plain] = options.pop(name)
+    open_url: Any = from_url
+    return open_url(url, config=options, client_options=client or None)
+
+
+def _directory(url: str) -> Path | None:
+    """The directory that a path or ``file://`` URL names; None for any other URL."""
+    return Path(url.removeprefix("file://")) if url.startswith("file://") or "://" not in url else None
 
 
 class ObjectStoreChannel:
@@ -63,13 +86,17 @@ class ObjectStoreChannel:
             return open_store(self.url, self.storage)
         except (BaseError, OSError, ValueError, TypeError) as error:
             raise ChannelError(
-                f"channel {self.url}: cannot be opened ({_first_line(error)}). Check the path or URL, its permissions, "
+                f"channel {self.url}: cannot be opened ({first_line(error)}). Check the path or URL, its permissions, "
                 "and the storage options."
             ) from error
 
     def prepare(self) -> None:
         marker = json.dumps({"format": "spark_wan channel", "version": CHANNEL_VERSION}).encode()
         try:
+            directory = _directory(self.url)
+            if directory is not None and self._store:
+                # obstore tries for ever where a file system refuses new files with "no such directory" (/proc).
+                tempfile.TemporaryFile(dir=directory).close()
             if not self._create(MARKER, marker):
                 found = json.loads(self._get(MARKER))
                 if found.get("version") != CHANNEL_VERSION:
@@ -80,6 +107,8 @@ class ObjectStoreChannel:
             # A directory that can be read but not written is found out here and not in the middle of an epoch.
             self._put("wan-writable", b"")
             self._delete(["wan-writable"])
+        except OSError as error:
+            raise self._failed("write", str(self.url), error) from error
         except (ValueError, AttributeError) as error:
             raise ChannelError(
                 f"channel {self.url}: {MARKER} is not spark_wan's. Give the channel a place of its own."
@@ -141,7 +170,8 @@ class ObjectStoreChannel:
         found = {}
         for path in self._list(f"acks/{stream}/"):
             if match := _ACK.fullmatch(path):
-                found[match[2]] = self._get(path)
+                with suppress(FileNotFoundError):  # listed, and gone since
+                    found[match[2]] = self._get(path)
         return found
 
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
@@ -177,7 +207,7 @@ class ObjectStoreChannel:
             return bytes(obstore.get(self._store, path).bytes())
         except FileNotFoundError:
             raise
-        except (BaseError, OSError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise self._failed("read", path, error) from error
 
     def _metas(self, prefix: str) -> list[Any]:
@@ -200,7 +230,7 @@ class ObjectStoreChannel:
 
     def _failed(self, verb: str, path: str, error: Exception) -> ChannelError:
         return ChannelError(
-            f"channel {self.url}: cannot {verb} {path!r} ({_first_line(error)}). Check permissions, space and the "
+            f"channel {self.url}: cannot {verb} {path!r} ({first_line(error)}). Check permissions, space and the "
             "storage options; nothing is lost, it will be tried again."
         )
 
@@ -213,5 +243,6 @@ def _again_path(stream: str, number: int, attempt: int) -> str:
     return f"log/{stream}/{number:020d}.again.{attempt}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an obstore error says, without its debug output."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

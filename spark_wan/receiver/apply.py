@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spark_wan.channels import Ack, StreamLog
-from spark_wan.errors import FrameError, ManifestError, TargetError, WanError
+from spark_wan.errors import FrameError, ManifestError, StoppedError, TargetError, WanError
 from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
 from spark_wan.steps import Steps
@@ -74,9 +74,6 @@ class TargetTable(TargetHistory, Protocol):
     def check_frames(self, epoch: PlannedEpoch) -> None:
         """Fetch and check every frame of an epoch. Raises FrameError."""
 
-    def dead_letters(self, stream: str) -> int:
-        """How many events of a stream are dead letters here."""
-
 
 @dataclass
 class Outcome:
@@ -125,6 +122,8 @@ class TableApplier:
             self.check_stopped()
             try:
                 plan, outcome, finished = yield from self._attempt(numbers, acked)
+            except StoppedError:
+                raise
             except WanError as error:
                 self._hold(outcome, outcome.applied + 1, error)
                 finished = True
@@ -159,13 +158,17 @@ class TableApplier:
         try:
             if number is None:
                 self.target.create(epochs[0])
-                number = self.ledger.catch_up(self.target) or 1
+                # Somebody else may have made it, and applied: the number must be older than the plan.
+                return plan, outcome, False
             finished = yield from self._apply(epochs, number, outcome)
         except WriteConflict as conflict:
             log.info("%s: %s; deciding again", self.table, conflict)
             return plan, outcome, False
         except FrameError as error:
-            return plan, outcome, (yield from self._before_bad_frame(epochs, error, outcome))
+            assert number is not None  # making the table reads no frames
+            return plan, outcome, (yield from self._before_bad_frame(epochs, number, error, outcome))
+        except StoppedError:
+            raise
         except WanError as error:
             self._hold(outcome, epochs[0].manifest.number, error)
             return plan, outcome, True
@@ -185,7 +188,7 @@ class TableApplier:
             yield "apply.6 written"
         finally:
             self.target.done(work)
-        self.ledger.catch_up(self.target, after_write=True)
+        self.ledger.catch_up(self.target)
         if not self.ledger.applied_now(mark.token):
             # Delta skips a write whose transaction number it has: somebody else has used this apply number.
             return False
@@ -197,7 +200,9 @@ class TableApplier:
         outcome.dead_letters += work.dead_letters
         return True
 
-    def _before_bad_frame(self, epochs: Sequence[PlannedEpoch], error: FrameError, outcome: Outcome) -> Steps[bool]:
+    def _before_bad_frame(
+        self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, outcome: Outcome
+    ) -> Steps[bool]:
         """A frame is bad: apply the epochs before its own, and hold the stream there."""
         for index, epoch in enumerate(epochs):
             try:
@@ -205,7 +210,6 @@ class TableApplier:
             except FrameError as found:
                 finished = True
                 if index:
-                    number = self.ledger.catch_up(self.target) or 1
                     try:
                         finished = yield from self._apply(epochs[:index], number, outcome)
                     except WriteConflict:
@@ -217,10 +221,19 @@ class TableApplier:
         return False
 
     def _plan(self, numbers: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
+        plan = self._plan_listed(numbers, acked)
+        if plan.held is not None and numbers is not None:
+            # An older listing is no reason to hold: the log may have been extended and trimmed since.
+            plan = self._plan_listed(None, acked)
+        return plan
+
+    def _plan_listed(self, numbers: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
         try:
             listed = self.log.since(0, numbers)
         except WanError as error:
-            return StreamPlan(self.log.stream, held=1, cause=str(error))
+            # Nothing is known of the log now; what was acked stays acked.
+            incarnation, known = (acked.incarnation, acked.applied) if acked is not None else ("", 0)
+            return StreamPlan(self.log.stream, incarnation, known, held=known + 1, cause=str(error))
         return plan_stream(
             self.log.stream,
             listed,
@@ -256,6 +269,7 @@ class TableApplier:
             incarnation=last.incarnation,
             epoch=last.number,
             ids=work.ids,
+            dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
         )
 
     def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:
@@ -271,7 +285,7 @@ class TableApplier:
             applied=outcome.applied,
             held=outcome.held,
             cause=outcome.cause,
-            dead_letters=self.target.dead_letters(self.log.stream),
+            dead_letters=self.ledger.dead_letters.get(self.log.stream, 0),
         )
         if answer != before:
             self.log.channel.put_ack(self.log.stream, self.site, answer.encode())

@@ -26,14 +26,16 @@ from spark_wan.receiver.target import DeltaTarget
 from spark_wan.running import is_connect, spark_thread
 from spark_wan.steps import Steps, reached
 from spark_wan.topology import Topology
-from spark_wan.wire import Manifest
+from spark_wan.wire import EVENTS, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
+EXPIRY_INTERVAL = 3_600.0
+"""Seconds between two times at which event IDs are forgotten."""
 RETRY_INTERVAL = 10.0
 """Seconds until a held stream is tried again, when nothing else wakes it."""
 
@@ -196,6 +198,7 @@ class InboundChannel:
     _appliers: dict[str, TableApplier] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
     _statuses: dict[str, TableStatus] = field(default_factory=dict)
+    _expire_at: dict[str, float] = field(default_factory=dict)
     _done: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Per stream: the newest epoch and the number of announcements when all was applied and acked."""
 
@@ -302,6 +305,8 @@ class InboundChannel:
             self._note(status, outcome, applier)
             if self.on_outcome is not None:
                 self.on_outcome(table, outcome)
+            if outcome.epochs:
+                self._expire_event_ids(applier, outcome.plan.new[0].manifest)
             if outcome.held is None and not outcome.again:
                 self._done[stream.stream] = (
                     numbers[-1] if known is not None else max(numbers[-1], outcome.applied),
@@ -320,6 +325,18 @@ class InboundChannel:
                 raise StoppedError("the receiver was stopped") from error
             log.exception("%s: unexpected error", applier.log.stream)
             return applier.unexpected(f"{applier.table}: {error_text(error)}")
+
+    def _expire_event_ids(self, applier: TableApplier, applied: Manifest) -> None:
+        """Now and then: forget the event IDs of a user's stream that are older than the table's ``event_id_ttl``."""
+        ttl = self.topology.table(applier.table).event_id_ttl
+        if ttl is None or applied.kind != EVENTS or time.monotonic() < self._expire_at.get(applier.table, 0.0):
+            return
+        self._expire_at[applier.table] = time.monotonic() + EXPIRY_INTERVAL
+        assert isinstance(applier.target, DeltaTarget)
+        try:
+            applier.target.expire_event_ids(applied.origin, int((time.time() - ttl) * 1_000_000))
+        except WanError as error:
+            log.warning("%s: event IDs could not be expired now: %s", applier.table, error)
 
     def _note(self, status: TableStatus, outcome: Outcome, applier: TableApplier) -> None:
         status.applied = outcome.applied
@@ -354,7 +371,8 @@ class InboundChannel:
             for table in tables:
                 work(table)
             return
-        waiting, errors = list(reversed(tables)), []
+        waiting = list(reversed(tables))
+        errors: list[BaseException] = []
 
         def worker() -> None:
             while not errors:

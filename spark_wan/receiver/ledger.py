@@ -38,6 +38,8 @@ class Mark:
     epoch: int
     ids: bool
     """Event IDs were recorded under this apply."""
+    dead_letters: int = 0
+    """How many of the stream's events became dead letters here, this apply and all before it."""
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": MARK_VERSION, **asdict(self)}}, separators=(",", ":"))
@@ -57,7 +59,10 @@ class Mark:
                 f"{table}: a commit carries a mark of version {found.get('version')}; this spark_wan reads version {MARK_VERSION}. "
                 "Update spark_wan at this site."
             )
-        return cls(**{name: value for name, value in found.items() if name != "version"})
+        try:
+            return cls(**{name: value for name, value in found.items() if name != "version"})
+        except TypeError as error:
+            raise LedgerError(f"{table}: a commit carries a mark that spark_wan did not write ({error}).") from error
 
 
 @dataclass(frozen=True)
@@ -107,37 +112,44 @@ class Ledger:
     local_commits: int = 0
     """Commits to the target that change rows and that no receiver made, seen since this process began."""
     tokens: set[str] = field(default_factory=set)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """Per stream, as the marks say."""
     _loaded: bool = False
     _looked: int = -1
+    _last: str | None = None
+    """The identity of the commit ``_looked``."""
 
-    def catch_up(self, target: TargetHistory, after_write: bool = False) -> int | None:
+    def catch_up(self, target: TargetHistory) -> int | None:
         """Take up the marked commits that the ledger does not have yet; returns the next apply number, or None when there is no
-        table and never was one. ``after_write``: the table was just written to, so which table it is need not be asked again.
+        table and never was one.
 
         Raises TargetError (table missing), TableReplacedError (dropped and made again, restored to an older state), LedgerError
         (the history does not reach back to where the ledger ends).
         """
         self._load()
-        target_id = self.target_id if after_write else target.table_id()
-        if target_id is None and after_write:
-            target_id = target.table_id()
-        if target_id is None:
-            if self.target_id is not None:
-                raise TargetError(
-                    f"{self.table}: the table is missing at site {self.site}, but the ledger knows it. It is not made again by "
-                    "itself: put it back (UNDROP, or from a backup of the same state), or give this site a full copy."
-                )
-            return None
         after = max(self.seen, self._looked)
-        # One more than is needed: the version that was seen last must still be there.
-        commits = target.history(after - 1)
-        self._check_identity(target_id, commits[-1].version if commits else -1, after)
+        commits = self._same_table(target, after)
+        target_id = self.target_id
+        if commits is None or target_id is None:
+            target_id = target.table_id()
+            if target_id is None:
+                if self.target_id is not None:
+                    raise TargetError(
+                        f"{self.table}: the table is missing at site {self.site}, but the ledger knows it. It is not made again by "
+                        "itself: put it back (UNDROP, or from a backup of the same state), or give this site a full copy."
+                    )
+                return None
+            # One more than is needed: the version that was seen last must still be there.
+            commits = target.history(after - 1)
+            self._check_identity(target_id, commits[-1].version if commits else -1, after)
+        self._check_last_mark(commits)
         newer = [commit for commit in commits if commit.version > after]
         rows = self._read_commits(newer, target_id, after)
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
         self._looked = max([after, *(commit.version for commit in newer)])
+        self._last = commits[-1].identity if commits else None
         return self.last_apply + 1
 
     def applied_now(self, token: str) -> bool:
@@ -148,6 +160,16 @@ class Ledger:
         if not self._loaded:
             self._fold(self.store.load(self.table))
             self._loaded = True
+
+    def _same_table(self, target: TargetHistory, after: int) -> Sequence[Commit] | None:
+        """The history from version ``after`` on, if that is still the commit that was seen there; None: ask which table it is."""
+        if self._last is None:
+            return None
+        try:
+            commits = target.history(after - 1)
+        except TargetError:
+            return None
+        return commits if commits and (commits[0].version, commits[0].identity) == (after, self._last) else None
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
         if self.target_id is not None and target_id != self.target_id:
@@ -161,13 +183,25 @@ class Ledger:
                 "put back to an older state. Nothing is applied to it; this site needs a full copy."
             )
 
+    def _check_last_mark(self, commits: Sequence[Commit]) -> None:
+        """The newest marked commit is the one that the ledger has, unless the table was put back and written to again."""
+        for commit in commits:
+            if commit.version != self.seen:
+                continue
+            mark = Mark.read(commit.user_metadata, self.site, self.table)
+            if mark is None or mark.token not in self.tokens:
+                raise TableReplacedError(
+                    f"{self.table}: version {self.seen} at site {self.site} is not the commit that the ledger knows. The table "
+                    "was put back to an older state and written to again. Nothing is applied to it; this site needs a full copy."
+                )
+
     def _read_commits(self, commits: Sequence[Commit], target_id: str, after: int) -> list[LedgerRow]:
         if commits and self.target_id is not None and commits[0].version != after + 1:
             raise LedgerError(
                 f"{self.table}: the table's history at site {self.site} begins at version {commits[0].version}, the ledger ends at {after}. "
                 "Commits in between may have been applied by a receiver. This site needs a full copy of the table."
             )
-        rows = []
+        rows: list[LedgerRow] = []
         for commit in commits:
             mark = Mark.read(commit.user_metadata, self.site, self.table)
             if mark is not None:
@@ -193,4 +227,5 @@ class Ledger:
             self.seen = max(self.seen, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)
             self.tokens.add(mark.token)
+            self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
             self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch)

@@ -82,7 +82,17 @@ def plan_stream(
     ahead = progress.copy()
     size = 0
     listed = list(numbers)
-    for number in _from_position(listed, read, progress, stream, plan):
+    newer = _from_position(listed, read, progress, stream, plan, site, acked)
+    position = progress.positions.get((stream, plan.incarnation), 0)
+    if listed and position > listed[-1]:
+        plan.held = listed[-1] + 1
+        plan.cause = (
+            f"{stream}: the log ends at manifest {listed[-1]}, but this site has applied through {position} of it: the channel was "
+            "put back to an older state. The stream is held, so that other epochs with old numbers are not mistaken for those; "
+            "restore the channel's log."
+        )
+        return plan
+    for number in newer:
         try:
             manifest = read(number)
             if plan.incarnation and manifest.incarnation != plan.incarnation:
@@ -104,6 +114,7 @@ def plan_stream(
         if plan.new and (
             len(plan.new) >= max_epochs
             or size + manifest.bytes > max_bytes
+            or manifest.keys != plan.new[-1].manifest.keys
             or fingerprint(manifest.schema) != fingerprint(plan.new[-1].manifest.schema)
         ):
             plan.more = True
@@ -116,9 +127,15 @@ def plan_stream(
 
 
 def _from_position(
-    listed: list[int], read: Callable[[int], Manifest], progress: Progress, stream: str, plan: StreamPlan
+    listed: list[int],
+    read: Callable[[int], Manifest],
+    progress: Progress,
+    stream: str,
+    plan: StreamPlan,
+    site: str,
+    acked: Mapping[str, int],
 ) -> list[int]:
-    """Leave out what the ledger's position proves known, without reading it."""
+    """Leave out what the ledger's position proves known. Only what was not acked is read, to count it."""
     if not listed:
         return []
     try:
@@ -128,6 +145,13 @@ def _from_position(
     position = progress.positions.get((stream, incarnation), 0)
     if position:
         plan.incarnation, plan.known = incarnation, min(position, listed[-1])
+    for number in listed:
+        if acked.get(incarnation, 0) < number <= position:
+            try:
+                manifest = read(number)
+            except WanError:
+                continue
+            plan.duplicates += manifest.rows if site in manifest.addressees else 0
     return [number for number in listed if number > position]
 
 

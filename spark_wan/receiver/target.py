@@ -75,10 +75,7 @@ class DeltaTarget:
     location: str
     channel: Channel
     ledger: LedgerTables
-    event_id_ttl: float | None = None
-    """Seconds for which event IDs of users' streams with an event time are kept; None: for ever."""
     _id: str | None = None
-    _dead_letters: dict[str, int] = field(default_factory=dict)
 
     def table_id(self) -> str | None:
         with self._errors():
@@ -164,7 +161,6 @@ class DeltaTarget:
                 self.ledger.append_frame(
                     "dead_letters", self._letters(content, manifest.stream, manifest.table_id, token)
                 )
-                self._dead_letters.pop(manifest.stream, None)
 
     def write(self, work: Work, mark: Mark) -> None:
         content: _Content = work.content
@@ -205,17 +201,6 @@ class DeltaTarget:
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:
             check_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
-
-    def dead_letters(self, stream: str) -> int:
-        from pyspark.sql import functions as F
-
-        if stream not in self._dead_letters:
-            letters = self.ledger.read("dead_letters").where(
-                (F.col("side") == "receiver") & (F.col("table") == self.table) & (F.col("stream") == stream)
-            )
-            marked = self.ledger.read("applied").where(F.col("table") == self.table).select("token").distinct()
-            self._dead_letters[stream] = letters.join(marked, "token", "left_semi").count()
-        return self._dead_letters[stream]
 
     def _reconcile(self, existing: Mapping[str, Any], travelling: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The columns that the target lacks. Raises SchemaError for those that cannot be reconciled by name."""
@@ -428,7 +413,7 @@ def merge_statement(location: str, source: str, keys: Sequence[str], columns: Se
 def own_session(spark: SparkSession) -> Iterator[SparkSession]:
     """A session whose settings reach no other write, classic or Connect."""
     if is_connect(spark):
-        session = spark.cloneSession()
+        session: Any = spark.cloneSession()  # type: ignore[attr-defined]
         try:
             yield session
         finally:

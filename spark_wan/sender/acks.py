@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_wan.channels import Ack, StreamLog
+from spark_wan.errors import ManifestError
 from spark_wan.sender.memory import MemoryStore, StreamMemory
 from spark_wan.steps import Steps
 from spark_wan.wire import Manifest
@@ -65,8 +66,8 @@ class AckKeeper:
     _waiting: tuple[str, int, int] | None = None
     """(incarnation, lowest number not acked, since when)"""
     _attempts: int = 0
-    _bare: int = 0
-    """The newest manifest, once its frames are trimmed."""
+    _bare: tuple[str, int] | None = None
+    """(incarnation, number) of the newest manifest, once its frames are trimmed."""
 
     def due(self) -> bool:
         """Whether it is time to look: at once while sites answer, every 5 s when nobody is there."""
@@ -104,14 +105,16 @@ class AckKeeper:
         self._announce(last, everywhere, bool(answered))
         yield "keep.3 announced"
         for number in numbers:
-            manifest = self.log.read(number)
+            manifest = self._read(number)
+            if manifest is None:
+                continue
             if not (self._everybody_has(manifest) and self.done(manifest)):
                 break
-            if number != self._bare:
+            if (manifest.incarnation, number) != self._bare:
                 channel.trim_frames(stream, [frame.path for frame in manifest.frames])
                 yield "keep.4 frames-trimmed"
             if number == last.number:
-                self._bare = number
+                self._bare = (manifest.incarnation, number)
                 break
             channel.trim_manifest(stream, number)
             yield "keep.5 manifest-trimmed"
@@ -126,11 +129,21 @@ class AckKeeper:
         channel, stream = self.log.channel, self.log.stream
         written = channel.frames(stream)
         # The log is read after the frames: a frame that is named in between is spared.
-        named = {frame.path for number in self.log.since(0) for frame in self.log.read(number).frames}
+        manifests = [self._read(number) for number in self.log.since(0)]
+        named = {frame.path for manifest in manifests if manifest is not None for frame in manifest.frames}
         limit = self.clock() / 1000 - older_than
         orphans = [path for path, time in written if path not in named and time < limit]
         channel.trim_frames(stream, orphans)
         return len(orphans)
+
+    def _read(self, number: int) -> Manifest | None:
+        """A manifest that was listed; None when another keeper has trimmed it since."""
+        try:
+            return self.log.read(number)
+        except ManifestError:
+            if number in self.log.channel.stream_numbers(self.log.stream):
+                raise
+            return None
 
     def _everybody_has(self, manifest: Manifest) -> bool:
         return set(manifest.addressees) <= self.acked_by(manifest)

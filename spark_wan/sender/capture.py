@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from spark_wan.columns import compare, fingerprint
@@ -67,7 +68,7 @@ def plan_range(
             "has overtaken the sender. Nothing after them is sent, so that no site misses them silently. The remote sites need a "
             "full copy; raise delta.logRetentionDuration and delta.deletedFileRetentionDuration above the longest pause."
         )
-    for before, after in zip(newer, newer[1:], strict=False):
+    for before, after in pairwise(newer):
         if after.version != before.version + 1:
             raise HistoryLostError(f"{table}: version {before.version + 1} is missing in the table's history.")
     taken: list[Commit] = []
@@ -123,7 +124,7 @@ def _cut(first: int, last: int, schema_at: SchemaAt) -> tuple[int, Mapping[str, 
     """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema."""
     schema = schema_at(first)
     wanted = fingerprint(schema)
-    if fingerprint(schema_at(last)) == wanted:
+    if first == last or fingerprint(schema_at(last)) == wanted:
         return last, schema
     same, other = first, last
     while other - same > 1:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
 from spark_wan.columns import arrow_ready, fingerprint
-from spark_wan.errors import EventError, ManifestExists, OptionError, SourceError
+from spark_wan.errors import EventError, ManifestExists, OptionError, SourceError, WanError
 from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.options import SinkOptions
 from spark_wan.rowhash import combine, digest, row_hashes
@@ -208,7 +209,7 @@ def append_epoch(
         yield "sink.2 log-read"
         if told in writes:
             # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
-            log.channel.trim_frames(options.stream, [frame.path for frame in frames])
+            remove_unnamed(log, frames)
             return last
         _refuse_doubles(written, options)
         yield "sink.3 checked"
@@ -242,6 +243,16 @@ def append_epoch(
             continue
         yield "sink.4 manifest-added"
         return manifest
+
+
+def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
+    """Remove those of ``frames`` that no manifest names: what a write has left that failed, or that was done already.
+
+    A write may fail after its manifest was added (no answer from the store, a stop while it waits for acks). What cannot be
+    removed now is left to the ack keeper's sweep."""
+    with suppress(WanError):
+        named = {frame.path for number in log.since(0) for frame in log.read(number).frames}
+        log.channel.trim_frames(log.stream, [frame.path for frame in frames if frame.path not in named])
 
 
 def _refuse_doubles(written: Sequence[EventsWritten], options: SinkOptions) -> None:

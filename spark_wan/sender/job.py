@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import StreamLog, open_channel
@@ -241,10 +242,8 @@ class SenderHandle:
 
     def _begin(self) -> None:
         for stream in self._streams:
-            thread = spark_thread(
-                self._spark, lambda stream=stream: self._run(stream), f"wan-sender {stream.status.stream}"
-            )
-            self._threads.append(thread)
+            name = f"wan-sender {stream.status.stream}"
+            self._threads.append(spark_thread(self._spark, partial(self._run, stream), name))
         for thread in self._threads:
             thread.start()
 

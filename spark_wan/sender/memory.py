@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import obstore
+from obstore.exceptions import BaseError
 
-from spark_wan.channels.object_store import open_store
-from spark_wan.errors import LogGapError
+from spark_wan.channels.object_store import first_line, open_store
+from spark_wan.errors import ChannelError, LogGapError
 from spark_wan.wire import Manifest
 
 MEMORY_VERSION = 1
@@ -54,16 +56,33 @@ class StoredMemories:
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
         self.url = url
-        self._store = open_store(url, storage)
+        self.storage = dict(storage or {})
+
+    @cached_property
+    def _store(self) -> Any:
+        return open_store(self.url, self.storage)
 
     def load(self, stream: str) -> StreamMemory | None:
+        """The memory of a stream, or None when there is none. Raises ChannelError when its place does not answer."""
         try:
             return StreamMemory.decode(bytes(obstore.get(self._store, f"{stream}.json").bytes()))
         except FileNotFoundError:
             return None
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("read", stream, error) from error
 
     def save(self, stream: str, memory: StreamMemory) -> None:
-        obstore.put(self._store, f"{stream}.json", memory.encode())
+        """Replace the memory of a stream. Raises ChannelError when its place does not answer."""
+        try:
+            obstore.put(self._store, f"{stream}.json", memory.encode())
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed("write", stream, error) from error
+
+    def _failed(self, verb: str, stream: str, error: Exception) -> ChannelError:
+        return ChannelError(
+            f"{self.url}: cannot {verb} the sender's memory of {stream} ({first_line(error)}). Check that the site's "
+            "`state` can be read and written; nothing is lost, it will be tried again."
+        )
 
 
 class ForgottenMemories:

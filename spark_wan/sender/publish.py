@@ -46,7 +46,7 @@ class SourceTable(Protocol):
         """The table's ID. Raises SourceError when there is no table."""
 
     def latest(self, known: int) -> int:
-        """The newest version. Cheap when it is ``known``: it is asked all the time."""
+        """The newest version; ``known + 1`` will do when it is higher. Cheap when it is ``known``: it is asked all the time."""
 
     def newest(self) -> Commit:
         """The newest commit."""
@@ -97,21 +97,19 @@ class Publisher:
     decisions: Mapping[int, str] = field(default_factory=dict)
     _quiet_through: int = -1
     _latest: int = -1
-    _checked: tuple[str, int] | None = None
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; None when there is nothing to publish. Raises SourceError, SchemaError, LogGapError,
         each of which holds this stream and no other."""
         stream = self.settings.stream
-        last = self.log.last()
+        # The memory first: another publisher may extend the log and remember that in between.
         memory = self.memories.load(stream)
+        last = self.log.last()
         check_log(stream, memory, last, self.log.channel.url)
         yield "publish.1 log-read"
         if not self._newer(last):
             return None
-        table_id = self.source.table_id()
-        if last is not None:
-            self._check_source(last, table_id)
+        table_id = self.source.table_id() if last is None else self._check_source(last)
         yield "publish.2 source-checked"
         planned = self._plan(last)
         if planned is None:
@@ -132,28 +130,29 @@ class Publisher:
         yield "publish.6 remembered"
         return manifest
 
-    def _check_source(self, last: Manifest, table_id: str) -> None:
-        """The identity of the last published commit is compared: a source that was put back is held."""
+    def _check_source(self, last: Manifest) -> str:
+        """The identity of the last published commit is compared: a source that was put back is held. Returns the table's ID."""
         table = self.settings.table
-        if last.table_id != table_id:
-            raise TableReplacedError(
-                f"{table}: the table at its place has the ID {table_id}; the stream carries {last.table_id}. It was dropped and made "
-                "again, or replaced. The stream is held; the remote sites need a full copy under a new table name."
-            )
         if last.keys != self.settings.keys:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream was published with "
                 f"{list(last.keys)}. Event IDs would change; put the keys back, or use a new table name."
             )
-        if self._checked == (table_id, last.last):
-            return
         commit = self.source.commit(last.last)
-        if commit is not None and commit.identity != last.identity:
+        if commit is not None and commit.identity == last.identity:
+            return last.table_id
+        table_id = self.source.table_id()
+        if last.table_id != table_id:
+            raise TableReplacedError(
+                f"{table}: the table at its place has the ID {table_id}; the stream carries {last.table_id}. It was dropped and made "
+                "again, or replaced. The stream is held; the remote sites need a full copy under a new table name."
+            )
+        if commit is not None:
             raise TableReplacedError(
                 f"{table}: version {last.last} is not the commit that was published: the table was put back to an older state "
                 "and written to again. The stream is held; the remote sites need a full copy under a new table name."
             )
-        self._checked = (table_id, last.last)
+        return table_id
 
     def _published(self, last: Manifest | None) -> int:
         return last.last if last is not None else (self.settings.start or 0) - 1
@@ -163,9 +162,10 @@ class Publisher:
         published, table = self._published(last), self.settings.table
         if last is None and self.settings.start is None:
             return True
-        latest = self.source.latest(published)
-        if latest >= published + 1:
-            return latest != self._quiet_through
+        known = max(published, self._quiet_through)
+        latest = self.source.latest(known)
+        if latest > known:
+            return True
         if last is None:
             if latest < published:
                 raise SourceError(

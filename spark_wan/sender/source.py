@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,17 @@ import pyarrow.compute as pc
 from spark_wan.channels.base import Channel
 from spark_wan.columns import arrow_ready
 from spark_wan.commits import Commit
-from spark_wan.delta import condition, history, load, newest, schema_json, select_columns, source_error, table_id
+from spark_wan.delta import (
+    condition,
+    history,
+    load,
+    map_in_arrow,
+    newest,
+    schema_json,
+    select_columns,
+    source_error,
+    table_id,
+)
 from spark_wan.errors import KeylessChangeError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
@@ -31,6 +42,9 @@ if TYPE_CHECKING:
 
 MAX_DEAD_LETTERS = 10_000
 """So many rows of one epoch without a usable key are no accident: the stream is held instead."""
+
+ROWS_PER_TASK = 64_000
+"""A task of the sender nets and encodes about so many events."""
 
 _RANK_COLUMN = "_wan_rank"
 _RESULT = "kind string, content string"
@@ -61,6 +75,7 @@ class DeltaSource:
     channel: Channel
     limits: Limits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    _asked: tuple[int, list[Commit]] | None = None
 
     def table_id(self) -> str:
         found = table_id(self.spark, self.location)
@@ -73,25 +88,31 @@ class DeltaSource:
         try:
             load(self.spark, self.location, readChangeFeed="true", startingVersion=known + 1)
         except Exception as error:
-            if condition(
-                error
-            ) == "DELTA_CDC_START_VERSION_AFTER_LATEST" or "DELTA_CDC_START_VERSION_AFTER_LATEST" in str(error):
-                found = re.search(r"latest (?:table )?version (-?\d+)", str(error))
+            if condition(error) == "DELTA_CDC_START_VERSION_AFTER_LATEST":
+                found = re.search(r"latest table version (-?\d+)", str(error))
                 if found:
                     return int(found[1])
-        return self.newest().version
+            return self.newest().version
+        return known + 1
 
     def newest(self) -> Commit:
         with self._errors():
             return newest(self.spark, self.location)
 
     def history(self, after: int) -> list[Commit]:
+        if self._asked is not None and self._asked[0] == after:
+            commits, self._asked = self._asked[1], None
+            return commits
         with self._errors():
             return history(self.spark, self.location, after)
 
     def commit(self, version: int) -> Commit | None:
         found = self.history(version - 1)
-        return found[0] if found and found[0].version == version else None
+        if not found or found[0].version != version:
+            return None
+        # The publisher asks next for what came after it: the answer is here already.
+        self._asked = (version, found[1:])
+        return found[0]
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         with self._errors():
@@ -117,7 +138,7 @@ class DeltaSource:
                 rows = feed.select(*columns, F.when(old, 0).otherwise(1).cast("tinyint").alias(_RANK_COLUMN))
             else:
                 rows = feed.select(*columns, F.col(CHANGE_TYPE))
-            return self._publish(rows, header)
+            return self._publish(rows, header, planned.rows)
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
@@ -132,18 +153,20 @@ class DeltaSource:
                     F.lit(1).cast("tinyint").alias(_RANK_COLUMN),
                 ),
                 header,
+                frame.count(),
             )
 
-    def _publish(self, rows: DataFrame, header: FrameHeader) -> Captured:
+    def _publish(self, rows: DataFrame, header: FrameHeader, estimate: int) -> Captured:
         task = _CaptureTask(self.channel, header, self.limits, self.keys)
         if self.keys:
             keys = select_columns(self.keys)
-            rows = rows.repartition(*keys).sortWithinPartitions(*keys, COMMIT_VERSION, _RANK_COLUMN)
+            # A number of its own, since adaptive execution would make one task of what it takes for little.
+            rows = rows.repartition(max(1, math.ceil(estimate / ROWS_PER_TASK)), *keys).sortWithinPartitions(*keys, COMMIT_VERSION, _RANK_COLUMN)
         frames: list[FrameRef] = []
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
         disjoint = True
-        for kind, content in rows.mapInArrow(task, _RESULT).collect():
+        for kind, content in map_in_arrow(rows, task, _RESULT).collect():
             told = json.loads(content)
             if kind == "change":
                 raise KeylessChangeError(

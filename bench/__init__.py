@@ -1,0 +1,1 @@
+"""Speed, measured against peers, side by side in one run."""

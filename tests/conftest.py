@@ -1,0 +1,38 @@
+"""Fixtures that tests with Spark share. What a test sees of two sites is in :mod:`sites`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import Sites
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One classic session for all tests in this process. A failed task is tried once more, as on a cluster."""
+    from spark_wan.local import local_session
+
+    # Tasks unpickle what tests hand them by reference.
+    folders = [str(Path(__file__).parent), str(Path(__file__).parent / "crash"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    session = local_session(
+        "spark_wan tests",
+        quick=True,
+        **{
+            "spark.master": "local[2,2]",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Callable[..., Sites]:
+    """``sites(**settings of the sender)``: newark sends to seattle, in folders of the test's own."""
+    return lambda **settings: Sites.make(tmp_path / "wan", **settings)

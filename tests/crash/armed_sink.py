@@ -1,0 +1,76 @@
+"""The sink with a trigger: while ``armed`` lies beside the checkpoint, the process that commits dies at the step it names.
+
+``sink.3`` kills the process that commits, ``sink.3 <pid>`` first the driver with that ID and its JVM; ``task`` fails a task that has
+written its frames. It strikes once: the file is taken away first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import spark_wan.steps as steps
+from spark_wan.datasource import WanDataSource, WanStreamWriter
+
+if TYPE_CHECKING:
+    from sites import Sites
+
+
+class ArmedWriter(WanStreamWriter):
+    trigger: Path
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        written = super().write(iterator)
+        if self.trigger.exists() and self.trigger.read_text() == "task":
+            self.trigger.unlink()
+            raise RuntimeError("this attempt fails after it has written its frames")
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if self.trigger.exists():
+            step, _, driver = self.trigger.read_text().partition(" ")
+            self.trigger.unlink()
+            os.environ[steps.CRASH_VARIABLE] = step
+            if driver:
+                steps.os = _Killing(int(driver))  # type: ignore[attr-defined]
+        super().commit(messages, batchId)
+
+
+class _Killing:
+    """``os``, but for a kill that takes the driver along."""
+
+    environ = os.environ
+    getpid = staticmethod(os.getpid)
+
+    def __init__(self, driver: int) -> None:
+        self.driver = driver
+
+    def kill(self, pid: int, how: int) -> None:
+        os.killpg(self.driver, signal.SIGKILL)
+        os.kill(pid, how)
+
+
+class ArmedDataSource(WanDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "wan_armed"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ArmedWriter:
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = ArmedWriter
+        writer.trigger = Path(self.options["path"])
+        return writer
+
+    @classmethod
+    def start(cls, rows: Any, sites: Sites, checkpoint: str) -> Any:
+        """Start a query that sends ``rows`` as clicks, and ends when there are no more."""
+        writer = rows.writeStream.format(cls.name()).trigger(availableNow=True)
+        options = {**sites.sink_options("clicks"), "checkpointLocation": checkpoint, "path": f"{checkpoint}.armed"}
+        return writer.options(**options).start()

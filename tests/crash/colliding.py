@@ -1,0 +1,41 @@
+"""A channel that lets somebody else commit to the target while a task reads a frame: in the middle of the MERGE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from spark_wan.channels.base import Channel
+
+
+class CollidingChannel:
+    """The first ``times`` frames that are read each let ``writer`` (``OPTIMIZE`` or ``local writer``) commit to ``target``, without changing its rows."""
+
+    def __init__(self, inner: Channel, target: Path, writer: str, counter: Path, times: int) -> None:
+        self.inner, self.target, self.writer, self.counter, self.times = inner, target, writer, counter, times
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "inner" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def get_frame(self, path: str) -> bytes:
+        for nth in range(self.times):
+            try:
+                Path(f"{self.counter}.{nth}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            self._collide()
+            break
+        return self.inner.get_frame(path)
+
+    def _collide(self) -> None:
+        table = DeltaTable(self.target)
+        if self.writer == "OPTIMIZE":
+            assert table.optimize.compact()["numFilesRemoved"], "nothing to compact: no collision"
+            return
+        rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+        write_deltalake(self.target, rows, mode="overwrite")

@@ -1,0 +1,70 @@
+"""Processes to kill, and sites that have replicated before the fault strikes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Spares, Worker
+from sites import Sites
+
+
+@pytest.fixture(scope="session")
+def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
+    found = Spares(tmp_path_factory.mktemp("workers"))
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def workers(spares: Spares, request: pytest.FixtureRequest) -> Iterator[Callable[[], Worker]]:
+    """``workers()``: a process to kill. What is left of them is killed after the test."""
+    items = request.session.items
+    later = [item for item in items[items.index(request.node) + 1 :] if "workers" in getattr(item, "fixturenames", ())]
+    taken: list[Worker] = []
+
+    def take() -> Worker:
+        taken.append(spares.take(len(later)))
+        return taken[-1]
+
+    yield take
+    for worker in taken:
+        worker.end()
+
+
+@pytest.fixture
+def worker(workers: Callable[[], Worker]) -> Worker:
+    return workers()
+
+
+@pytest.fixture(scope="session")
+def _replicated(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    sites = Sites.make(tmp_path_factory.mktemp("replicated") / "wan")
+    for start in (10, 30):
+        sites.change(start)
+        sites.send(spark)
+    sites.receive(spark)
+    sites.assert_equal()
+    return sites
+
+
+@pytest.fixture(scope="session")
+def _waiting(spark: Any, _replicated: Sites, tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    sites = _replicated.copy(tmp_path_factory.mktemp("waiting") / "wan")
+    sites.change(50)
+    sites.send(spark)
+    return sites
+
+
+@pytest.fixture
+def replicated(_replicated: Sites, tmp_path: Path) -> Sites:
+    """Two sites with equal tables: two epochs a stream, both acked, nothing trimmed yet."""
+    return _replicated.copy(tmp_path / "wan")
+
+
+@pytest.fixture
+def waiting(_waiting: Sites, tmp_path: Path) -> Sites:
+    """The same, with a third epoch of each stream in the channel that seattle has not seen."""
+    return _waiting.copy(tmp_path / "wan")

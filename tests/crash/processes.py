@@ -1,0 +1,112 @@
+"""Processes to be killed: started ahead of time, told what to do, waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from sites import Sites
+
+WORKER = Path(__file__).with_name("worker.py")
+DEADLINE = 240.0
+"""Seconds after which a process is believed to hang. Not a measure."""
+
+
+class Worker:
+    """A process that runs :mod:`worker`, with its JVM in a process group of its own."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, str(WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, **command: object) -> None:
+        self._stream(self._process.stdin).write(json.dumps(command).encode() + b"\n")
+        self._stream(self._process.stdin).flush()
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer. Fails with the end of the process's log when there is none."""
+        stdout, end = self._stream(self._process.stdout), time.monotonic() + DEADLINE
+        while select.select([stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+            line = stdout.readline()
+            if line.startswith(b"@"):
+                found: dict[str, Any] = json.loads(line[1:])
+                return found
+            if not line:
+                break
+        raise AssertionError(f"no answer from the process: {self._last_words()}")
+
+    def killed_by(self, sites: Sites, **command: object) -> None:
+        """Run ``command`` until the process has been killed by the hook in it."""
+        self.tell(folder=str(sites.folder), **command)
+        self.wait_until_killed()
+
+    def wait_until_killed(self) -> None:
+        try:
+            code = self._process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the process was not killed: {self._last_words()}") from None
+        # The JVM would live half a second longer than its Python.
+        self._kill_group()
+        assert code == -signal.SIGKILL, f"the process ended by itself ({code}): {self._last_words()}"
+
+    def end(self) -> None:
+        """Kill what is left of the process."""
+        self._kill_group()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                self._stream(stream).close()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+    @staticmethod
+    def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+        assert stream is not None
+        return stream
+
+
+class Spares:
+    """Workers that start while the test before is still busy, so that nobody waits for their JVM."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started = 0
+        self._waiting: list[Worker] = []
+
+    def take(self, needed_later: int) -> Worker:
+        taken = self._waiting.pop(0) if self._waiting else self._start()
+        if needed_later and not self._waiting:
+            self._waiting.append(self._start())
+        return taken
+
+    def end(self) -> None:
+        for worker in self._waiting:
+            worker.end()
+
+    def _start(self) -> Worker:
+        self._started += 1
+        return Worker(self.folder / f"worker-{self._started}.log")

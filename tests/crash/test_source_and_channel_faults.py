@@ -1,0 +1,102 @@
+"""Faults of the source's history and of the channel: loud, alone, nothing lost."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from processes import DEADLINE
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan.errors import WanError
+from spark_wan.receiver.job import Receiver
+from spark_wan.sender.job import Sender
+
+
+@pytest.mark.parametrize("what", ["VACUUM", "log cleanup"])
+def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, what: str) -> None:
+    """The sender stops before the lost versions and says so; the other table goes on; nothing behind the loss is published."""
+    equal = replicated.rows("orders")
+    replicated.change(50)
+    source = replicated.path("orders")
+    if what == "VACUUM":
+        spark.sql(f"VACUUM delta.`{source}` RETAIN 0 HOURS").collect()
+    else:
+        table = DeltaTable(source)
+        table.create_checkpoint()
+        for version in range(table.version()):
+            (source / "_delta_log" / f"{version:020d}.json").unlink()
+    for _ in range(2):
+        with pytest.raises(WanError, match=r"orders: .*(VACUUM|log cleanup).* full copy"):
+            replicated.send(spark)
+        assert replicated.numbers("orders")[-1] == 2
+    replicated.apply(spark)
+    assert replicated.rows("orders") == equal
+    replicated.assert_equal("readings")
+
+
+def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> None:
+    """Both ends lose the channel and keep trying; the site goes on writing; they converge by themselves once it is back."""
+    topology = replicated.topology
+    sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
+    receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
+    try:
+        channel = Path(topology.sender("east").channel)
+        channel.rename(channel.with_name("away"))
+        channel.write_text("no directory any more")
+        replicated.change(50)
+        _wait_until(lambda: all(status.held for status in sender.status()))
+        replicated.change(70)
+        assert sender.is_active and receiver.is_active
+        assert receiver.exception() is None
+
+        channel.unlink()
+        channel.with_name("away").rename(channel)
+        _wait_until(lambda: all(status.held is None and status.published > 2 and not status.backlog for status in sender.status()))
+        assert receiver.exception() is None
+    finally:
+        sender.stop()
+        receiver.stop()
+    replicated.assert_equal()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "gone"])
+def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: str) -> None:
+    """The epochs before it are applied, its own is held and named, and neither acked nor trimmed; other tables go on. With the frame
+    put back, all of it arrives."""
+    waiting.change(70)
+    waiting.send(spark)
+    log = waiting.log("orders")
+    name = log.read(4).frames[0].path
+    path = Path(log.channel.url) / name
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[: len(content) // 2] if damage == "truncated" else content[:-9] + b"!" + content[-8:])
+
+    waiting.apply(spark, rounds=2)
+    ack = waiting.ack("orders")
+    assert ack is not None and (ack.applied, ack.held) == (3, 4)
+    assert ack.cause is not None and name in ack.cause
+    waiting.assert_equal("readings")
+    statuses = {status.table: status for status in waiting.send(spark)}
+    assert name in statuses["orders"].remote_holds[SEATTLE]
+    assert waiting.numbers("orders")[-1] == 4
+    assert waiting.named_frames("orders") - {name} <= waiting.frames("orders")
+
+    path.write_bytes(content)
+    waiting.apply(spark)
+    waiting.assert_equal()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.1)

@@ -1,0 +1,109 @@
+"""Faults at the target: collisions, rows it refuses, tables that are not what they were."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from colliding import CollidingChannel
+from deltalake import DeltaTable
+from sites import SEATTLE, Sites
+
+import spark_wan.receiver.apply as apply
+from spark_wan.steps import run
+
+
+@pytest.mark.parametrize("writer", ["OPTIMIZE", "local writer"])
+def test_f26_another_commit_collides_with_an_apply(spark: Any, waiting: Sites, tmp_path: Path, writer: str) -> None:
+    """While the MERGE runs, somebody else commits to the target. It is decided again from step 1 and takes effect once; the stream is not held."""
+    applier = waiting.applier(spark, "orders")
+    version = waiting.version("orders")
+    applier.target.channel = CollidingChannel(waiting.channel(), waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1)
+    outcome = run(applier.round())
+    assert (outcome.applied, outcome.held) == (3, None)
+    assert waiting.version("orders") == version + 2
+    waiting.assert_equal("orders")
+
+
+def test_f26_collisions_without_end(
+    spark: Any, waiting: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts are bounded: the stream is held, with the reason, and succeeds when it is tried again later."""
+    monkeypatch.setattr(apply, "ATTEMPTS", 2)
+    applier = waiting.applier(spark, "orders")
+    applier.target.channel = CollidingChannel(waiting.channel(), waiting.path("orders", SEATTLE), "local writer", tmp_path / "collided", 2)
+    outcome = run(applier.round())
+    assert (outcome.applied, outcome.held) == (2, 3)
+    assert "2 writes in a row lost" in str(outcome.cause)
+    assert waiting.acked("orders") == 2
+    assert run(applier.round()).held is None
+    waiting.assert_equal("orders")
+
+
+def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> None:
+    """A dozen commits of one key, deleted and made again between, in frames of three events: the last one wins."""
+    replicated.write_topology(batch_size=3)
+    for turn in range(5):
+        replicated.upsert("orders", [{"id": 99, "item": f"turn {turn}", "amount": float(turn)}, {"id": 98, "item": "x", "amount": -turn}])
+        replicated.delete("orders", "id = 98" if turn % 2 else "id = 99")
+    replicated.upsert("orders", [{"id": 99, "item": "the last", "amount": 5.0}])
+    replicated.send(spark)
+    assert len(replicated.log("orders").read(3).frames) > 3
+    replicated.apply(spark)
+    replicated.assert_equal("orders")
+    assert ( 5.0, 99, "the last") in replicated.rows("orders")
+
+
+def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
+    """NOT NULL and CHECK at the target: such rows become dead letters with their causes, the others go on, and a later event of the same key supersedes."""
+    wan: Sites = sites()
+    target = wan.path("orders", SEATTLE)
+    spark.sql(f"CREATE TABLE delta.`{target}` (id BIGINT, item STRING NOT NULL, amount DOUBLE) USING delta").collect()
+    spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT paid CHECK (amount >= 0)").collect()
+    good = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
+    wan.append("orders", [*good, {"id": 5, "item": None, "amount": 1.0}, {"id": 6, "item": "poison", "amount": -1.0}])
+    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
+    status = wan.replicate(spark)["orders"]
+    assert (status.held, status.dead_letters) == (None, 2)
+    assert {row[1] for row in wan.rows("orders")} == set(range(5))
+    wan.assert_equal("readings")
+    ack = wan.ack("orders")
+    assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (1, None, 2)
+    causes = {json.loads(letter["key"])["id"]: letter["cause"] for letter in wan.dead_letters("orders")}
+    assert causes == {5: "null in NOT NULL column item", 6: "CHECK paid: amount >= 0"}
+
+    wan.upsert("orders", [{"id": 5, "item": "mended", "amount": 1.0}, {"id": 6, "item": "mended", "amount": 0.0}])
+    wan.send(spark)
+    wan.apply(spark)
+    wan.assert_equal("orders")
+
+
+@pytest.mark.parametrize("fault", ["dropped", "dropped and made again", "put back from a backup", "RESTORE"])
+def test_f32_target_is_not_what_it_was(spark: Any, waiting: Sites, tmp_path: Path, fault: str) -> None:
+    """It is held and reported, and nothing is written to it; the other table goes on."""
+    target = waiting.path("orders", SEATTLE)
+    if fault == "RESTORE":
+        spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF 0").collect()
+    else:
+        shutil.rmtree(target)
+    if fault == "dropped and made again":
+        waiting.append("orders", [{"id": 1, "item": "new", "amount": 0.0}], SEATTLE)
+    if fault == "put back from a backup":
+        _older(waiting, target)
+    before = DeltaTable(target).version() if target.exists() else None
+
+    waiting.apply(spark, rounds=2)
+    ack = waiting.ack("orders")
+    assert ack is not None and (ack.applied, ack.held) == (2, 3)
+    assert ack.cause is not None and "orders" in ack.cause and "full copy" in ack.cause
+    assert (DeltaTable(target).version() if target.exists() else None) == before
+    waiting.assert_equal("readings")
+
+
+def _older(sites: Sites, target: Path) -> None:
+    """The target as it was one version before."""
+    original = sites.folder.parent / "original"
+    shutil.copytree(original, target)

@@ -1,0 +1,96 @@
+"""Two senders on one checkpoint, two receivers at one site, at the same time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from deltalake import DeltaTable
+from processes import DEADLINE, Worker
+from sites import SEATTLE, Sites
+
+from spark_wan.receiver.ledger import Mark
+from spark_wan.steps import Steps, run
+
+TABLES = ("orders", "readings")
+
+
+def until(steps: Steps[Any], name: str) -> None:
+    """Run numbered steps through the one called ``name``."""
+    while next(steps).split()[0] != name:
+        pass
+
+
+def marks(sites: Sites, table: str) -> list[Mark]:
+    """The marks of a target's commits, oldest first."""
+    history = DeltaTable(sites.path(table, SEATTLE)).history()
+    found = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
+    return [mark for mark in reversed(found) if mark is not None]
+
+
+def test_f08_two_senders_and_two_receivers_in_two_processes(
+    replicated: Sites, workers: Callable[[], Worker]
+) -> None:
+    """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once."""
+    pair = [workers(), workers()]
+    for worker in pair:
+        worker.tell(folder=str(replicated.folder), do="both")
+    assert all(worker.answer()["running"] for worker in pair)
+    for start in range(50, 130, 20):
+        replicated.change(start)
+        _wait_until(lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and _equal(replicated))
+    for worker in pair:
+        worker.tell(do="stop")
+    for worker in pair:
+        assert worker.answer() == {"held": [], "errors": []}
+    replicated.assert_equal()
+    for table in TABLES:
+        log = replicated.log(table)
+        ranges = [(m.first, m.last) for m in map(log.read, log.since(0))]
+        assert all(after[0] == before[1] + 1 for before, after in zip(ranges, ranges[1:], strict=False))
+        applies = [mark.apply for mark in marks(replicated, table)]
+        assert applies == list(range(1, len(applies) + 1))
+
+
+def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
+    """One sender has written its frames; another adds the manifest of the same commits first. The slow one finds that nothing is left to do."""
+    replicated.change(50)
+    slow = replicated.publisher(spark, "readings").round()
+    until(slow, "publish.4")
+    fast = run(replicated.publisher(spark, "readings").round())
+    assert fast is not None and fast.number == 3
+    assert run(slow) is None
+    assert replicated.numbers("readings") == [1, 2, 3]
+    assert {frame.path for frame in replicated.log("readings").read(3).frames} == {f.path for f in fast.frames}
+    replicated.send(spark)
+    replicated.apply(spark)
+    replicated.assert_equal()
+
+
+def test_f08_second_receiver_is_faster(spark: Any, waiting: Sites) -> None:
+    """One receiver is about to write; another writes the same epoch first, under the same apply number. Delta lets one through; the slow one decides again."""
+    version = waiting.version("readings")
+    slow = waiting.applier(spark, "readings").round()
+    until(slow, "apply.5")
+    assert run(waiting.applier(spark, "readings").round()).applied == 3
+    outcome = run(slow)
+    assert (outcome.applied, outcome.held) == (3, None)
+    assert waiting.version("readings") == version + 1
+    waiting.assert_equal("readings")
+    assert [mark.apply for mark in marks(waiting, "readings")] == [1, 2]
+
+
+def _equal(sites: Sites) -> bool:
+    try:
+        sites.assert_equal()
+    except AssertionError:
+        return False
+    return True
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the sites did not become equal"
+        time.sleep(0.2)

@@ -1,0 +1,228 @@
+"""``spark-wan`` and ``jobs/*.py`` as processes, as people and schedulers start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan.local import ensure_java, prepare_jars
+
+ROOT = Path(__file__).parents[2]
+SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli import main; main()"
+"""``spark-wan`` where an import of pyspark fails."""
+DEADLINE = 120
+
+
+def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command that needs no Spark; its exit code must be ``code``."""
+    done = _run([sys.executable, "-c", SPARK_FREE, *map(str, words)])
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE * 3, env=environment)
+
+
+def told(text: str) -> list[dict[str, Any]]:
+    """The JSON objects that a command printed, one a line and nothing else."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- without Spark
+
+
+def test_validate_says_what_goes_where() -> None:
+    out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
+    assert "is valid: 2 sites" in out
+    assert "sends     flights to seattle as newark.east.flights" in out
+    assert "receives  flights from newark into" in out
+
+
+def test_validate_says_it_to_scripts() -> None:
+    (answer,) = told(spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout)
+    assert answer["valid"] is True
+    assert [(stream["stream"], stream["to"]) for stream in answer["streams"]] == [
+        ("newark.east.flights", ["seattle"]),
+        ("newark.east.readings", ["seattle"]),
+    ]
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """A topology with two mistakes."""
+    text = (ROOT / "conf" / "two_sites.yaml").read_text()
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        text.replace("remotes: [seattle]", "remotes: [seatle]").replace("ack_policy: all", "ack_policy: al")
+    )
+    return file
+
+
+def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
+    lines = spark_wan("validate", "--config", wrong, code=1).stdout.splitlines()
+    assert any("senders.east.remotes[0]: unknown site 'seatle'; did you mean 'seattle'?" in line for line in lines)
+    assert any("senders.east.ack_policy" in line for line in lines)
+
+
+def test_validate_lists_problems_for_scripts(wrong: Path) -> None:
+    (answer,) = told(spark_wan("validate", "--config", wrong, "--output", "json", code=1).stdout)
+    assert answer["valid"] is False
+    assert all(problem.startswith(str(wrong)) for problem in answer["problems"])
+
+
+def test_status_of_a_new_topology_says_that_nothing_is_published(sites: Callable[..., Sites]) -> None:
+    here = sites()
+    out = spark_wan("status", "--config", here.folder / "wan.yaml").stdout
+    assert "newark.east.orders" in out and "nothing yet" in out
+    assert not (here.folder / "channel").exists()
+
+
+def test_status_names_foreign_files(sites: Callable[..., Sites]) -> None:
+    here = sites()
+    (here.folder / "channel").mkdir()
+    (here.folder / "channel" / "notes.txt").touch()
+    config = here.folder / "wan.yaml"
+    assert "notes.txt is in the channel and not spark_wan's" in spark_wan("status", "--config", config).stdout
+    (answer,) = told(spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout)
+    assert ["notes.txt"] in [channel["foreign"] for channel in answer["channels"]]
+
+
+@pytest.mark.parametrize("command", ["send", "receive", "status"])
+def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> None:
+    site = [] if command == "status" else ["--site", NEWARK]
+    done = spark_wan(command, "--config", tmp_path / "none.yaml", *site, code=1)
+    assert done.stdout == ""
+    assert done.stderr == f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); " + (
+        "give the path of a topology file\n"
+    )
+
+
+def test_an_error_is_json_for_scripts(tmp_path: Path) -> None:
+    (answer,) = told(spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout)
+    assert (answer["event"], answer["type"]) == ("error", "TopologyError")
+
+
+def test_a_decision_that_is_none_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
+    config = sites().folder / "wan.yaml"
+    done = spark_wan("send", "--config", config, "--site", NEWARK, "--decide", "orders@3=later", code=1)
+    assert "--decide 'orders@3=later' is not understood" in done.stderr
+
+
+def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
+    done = spark_wan("send", "--config", sites().folder / "wan.yaml", "--site", SEATTLE, code=1)
+    assert "site seattle has nothing to send" in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    spark_wan("send", code=2)
+
+
+def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("ten years of work")
+    done = spark_wan("demo", "--directory", tmp_path, code=1)
+    assert "was not made by the demo" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+# --- with Spark
+
+
+def command(name: str, config: Path, site: str, *more: str) -> list[str]:
+    quick = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"
+    words = [sys.executable, "-m", "spark_wan.cli", name, "--config", str(config), "--site", site, "--output", "json"]
+    return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
+
+
+def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -> None:
+    here = sites()
+    config = here.folder / "wan.yaml"
+    here.change(10)
+    sent = _run(command("send", config, NEWARK, "--sender", "east", "--available-now"))
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    lines = told(sent.stdout)
+    assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
+    assert {line["table"] for line in lines if line["event"] == "progress"} == {"orders", "readings"}
+    received = _run(command("receive", config, SEATTLE, "--sender", "east", "--available-now"))
+    assert received.returncode == 0, received.stdout + received.stderr
+    last = {line["table"]: line for line in told(received.stdout) if line["event"] == "progress"}
+    assert last["orders"]["applied"] == here.numbers("orders")[-1]
+    for table in ("orders", "readings"):
+        here.assert_equal(table)
+    (answer,) = told(spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout)
+    (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
+    assert {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]} == {
+        "orders": 0,
+        "readings": 0,
+    }
+
+
+def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path: Path) -> None:
+    """Without typer, which is replaced by a module that cannot be imported."""
+    here = sites()
+    here.change(10)
+    (tmp_path / "typer.py").write_text("raise ImportError('typer is not installed')")
+    ensure_java()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    settings = {
+        "spark.master": "local[2]",
+        "spark.jars": ",".join(map(str, prepare_jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    submit = [str(Path(sys.executable).with_name("spark-submit"))]
+    for name, value in settings.items():
+        submit += ["--conf", f"{name}={value}"]
+    for job, site in (("send", NEWARK), ("receive", SEATTLE)):
+        words = ["--config", str(here.folder / "wan.yaml"), "--site", site, "--sender", "east", "--available-now"]
+        done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "newark.east.orders: " in done.stdout
+    here.assert_equal()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(sites: Callable[..., Sites], number: int) -> None:
+    here = sites()
+    here.change(10)
+    words = command("send", here.folder / "wan.yaml", NEWARK, "--sender", "east")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = (json.loads(line) for line in process.stdout)
+            next(line for line in lines if line["event"] == "progress" and line["events"])
+            process.send_signal(number)
+            # Java and Spark's workers have the same standard output: it ends when the last of them does.
+            assert [line["event"] for line in lines][-1] == "stopped"
+            assert process.wait(DEADLINE) == 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
+    """Twenty days of it. Discards nothing, and fails, when the receiver's plan forgets what its ledger knows."""
+    words = [sys.executable, "-m", "spark_wan.cli", "demo", "--directory", str(tmp_path / "demo"), "--days", "20"]
+    done = _run([*words, "--output", "json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (summary,) = told(done.stdout)
+    assert summary["equal"] is True
+    rows = {table["table"]: table["rows"] for table in summary["tables"]}
+    assert rows["flights"] > 10_000
+    assert summary["events"] > 2 * rows["flights"]
+    assert summary["redelivered"] >= summary["duplicates_discarded"] > 0

@@ -1,0 +1,217 @@
+"""What is written at newark is at seattle: one pair of sites, several tables, two senders, three rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pair import Pair
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan import LOCAL_ONLY
+from spark_wan.delta import load, reference
+from spark_wan.errors import WanError
+from spark_wan.events import OP, VERSION, Operation
+from spark_wan.sender.job import StreamStatus
+from spark_wan.wire import CAPTURE, SNAPSHOT
+
+BULK = 130_000
+"""Rows of the bulk load: more than two tasks of the sender take."""
+
+
+class World(Pair):
+    """The sites after all rounds, and what the sender said of itself before seattle had a receiver."""
+
+    alone: dict[str, StreamStatus]
+
+
+@pytest.fixture(scope="module")
+def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Round 1: what was there before the first contact. Round 2: changes. Nobody receives until then. Round 3: more changes."""
+    world = World.of(
+        tmp_path_factory.mktemp("propagation") / "wan",
+        {
+            "orders": {},
+            "lines": {
+                "keys": ["order_id", "line"],
+                "at": {NEWARK: "newark_lines", SEATTLE: "seattle_lines"},
+            },
+            "late": {"start": {"version": 2}},
+            "readings": {"keys": []},
+            "bulk": {"senders": ["west"]},
+            "stock": {"senders": ["west"]},
+        },
+        {"east": {"batch_size": 1_000}, "west": {"batch_size": 10_000}},
+    )
+    assert isinstance(world, World)
+    run = lambda table, *statements: [world.sql(spark, table, statement) for statement in statements]  # noqa: E731
+    for table in ("orders", "late", "stock"):
+        world.make(spark, table, "id bigint, item string, amount double")
+    world.make(spark, "lines", "order_id bigint, line int, item string")
+    world.make(spark, "readings", "sensor string, value double")
+    run("orders", "INSERT INTO {t} SELECT id, concat('item ', id), id / 4 FROM range(20)", "DELETE FROM {t} WHERE id = 19")
+    run("lines", "INSERT INTO {t} SELECT id div 2, id % 2, 'first' FROM range(10)")
+    run("late", "INSERT INTO {t} VALUES (1, 'before', 1.0)", "INSERT INTO {t} VALUES (2, 'from here on', 2.0)")
+    run("readings", "INSERT INTO {t} VALUES ('attic', 20.5), ('attic', 20.5)")
+    run("stock", "INSERT INTO {t} SELECT id, 'old', 0.0 FROM range(10)")
+    world.send(spark, senders=["east", "west"])
+
+    run(
+        "orders",
+        "INSERT INTO {t} VALUES (100, 'created', 1.0), (101, 'created and gone', 1.0)",
+        "UPDATE {t} SET item = 'updated', amount = -0.0D WHERE id < 3",
+        "UPDATE {t} SET item = 'updated twice' WHERE id = 2",
+        "DELETE FROM {t} WHERE id IN (5, 101)",
+        "UPDATE {t} SET id = 200 WHERE id = 6",
+        "MERGE INTO {t} t USING (SELECT explode(array(7L, 8L, 300L)) AS id) s ON t.id = s.id "
+        "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET item = 'merged' "
+        "WHEN NOT MATCHED THEN INSERT VALUES (s.id, 'merged in', null)",
+    )
+    run("lines", "UPDATE {t} SET line = 9 WHERE order_id = 1 AND line = 1", "DELETE FROM {t} WHERE order_id = 2")
+    run("readings", "INSERT INTO {t} VALUES ('attic', 20.5)", "INSERT INTO {t} VALUES (null, double('NaN'))")
+    run("stock", "INSERT OVERWRITE {t} SELECT id, if(id < 4, 'old', 'new'), 0.0 FROM range(2, 12)")
+    world.make(spark, "bulk", "id bigint, item string, amount double")
+    run("bulk", f"INSERT INTO {{t}} SELECT id, concat('item ', id % 100), rand(7) FROM range({BULK})")
+    statuses = world.send(spark, senders=["east", "west"])
+    world.alone = {status.table: status for status in statuses}
+    world.receive(spark, senders=["east", "west"])
+
+    run("late", "UPDATE {t} SET amount = 3.0 WHERE id = 2", "INSERT INTO {t} VALUES (3, 'later', 3.0)")
+    run("orders", "UPDATE {t} SET amount = 7.5 WHERE id IN (100, 200)", "INSERT INTO {t} VALUES (5, 'back again', 5.0)")
+    world.send(spark, senders=["east", "west"])
+    world.receive(spark, senders=["east", "west"])
+    return world
+
+
+def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: World) -> None:
+    world.assert_same(spark, "orders", "lines")
+    rows = {row["id"]: row["item"] for row in load(spark, world.location("orders", SEATTLE)).collect()}
+    assert (rows[100], rows[1], rows[2], rows[8], rows[300]) == (
+        "created",
+        "updated",
+        "updated twice",
+        "merged",
+        "merged in",
+    )
+    assert rows[5] == "back again"
+    assert not {7, 19, 101} & rows.keys()
+
+
+def test_b01_a_key_change_is_a_destroy_and_a_create(world: World) -> None:
+    """The row of the old key is not left behind."""
+    events = world.events("orders", 2).to_pylist()
+    [change] = [event[VERSION] for event in events if event["id"] == 200]
+    assert {(event["id"], event[OP]) for event in events if event[VERSION] == change} == {
+        (6, Operation.DESTROY),
+        (200, Operation.CREATE),
+    }
+
+
+def test_b01_an_overwrite_arrives(spark: Any, world: World) -> None:
+    """As what it changed: rows that it wrote again as they were are no events."""
+    world.assert_same(spark, "stock")
+    events = Counter((event[OP], event["id"]) for event in world.events("stock", 2).to_pylist())
+    assert sorted(events) == sorted(
+        [(Operation.DESTROY, id) for id in (0, 1)]
+        + [(Operation.PUT, id) for id in range(4, 10)]
+        + [(Operation.CREATE, id) for id in (10, 11)]
+    )
+
+
+def test_b02_a_bulk_load_is_complete(spark: Any, world: World) -> None:
+    """Written by several tasks, in frames of at most ``batch_size`` events."""
+    world.assert_same(spark, "bulk")
+    frames = [frame for manifest in world.manifests("bulk") for frame in manifest.frames]
+    assert sum(frame.rows for frame in frames) == BULK
+    assert len(frames) >= BULK // 10_000
+    assert max(frame.rows for frame in frames) <= 10_000
+    assert len({frame.path.split("-")[0] for frame in frames}) > 1
+
+
+def test_b03_the_queue_grows_while_the_remote_is_absent(world: World) -> None:
+    """Two epochs were waiting for seattle, nothing was acked, and the sender was content."""
+    status = world.alone["orders"]
+    assert (status.published, status.backlog, status.acked, status.held) == (2, 2, {}, None)
+
+
+def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, world: World) -> None:
+    """Each stream has its own log; each sender its own channel."""
+    world.assert_same(spark, "orders", "lines", "readings", "bulk", "stock")
+    east, west = (set(world.channel(sender).numbers()) for sender in ("east", "west"))
+    assert east == {f"{NEWARK}.east.{table}" for table in ("orders", "lines", "late", "readings")}
+    assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
+
+
+def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: World) -> None:
+    """One epoch of creates that stands for everything through its version; the changes go on at the next."""
+    first, second, third = world.manifests("orders")
+    assert (first.kind, first.start, first.first, first.last) == (SNAPSHOT, True, 0, 2)
+    assert (second.kind, second.start, second.first) == (CAPTURE, False, 3)
+    assert (second.last, third.first) == (8, 9)
+
+
+def test_a_start_at_a_version_leaves_out_what_was_before(spark: Any, world: World) -> None:
+    assert [manifest.first for manifest in world.manifests("late")] == [2, 3]
+    found = {row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()}
+    assert found == {2: 3.0, 3: 3.0}
+
+
+def test_equal_rows_of_a_keyless_table_are_events_of_their_own(spark: Any, world: World) -> None:
+    world.assert_same(spark, "readings")
+    assert len(world.hashes(spark, "readings")) == 4
+    assert len(set(world.hashes(spark, "readings"))) == 2
+
+
+def test_tables_by_catalog_name_stand_beside_tables_by_path(spark: Any, world: World) -> None:
+    world.assert_same(spark, "lines")
+    assert spark.catalog.tableExists("seattle_lines")
+    kinds = spark.sql("DESCRIBE TABLE EXTENDED seattle_lines").where("col_name = 'Type'").collect()
+    assert [row["data_type"] for row in kinds] == ["MANAGED"]
+
+
+@pytest.mark.parametrize("what", ["delete", "update"])
+def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, what: str) -> None:
+    """No site could find the rows. What was before is sent, the commit is named, and the other tables go on."""
+    here: Sites = sites()
+    here.change(10)
+    here.send(spark)
+    here.append("readings", [{"sensor": "barn", "value": 1.0}])
+    if what == "delete":
+        here.delete("readings", "sensor = 'barn'")
+    else:
+        Pair(here.folder).sql(spark, "readings", "UPDATE {t} SET value = 2.0 WHERE sensor = 'barn'")
+    version = here.version("readings", NEWARK)
+    here.append("orders", [{"id": 500, "item": "goes on", "amount": 0.0}])
+    for _ in range(2):
+        with pytest.raises(WanError, match=rf"readings: version {version} changes rows other than by inserting"):
+            here.send(spark)
+    assert here.numbers("orders")[-1] == 2
+    assert [here.log("readings").read(number).last for number in here.numbers("readings")][-1] < version
+    here.receive(spark)
+    here.assert_equal("orders")
+
+
+def test_what_a_receiver_wrote_is_not_captured_again(spark: Any, sites: Any, tmp_path: Path) -> None:
+    """Seattle's table has a change feed and a sender of its own: it sends what was written there, and nothing that came."""
+    here: Sites = sites()
+    here.change(10)
+    onward = Pair.of(
+        tmp_path / "onward", {"orders": {"start": {"version": 0}, "at": {NEWARK: str(here.path("orders", SEATTLE)), SEATTLE: "./third"}}}
+    )
+    onward.make(spark, "orders", "id bigint, item string, amount double")
+    here.replicate(spark)
+    onward.send(spark)
+    assert [manifest.rows for manifest in onward.manifests("orders")] in ([], [0])
+
+    onward.sql(spark, "orders", "INSERT INTO {t} VALUES (900, 'written at seattle', 0.0)")
+    here.change(30)
+    here.replicate(spark)
+    onward.send(spark)
+    events = [event for number in onward.numbers("orders") for event in frames_of(onward, number)]
+    assert [event["id"] for event in events] == [900]
+
+
+def frames_of(pair: Pair, number: int) -> list[dict[str, Any]]:
+    return pair.events("orders", number).to_pylist() if pair.log("orders").read(number).frames else []

@@ -1,0 +1,241 @@
+"""Every type that Delta can hold arrives as it was: source table, capture, channel, target; and users' rows through sink and source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pair import Pair, hashes
+from sites import NEWARK, SEATTLE
+
+import spark_wan
+from spark_wan.decode import decode
+from spark_wan.delta import load
+
+# column: type, then one literal each for a low row, a high row and an odd one
+TYPES = {
+    "tiny": ("tinyint", "-128Y", "127Y", "0Y"),
+    "small": ("smallint", "-32768S", "32767S", "0S"),
+    "whole": ("int", "int(-2147483648)", "2147483647", "0"),
+    "big": ("bigint", "-9223372036854775807L - 1", "9223372036854775807L", "0L"),
+    "single": ("float", "float('-Infinity')", "float(3.4028235E38)", "float('NaN')"),
+    "precise": ("double", "double('-Infinity')", "1.7976931348623157E308D", "double('NaN')"),
+    "zero": ("double", "-0.0D", "0.0D", "4.9E-324D"),
+    "fine": (
+        "decimal(38,18)",
+        "-99999999999999999999.999999999999999999BD",
+        "99999999999999999999.999999999999999999BD",
+        "0.000000000000000001BD",
+    ),
+    "wide": ("decimal(38,0)", f"-{'9' * 38}BD", f"{'9' * 38}BD", "0BD"),
+    "money": ("decimal(7,2)", "-99999.99BD", "99999.99BD", "0.10BD"),
+    "text": ("string", "''", "'Zürich 東京 🚲 e\\u0301'", "concat('a', chr(0), 'b')"),
+    "bytes": ("binary", "X''", "X'00FF80'", "X'0A'"),
+    "flag": ("boolean", "false", "true", "false"),
+    "day": ("date", "DATE'0001-01-01'", "DATE'9999-12-31'", "DATE'1582-10-15'"),
+    "instant": (
+        "timestamp",
+        "timestamp_micros(-62135596800000000L)",
+        "timestamp_micros(253402300799999999L)",
+        "timestamp_micros(-1L)",
+    ),
+    "wall": (
+        "timestamp_ntz",
+        "TIMESTAMP_NTZ'0001-01-01 00:00:00'",
+        "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+        "TIMESTAMP_NTZ'2024-03-10 02:30:00'",
+    ),
+    "fixed": ("char(5)", "''", "'abcde'", "'é'"),
+    "short": ("varchar(5)", "''", "'vwxyz'", "' b '"),
+    "list": ("array<double>", "array()", "array(-0.0D, double('NaN'), null)", "array(null)"),
+    "lists": ("array<array<string>>", "array(array(), null)", "array(array('', null, 'x'))", "array()"),
+    "instants": (
+        "array<timestamp>",
+        "array(timestamp_micros(-62135596800000000L))",
+        "array(timestamp_micros(253402300799999999L), null)",
+        "array()",
+    ),
+    "pairs": ("map<string,int>", "map()", "map('', 1, 'b', null)", "map('ü', -1)"),
+    "by_struct": (
+        "map<struct<a:int,b:string>,array<int>>",
+        "map()",
+        "map(named_struct('a', 1, 'b', 'x'), array(1, null), named_struct('a', null, 'b', ''), null)",
+        "map(named_struct('a', 0, 'b', null), array())",
+    ),
+    "nested": (
+        "struct<zz:struct<day:date,at:timestamp,list:array<struct<q:decimal(38,18)>>>,aa:float>",
+        "named_struct('zz', null, 'aa', float(-0.0))",
+        "named_struct('zz', named_struct('day', DATE'9999-12-31', 'at', timestamp_micros(253402300799999999L), 'list',"
+        " array(named_struct('q', 0.5BD), null)), 'aa', float('NaN'))",
+        "named_struct('zz', named_struct('day', null, 'at', null, 'list', null), 'aa', null)",
+    ),
+    "json": ("variant", "parse_json('{}')", 'parse_json(\'{"a": [1, null, "x"], "b": 1.5}\')', "parse_json('null')"),
+    "json_in": (
+        "struct<v:variant,n:int>",
+        "named_struct('v', parse_json('1'), 'n', 1)",
+        "named_struct('v', null, 'n', null)",
+        "named_struct('v', parse_json('\"text\"'), 'n', 2)",
+    ),
+    "jsons": (
+        "array<variant>",
+        "array()",
+        "array(parse_json('[1,2]'), null)",
+        "array(parse_json('true'))",
+    ),
+    "json_by": ("map<string,variant>", "map()", "map('k', parse_json('1'), 'n', null)", "map('', parse_json('{}'))"),
+    "dotted.Name": ("string", "'dots'", "''", "null"),
+    "größe": ("int", "1", "2", "3"),
+    "nothing": ("void", "null", "null", "null"),
+}
+COLUMNS = "id bigint, " + ", ".join(f"`{name}` {each[0]}" for name, each in TYPES.items())
+LOW, HIGH, ODD, NULL, SAME = 1, 2, 3, 4, 5
+"""IDs. The row ``SAME`` is as ``HIGH``."""
+
+
+def row(number: int, place: int | None) -> str:
+    """SELECT of one row: the literals at ``place``, or nulls."""
+    values = ["null" if place is None else each[place] for each in TYPES.values()]
+    cast = [f"CAST({value} AS {each[0]})" for value, each in zip(values, TYPES.values(), strict=True)]
+    aliased = [f"{value} AS `{name}`" for value, name in zip(cast, TYPES, strict=True)]
+    return f"SELECT {number}L AS id, {', '.join(aliased)}"
+
+
+ROWS = " UNION ALL ".join([row(LOW, 1), row(HIGH, 2), row(ODD, 3), row(NULL, None), row(SAME, 2)])
+
+
+@pytest.fixture(scope="module", params=["UTC", "America/New_York"])
+def sites(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """``values`` (keyed), its rows sent first as creates, then as updates; ``inserts`` (keyless); ``facts``, a user's stream."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    pair = Pair.of(
+        tmp_path_factory.mktemp("types") / "wan",
+        {"values": {}, "inserts": {"keys": []}, "facts": {"senders": ["events"]}},
+        {"east": {}, "events": {}},
+    )
+    for table in ("values", "inserts"):
+        pair.make(spark, table, COLUMNS)
+        pair.sql(spark, table, f"INSERT INTO {{t}} {ROWS}")
+    pair.sql(spark, "inserts", f"INSERT INTO {{t}} {ROWS}")
+    pair.replicate(spark)
+    register_and_write(spark, pair)
+    yield pair
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def register_and_write(spark: Any, pair: Pair) -> None:
+    spark_wan.register(spark)
+    pair.write_events("facts", spark.sql(f"SELECT *, concat('e', id) AS event FROM ({ROWS})"))
+
+
+def as_text(spark: Any, pair: Pair, table: str, site: str) -> list[tuple[Any, ...]]:
+    """Rows as text, by Spark's own casts, and instants as microseconds."""
+    frame = load(spark, pair.location(table, site))
+    casts = [f"CAST(`{name}` AS string)" for name in TYPES]
+    exact = ["unix_micros(instant)", "hex(text)", "hex(bytes)", "unix_micros(nested.zz.at)", "unix_micros(get(instants, 0))"]
+    return sorted(map(tuple, frame.selectExpr("id", *casts, *exact).collect()))
+
+
+def test_creates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
+    """A snapshot and a keyless table's inserts, with every type's least, greatest and odd values, nulls everywhere."""
+    sites.assert_same(spark, "values", "inserts")
+    assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
+    assert len(sites.hashes(spark, "inserts")) == 10
+
+
+def test_the_values_are_those_that_were_written(spark: Any, sites: Pair) -> None:
+    """Not only the same at both sites, but what the literals say."""
+    found = {each["id"]: each for each in load(spark, sites.location("values", SEATTLE)).selectExpr(
+        "id", "unix_micros(instant) AS instant", "CAST(wall AS string) AS wall", "CAST(day AS string) AS day", "hex(text) AS text",
+        "CAST(zero AS string) AS zero", "CAST(precise AS string) AS precise", "CAST(fine AS string) AS fine", "fixed",
+        "to_json(json) AS json", "CAST(list AS string) AS list", "json_in.v IS NULL AS no_variant",
+    ).collect()}  # fmt: skip
+    assert (found[LOW]["instant"], found[HIGH]["instant"]) == (-62135596800000000, 253402300799999999)
+    assert (found[LOW]["wall"], found[HIGH]["wall"]) == ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    assert (found[LOW]["day"], found[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
+    assert (found[LOW]["text"], found[ODD]["text"]) == ("", "610062")
+    assert (found[LOW]["zero"], found[HIGH]["zero"], found[ODD]["precise"]) == ("-0.0", "0.0", "NaN")
+    assert found[HIGH]["fine"] == "99999999999999999999.999999999999999999"
+    assert (found[LOW]["fixed"], found[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
+    assert found[HIGH]["list"] == "[-0.0, NaN, null]"
+    assert found[HIGH]["no_variant"] is True
+    assert all(value is None for name, value in found[NULL].asDict().items() if name not in ("id", "no_variant"))
+
+
+def test_the_target_has_the_types_of_the_source(spark: Any, sites: Pair) -> None:
+    types = {
+        site: {field.name: field.dataType for field in load(spark, sites.location("values", site)).schema}
+        for site in (NEWARK, SEATTLE)
+    }
+    assert types[SEATTLE] == types[NEWARK]
+
+
+def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
+    """Values become nulls, nulls become values, 0.0 becomes -0.0; a row that is written again as it was is no event."""
+    published = sites.numbers("values")[-1]
+    assign = ", ".join(f"t.`{n}` = s.`{n}`" for n in TYPES if n != "nothing")
+    changed = " UNION ALL ".join([row(LOW, None), row(HIGH, 3), row(ODD, 1), row(NULL, 2), row(SAME, 2)])
+    sites.sql(spark, "values", f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {assign}")
+    sites.replicate(spark)
+    assert sites.log("values").read(published + 1).rows == 4
+    sites.assert_same(spark, "values")
+    assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
+
+    sites.sql(spark, "values", f"UPDATE {{t}} SET zero = -0.0D, list = array(0.0D) WHERE id = {SAME}")
+    sites.sql(spark, "values", f"UPDATE {{t}} SET list = array(-0.0D) WHERE id = {SAME}")
+    sites.sql(spark, "values", f"UPDATE {{t}} SET json = parse_json('{{\"b\": 2}}'), instant = instant WHERE id = {NULL}")
+    sites.replicate(spark)
+    sites.assert_same(spark, "values")
+    assert sites.log("values").read(published + 2).rows == 3
+
+
+def test_events_of_a_users_stream_arrive(spark: Any, sites: Pair) -> None:
+    """Through the sink and the receiver, dedup by event ID included."""
+    sites.receive(spark, senders=["events"])
+    assert sites.hashes(spark, "facts") == hashes(spark.sql(f"SELECT *, concat('e', id) AS event FROM ({ROWS})"))
+
+
+def test_the_source_gives_back_what_the_sink_took(spark: Any, sites: Pair, tmp_path: Path) -> None:
+    """``format("wan")`` in, ``format("wan")`` out, decoded."""
+    rows = spark.sql(f"SELECT *, concat('e', id) AS event FROM ({ROWS})")
+    batches = spark.readStream.format("wan").option("channel", sites.channel("events").url).load()
+    decoded = decode(batches, rows.schema).drop("nothing")
+    query = decoded.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
+    found = load(spark, str(tmp_path / "rows"))
+    assert {each[0] for each in found.select("wan_operation").distinct().collect()} == {"put"}
+    event = [name for name in found.columns if name.startswith("wan_")]
+    assert hashes(found.drop(*event)) == hashes(rows.drop("nothing"))
+
+
+@pytest.mark.parametrize(
+    ("literal", "kind"),
+    [
+        ("INTERVAL '1' DAY", "interval day"),
+        ("INTERVAL '1-2' YEAR TO MONTH", "interval year to month"),
+        ("make_interval(1, 2, 3)", "calendarinterval|interval"),
+        ("TIME'12:30:00'", r"time\(6\)"),
+        ("array(INTERVAL '1' DAY)", "interval day"),
+        ("named_struct('of', TIME'12:30:00')", r"time\(6\)"),
+    ],
+)
+@pytest.mark.parametrize("how", ["batch", "stream"])
+def test_what_cannot_be_carried_is_refused_by_name(spark: Any, tmp_path: Path, literal: str, kind: str, how: str) -> None:
+    """Before anything is in the channel; with the column, its type and what to do."""
+    spark_wan.register(spark)
+    pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"]}}, {"events": {}})
+    with pytest.raises(Exception, match=f"(?is)column 'odd(\\.|\\[)?.*' is .*({kind}).*which cannot be carried.*Cast it"):
+        if how == "batch":
+            pair.write_events("facts", spark.sql(f"SELECT 1L AS id, 'e' AS event, {literal} AS odd"))
+        else:
+            rows = spark.readStream.format("rate").load().selectExpr("value AS id", "'e' AS event", f"{literal} AS odd")
+            writer = rows.writeStream.format("wan").options(**pair.sink_options("facts"))
+            query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+    assert pair.numbers("facts") == []
+    assert pair.frames("facts") == set()

@@ -1,0 +1,111 @@
+"""The core of one sender and one receiver under random schedules of crashes, lost acks, lost checkpoints and doubled processes.
+
+``make simulate SCHEDULES=100000`` runs more of them, ``SPARK_WAN_SEED=7`` others. A failing schedule is printed as the shortest one
+that was found: its rules, and below each the numbered steps that it made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+from machine import Replication
+
+from spark_wan.receiver.apply import Outcome, TableApplier, Work
+from spark_wan.receiver.ledger import Mark
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.steps import Steps
+
+SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
+SEED = os.environ.get("SPARK_WAN_SEED")
+
+
+def schedules(count: int, *phases: Phase) -> settings:
+    return settings(
+        max_examples=count,
+        stateful_step_count=60,
+        derandomize=SEED is None,
+        database=None,
+        deadline=None,
+        phases=phases,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The product's log, of thousands of schedules, says nothing that a failing one does not print."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_nothing_is_lost_doubled_or_reordered() -> None:
+    machine = Replication if SEED is None else seed(int(SEED))(Replication)
+    run_state_machine_as_test(machine, settings=schedules(SCHEDULES, Phase.generate, Phase.shrink))
+
+
+# --- what is taken out is found -----------------------------------------------------------------------------------------
+
+
+class AcksBeforeItApplies(TableApplier):
+    """Acks what was planned, and then applies it."""
+
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
+        self._ack(replace(outcome, applied=epochs[-1].manifest.number), None)
+        return (yield from super()._apply(epochs, number, outcome))
+
+
+class TakesTheNumberLate(TableApplier):
+    """Does not fix the apply number at step 1: takes the next one right before the write."""
+
+    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
+        return super()._mark(epochs, self.ledger.catch_up(self.target) or 1, work)
+
+
+def ack_before_apply(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("world.TableApplier", AcksBeforeItApplies)
+
+
+def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("world.TableApplier", TakesTheNumberLate)
+
+
+def digest_ignored(patch: pytest.MonkeyPatch) -> None:
+    """All writes of a (query, batch) look equal."""
+    patch.setattr("spark_wan.sender.events_sink.combine", lambda digests: "the same")
+
+
+def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
+    """No two writes of a (query, batch) look equal."""
+    digests = itertools.count()
+    patch.setattr("spark_wan.sender.events_sink.combine", lambda parts: str(next(digests)))
+
+
+def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("spark_wan.sender.acks.AckKeeper._everybody_has", lambda keeper, manifest: True)
+
+
+MUTATIONS = {
+    ack_before_apply: "acks .* but the marks",
+    number_not_fixed: "goes back|should hold",
+    digest_ignored: "events, sent|should hold",
+    replay_not_recognised: "is an equal replay",
+    trimmed_before_acked: "is trimmed, but",
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_mutations_are_found(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within 500 schedules, and by the check that is meant for it."""
+    mutation(monkeypatch)
+    with pytest.raises(AssertionError, match=MUTATIONS[mutation]):
+        run_state_machine_as_test(Replication, settings=schedules(500, Phase.generate))

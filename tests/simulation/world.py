@@ -1,0 +1,515 @@
+"""The simulated world: a clock, a channel that checks what is done to it, and processes that may die at any moment.
+
+Of a process only its memory is lost when it dies: the publisher, the keeper, the applier and the ledger are made anew from what is
+durable. The core's routines yield their numbered steps; between any two of them other processes run, and inside a step a process may
+die right before or right after anything that it writes.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from tables import DeltaTable, Row, SimulatedLedger, SimulatedSource, SimulatedTarget, schema_of
+
+from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.object_store import open_store
+from spark_wan.errors import ChannelError, WanError
+from spark_wan.options import SinkOptions
+from spark_wan.receiver.apply import Outcome, TableApplier
+from spark_wan.receiver.ledger import Ledger, Mark
+from spark_wan.sender import events_sink
+from spark_wan.sender.acks import AckKeeper, AckPolicy
+from spark_wan.sender.events_sink import EventsWriter, SinkColumns
+from spark_wan.sender.memory import StreamMemory
+from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.wire import SNAPSHOT, Manifest
+
+CHANNEL, TABLE, ORIGIN = "memory://simulation", "orders", "newark"
+STREAM = f"{ORIGIN}.east.{TABLE}"
+ACK_TIMEOUT = 60_000
+ORPHAN_AGE = 86_400.0
+
+NAMES = ("sender 1", "sender 2", "keeper 1", "keeper 2", "receiver 1", "receiver 2", "receiver 3")
+SITE_OF = {"receiver 1": "seattle", "receiver 2": "seattle", "receiver 3": "tacoma"}
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+class WatchedChannel:
+    """The real channel (in memory). Everything that is done to it is checked against what is allowed at that moment."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.inner = open_channel(CHANNEL)
+        self.url = CHANNEL
+        self.appended: dict[int, bytes] = {}
+        self.manifests: dict[int, Manifest] = {}
+        self.written: dict[str, int] = {}
+        """Frames and when (by the world's clock) they were written."""
+        self.acked: dict[str, int] = {}
+        """Site -> the highest number that it ever acked."""
+        self.old_acks: list[tuple[str, bytes]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
+        def put() -> str:
+            path = self.inner.put_frame(stream, attempt, index, data)
+            self.written[path] = self.world.now
+            return path
+
+        return str(self.world.effect("a frame is put", put))
+
+    def append(self, stream: str, number: int, manifest: bytes) -> None:
+        def append() -> None:
+            self.inner.append(stream, number, manifest)
+            self._check_append(number, manifest)
+
+        self.world.effect("a manifest is added", append)
+
+    def _check_append(self, number: int, data: bytes) -> None:
+        last = max(self.appended, default=0)
+        assert number == last + 1, f"manifest {number} was added, the newest was {last}"
+        manifest = Manifest.decode(data, "the simulation")
+        there = {path for path, _ in self.inner.frames(STREAM)}
+        missing = [ref.path for ref in manifest.frames if ref.path not in there]
+        assert not missing, f"manifest {number} names frames that are not in the channel: {missing}"
+        self.appended[number], self.manifests[number] = data, manifest
+        if number > 1:
+            before = self.manifests[number - 1]
+            assert manifest.incarnation == before.incarnation, f"manifest {number} begins another log"
+            assert manifest.first in (-1, before.last + 1), f"manifest {number} begins at {manifest.first}"
+        self.world.appended(manifest)
+
+    def manifest(self, stream: str, number: int) -> bytes:
+        data = self.inner.manifest(stream, number)
+        assert data == self.appended[number], f"manifest {number} was overwritten"
+        return data
+
+    def put_ack(self, stream: str, site: str, data: bytes) -> None:
+        ack = Ack.decode(data)
+        if ack is not None:
+            self.world.check_durable(site, ack.applied, f"{site} acks {ack.applied}")
+
+        def put() -> None:
+            self.inner.put_ack(stream, site, data)
+            self.old_acks.append((site, data))
+            if ack is not None:
+                self.acked[site] = max(ack.applied, self.acked.get(site, 0))
+
+        self.world.effect("an ack is put", put)
+
+    def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
+        named = {ref.path: manifest for manifest in self.manifests.values() for ref in manifest.frames}
+        for path in paths:
+            if path in named:
+                self._check_trim(named[path], f"a frame of manifest {named[path].number} is trimmed")
+            self.world.effect("a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path]))
+
+    def trim_manifest(self, stream: str, number: int) -> None:
+        assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
+        self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
+        self.world.effect("a manifest is trimmed", lambda: self.inner.trim_manifest(stream, number))
+
+    def _check_trim(self, manifest: Manifest, what: str) -> None:
+        for site in manifest.addressees:
+            assert self.acked.get(site, 0) >= manifest.number, f"{what}, but {site} never acked it"
+            self.world.check_durable(site, manifest.number, what)
+
+    def announce(self, stream: str, number: int, attempt: int) -> None:
+        self.world.effect("an epoch is announced", lambda: self.inner.announce(stream, number, attempt))
+
+    def withdraw(self, stream: str, announced: Iterable[tuple[int, int]]) -> None:
+        self.world.effect("announcements are withdrawn", lambda: self.inner.withdraw(stream, announced))
+
+    def frames(self, stream: str) -> list[tuple[str, float]]:
+        return [(path, self.written[path] / 1000) for path, _ in self.inner.frames(stream)]
+
+
+@dataclass
+class Memories:
+    """The sender's memory, durable (see :class:`spark_wan.sender.memory.MemoryStore`)."""
+
+    effect: Callable[[str, Callable[[], Any]], Any]
+    kept: StreamMemory | None = None
+    older: list[StreamMemory] = field(default_factory=list)
+
+    def load(self, stream: str) -> StreamMemory | None:
+        return self.kept
+
+    def save(self, stream: str, memory: StreamMemory) -> None:
+        def save() -> None:
+            self.kept = memory
+            self.older.append(memory)
+
+        self.effect("the sender remembers", save)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Of a user's query: its ID, the batch that is next, where that begins, and where it ends once that was planned."""
+
+    query: str
+    batch: int = 0
+    begin: int = 0
+    end: int | None = None
+
+
+@dataclass
+class Process:
+    """A process: its memory, and where it is in its round."""
+
+    name: str
+    memory: Any = None
+    steps: Iterator[str] | None = None
+    rounds: int = 0
+    error: str | None = None
+    result: Any = None
+
+
+class World:
+    """Everything that there is. ``kind``: keyed, keyless, or a user's stream of keyed or keyless events."""
+
+    def __init__(
+        self,
+        kind: str,
+        policy: str,
+        snapshot: bool,
+        sites: tuple[str, ...],
+        early: bool,
+        note: Callable[[str], None],
+    ) -> None:
+        self.note = note
+        self.keyed = kind in ("keyed", "keyed events")
+        self.stats: Counter[str] = Counter()
+        self.user = kind.endswith("events")
+        self.names = ("event", "id", "v", "n") if self.user else ("id", "v", "w")
+        self.policy = AckPolicy(policy)
+        self.sites = sites
+        self.early = early
+        self.now = 1_700_000_000_000
+        self.doom: tuple[int, str] | None = None
+        """After so many writes from now the running process dies: right before or right after the write."""
+        store = open_store(CHANNEL)
+        obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
+        self.watched = WatchedChannel(self)
+        self.channel = FaultyChannel(self.watched)  # type: ignore[arg-type]
+        self.log = StreamLog(self.channel, STREAM)  # type: ignore[arg-type]
+        self.memories = Memories(self.effect)
+        self.source = SimulatedSource(self.keyed, lambda: self.now, channel=self.channel)
+        self.start = None if snapshot and self.keyed else 0
+        self.events: list[Row] = []
+        """What a user's stream has to tell, in its order: (ID, key, value)."""
+        self.checkpoint = Checkpoint("query-0")
+        self.older_checkpoints = [self.checkpoint]
+        self.queries = 1
+        self.snapshot: int | None = None
+        self.prefix: dict[int, int] = {0: 0}
+        """Epoch of a user's stream -> so many of its events have arrived once that is applied."""
+        self.writing = self.checkpoint
+        """The micro-batch that is being appended."""
+        self.written: set[Checkpoint] = set()
+        self.tables = {site: DeltaTable() for site in sites}
+        self.ledgers = {site: SimulatedLedger(self.effect) for site in sites}
+        self.processes = {name: Process(name) for name in NAMES if SITE_OF.get(name, sites[0]) in sites}
+
+    def effect(self, what: str, do: Callable[[], Any]) -> Any:
+        """Something changes in the outside world."""
+        if self.doom is None:
+            return do()
+        left, moment = self.doom
+        self.doom = (left - 1, moment)
+        if left == 1 and moment == "before":
+            raise Killed(f"before {what}")
+        result = do()
+        if left == 1:
+            raise Killed(f"after {what}")
+        return result
+
+    # --- processes
+
+    def advance(self, name: str, most: int | None = None) -> bool:
+        """Let a process take at most so many steps (None: to its round's end); True when its round has ended."""
+        process = self.processes[name]
+        if process.steps is None:
+            process.steps = self._round(process)
+            process.error = process.result = None
+        reached: list[str] = []
+        ended = ""
+        try:
+            while most is None or len(reached) < most:
+                reached.append(next(process.steps))
+        except StopIteration as end:
+            process.result, process.steps, ended = end.value, None, "round ends"
+        except WanError as error:
+            process.error, process.steps, ended = str(error), None, f"{type(error).__name__}: {error}"
+            assert isinstance(error, ChannelError), f"{name} is held: {error}"
+        except Killed as death:
+            self._forget(process)
+            ended = f"killed {death}"
+        if isinstance(process.result, Outcome) and process.result.held is not None:
+            ended = f"held at {process.result.held}: {process.result.cause}"
+            process.error = process.result.cause
+        self.stats[(name.split()[0], ended.split(" at")[0].split(":")[0])] += 1
+        self.note(f"    {name}: {', '.join(step.split(' ')[0] for step in reached)} {ended}")
+        return process.steps is None
+
+    def kill(self, name: str) -> None:
+        self._forget(self.processes[name])
+
+    def _forget(self, process: Process) -> None:
+        if process.steps is not None:
+            process.steps.close()  # type: ignore[attr-defined]
+        process.steps = process.memory = None
+
+    def _round(self, process: Process) -> Any:
+        kind = process.name.split()[0]
+        process.rounds += 1
+        if kind == "keeper":
+            process.memory = process.memory or AckKeeper(
+                self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now
+            )
+            return process.memory.round()
+        if kind == "receiver":
+            process.memory = process.memory or self._applier(process.name)
+            numbers = self.watched.inner.stream_numbers(STREAM)
+            return process.memory.round(numbers) if numbers else iter(())
+        if self.user:
+            return self._micro_batch(process)
+        process.memory = process.memory or self._publisher()
+        return process.memory.round()
+
+    def _publisher(self) -> Publisher:
+        settings = StreamSettings(
+            stream=STREAM,
+            table=TABLE,
+            keys=("id",) if self.keyed else (),
+            origin=ORIGIN,
+            sent_to=self.sites,
+            addressees=self.sites,
+            start=self.start,
+            on_table_operation="distribute",
+            max_epoch_rows=4,
+        )
+        return Publisher(settings, self.log, self.source, self.memories, lambda: self.now)
+
+    def _applier(self, name: str) -> TableApplier:
+        site = SITE_OF[name]
+        target = SimulatedTarget(
+            site=site,
+            table=self.tables[site],
+            ledger=self.ledgers[site],
+            channel=self.channel,
+            clock=lambda: self.now,
+            effect=self.effect,
+            begins_early=self.early and name == "receiver 1",
+            on_write=self.check_target,
+            names=self.names,
+        )
+        return TableApplier(site, TABLE, self.log, target, Ledger(site, TABLE, self.ledgers[site]), max_epochs=3)
+
+    # --- a user's stream
+
+    def grow(self, pairs: list[tuple[int, int | None]]) -> None:
+        """A user's source has more events to tell."""
+        self.events += [(f"event {len(self.events) + n}", key, value) for n, (key, value) in enumerate(pairs)]
+
+    def _options(self) -> SinkOptions:
+        return SinkOptions(
+            channel=CHANNEL,
+            site=ORIGIN,
+            remotes=self.sites,
+            table=TABLE,
+            key=("id",) if self.keyed else (),
+            event_id="event",
+            stream=STREAM,
+            operation="operation" if self.keyed else None,
+            sequence="n" if self.keyed else None,
+            batch_size=2,
+        )
+
+    def _micro_batch(self, process: Process) -> Any:
+        """A micro-batch as Spark runs it: planned durably, written by tasks, committed, and only then past. A process that begins
+        reads the checkpoint; one that lives goes by its own memory."""
+        here: Checkpoint = process.memory or self.checkpoint
+        process.memory = here
+        if here.end is None:
+            if here.begin >= len(self.events):
+                return None
+            most = 2 + process.rounds % 5  # as Spark's limits, which may be other ones at another time
+            here = self._save(process, replace(here, end=min(len(self.events), here.begin + most)))
+        yield "query.1 planned"
+        assert here.end is not None
+        options, schema = self._options(), schema_of({"event": "string", "id": "long", "v": "long", "n": "long"})
+        if self.keyed:
+            schema["fields"].append({"name": "operation", "type": "string", "nullable": True, "metadata": {}})
+        columns = SinkColumns.of(options, schema)
+        table = columns.table_schema(schema)
+        parts = 1 + process.rounds % 2  # another attempt may see other partitions
+        rows = [(*event, n) for n, event in enumerate(self.events)][here.begin : here.end]
+        written = []
+        for part in range(parts):
+            writer = EventsWriter(self.channel, options, columns, table)  # type: ignore[arg-type]
+            written.append(writer.write([self._event_rows(rows[part::parts])]))
+        steps = events_sink.append_epoch(
+            self.log, options, table, written, here.query, str(here.batch), lambda: self.now
+        )
+        while True:
+            self.writing = here
+            try:
+                step = next(steps)
+            except StopIteration:
+                break
+            yield step
+        self._save(process, Checkpoint(here.query, here.batch + 1, here.end))
+        yield "query.2 checkpointed"
+        return here
+
+    def _event_rows(self, rows: list[Row]) -> pa.RecordBatch:
+        told: dict[str, Any] = {
+            "event": pa.array([row[0] for row in rows], pa.string()),
+            "id": pa.array([row[1] for row in rows], pa.int64()),
+            "v": pa.array([row[2] for row in rows], pa.int64()),
+            "n": pa.array([row[3] for row in rows], pa.int64()),
+        }
+        if self.keyed:
+            told["operation"] = pa.array(["destroy" if row[2] is None else "put" for row in rows], pa.string())
+        return pa.RecordBatch.from_arrays(list(told.values()), names=list(told))
+
+    def _save(self, process: Process, checkpoint: Checkpoint) -> Checkpoint:
+        def save() -> None:
+            self.checkpoint = checkpoint
+            self.older_checkpoints.append(checkpoint)
+
+        self.effect("the checkpoint is written", save)
+        process.memory = checkpoint
+        return checkpoint
+
+    def restore_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """The query's checkpoint is put back; it can only be read by processes that begin."""
+        self.checkpoint = checkpoint
+        for name in ("sender 1", "sender 2"):
+            self.kill(name)
+
+    def sweep(self) -> None:
+        """Two days pass; then frames that nobody names are removed."""
+        self.now += int(2 * ORPHAN_AGE * 1000)
+        keeper = AckKeeper(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now)
+        with suppress(ChannelError):
+            keeper.sweep(ORPHAN_AGE)
+
+    def lose_checkpoint(self) -> None:
+        """All that the sending side remembers beside the channel is gone: a query begins anew under another ID."""
+        self.memories.kept = None
+        if self.user:
+            self.restore_checkpoint(Checkpoint(f"query-{self.queries}"))
+            self.queries += 1
+
+    # --- what must hold
+
+    def appended(self, manifest: Manifest) -> None:
+        if manifest.kind == SNAPSHOT:
+            self.snapshot = manifest.last
+        if self.user:
+            assert self.writing not in self.written, f"epoch {manifest.number} is an equal replay of {self.writing}"
+            assert self.writing.end is not None
+            self.written.add(self.writing)
+            self.prefix[manifest.number] = max(self.writing.end, self.prefix[manifest.number - 1])
+
+    def check_durable(self, site: str, number: int, what: str) -> None:
+        """Everything through epoch ``number`` is in the site's table, marked, and in its ledger."""
+        marked = max((mark.epoch for mark in self.tables[site].marks()), default=0)
+        assert marked >= number, f"{what}, but the marks of its table end at {marked}"
+        ledgered = max((row.mark.epoch for row in self.ledgers[site].rows), default=0)
+        assert ledgered >= number, f"{what}, but its ledger ends at {ledgered}"
+
+    def check_target(self, site: str, mark: Mark) -> None:
+        """After every write a target holds exactly what the source held at the version that the write's mark tells."""
+        table = self.tables[site]
+        if self.user:
+            expected = self._expected_events(self.prefix[mark.epoch])
+        else:
+            expected = self.source.expected(mark.through, self.snapshot)
+        found: Any = table.bag
+        if self.keyed:
+            found = {key: tuple(row.get(name) for name in self.names) for key, row in table.rows.items()}
+        assert found == expected, f"{site} after epoch {mark.epoch}: holds {found}, should hold {expected}"
+
+    def _expected_events(self, count: int) -> Any:
+        if not self.keyed:
+            return Counter((*event, n) for n, event in enumerate(self.events[:count]))
+        held: dict[int, Row] = {}
+        for n, event in enumerate(self.events[:count]):
+            held.pop(event[1], None)
+            if event[2] is not None:
+                held[event[1]] = (*event, n)
+        return held
+
+    # --- the end
+
+    def settle(self) -> None:
+        """All faults are over: everything runs until nothing is left to do, and all sites agree."""
+        self.doom, self.channel.script = None, []
+        self.channel.deliver()
+        for name, process in self.processes.items():
+            if process.steps is not None:
+                self.advance(name)
+        for _ in range(60):
+            busy = [self._idle(name) for name in self.processes]
+            self.now += 1000
+            if not any(busy):
+                break
+        else:
+            raise AssertionError("the world does not come to rest")
+        self._check_rest()
+
+    def _idle(self, name: str) -> bool:
+        """One round; True when it did something, or something is left to do."""
+        before = len(self.watched.appended), len(self.watched.old_acks)
+        self.advance(name)
+        process = self.processes[name]
+        again = process.result.again if isinstance(process.result, Outcome) else isinstance(process.result, Checkpoint)
+        return again or process.error is not None or before != (len(self.watched.appended), len(self.watched.old_acks))
+
+    def _check_rest(self) -> None:
+        last = max(self.watched.appended, default=0)
+        if self.user:
+            assert self.prefix[last] == len(self.events), f"{len(self.events)} events, sent {self.prefix[last]}"
+        else:
+            newest = len(self.source.versions) - 1
+            through = self.watched.manifests[last].last if last else -1
+            final = self.source.expected(newest, self.snapshot)
+            assert self.source.expected(through, self.snapshot) == final, f"published through {through} of {newest}"
+        if not last:
+            return
+        acks = self.log.acks()
+        for site in self.sites:
+            self.check_durable(site, last, "at rest")
+            assert acks[site].applied == last and acks[site].held is None, f"{site} says {acks[site]} at rest"
+        for name in ("keeper 1", "keeper 2"):
+            self.advance(name)
+        assert self.watched.inner.stream_numbers(STREAM) == [last], "acked manifests are still there"
+        self.sweep()
+        assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
+        assert not self.channel.announcements(), "answered announcements are still there"
+
+
+def seeded_uuid4() -> Callable[[], uuid.UUID]:
+    """``uuid.uuid4`` with a sequence that is the same in every schedule."""
+    numbers = random.Random(0)
+    return lambda: uuid.UUID(int=numbers.getrandbits(128), version=4)
+
+
+__all__ = ["CHANNEL", "STREAM", "Fault", "NAMES", "SITE_OF", "World", "seeded_uuid4"]

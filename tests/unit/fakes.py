@@ -1,0 +1,277 @@
+"""What the unit tests of the core share: a manifest to vary, a clock to turn, a table to capture from and one to apply to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from spark_wan.channels import Ack, Channel, StreamLog, open_channel
+from spark_wan.columns import fingerprint
+from spark_wan.commits import Commit
+from spark_wan.errors import FrameError, WanError
+from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.receiver.ledger import LedgerRow, Mark
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.memory import StreamMemory
+from spark_wan.sender.publish import Captured
+from spark_wan.wire import CAPTURE, FrameHeader, FrameRef, Manifest, check_frame, encode_frame, frame_checksum
+
+STREAM = "newark.east.orders"
+
+
+def schema(**columns: str) -> dict[str, Any]:
+    """Spark's schema JSON: ``schema(id="long", city="string")``; by default the orders table's."""
+    columns = columns or {"id": "long", "city": "string"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return {"type": "struct", "fields": fields}
+
+
+MANIFEST = Manifest(
+    stream=STREAM,
+    incarnation="a" * 32,
+    number=1,
+    kind=CAPTURE,
+    origin="newark",
+    sent_to=("seattle",),
+    addressees=("seattle",),
+    table="orders",
+    table_id="11111111-2222-3333-4444-555555555555",
+    selection="all",
+    keys=("id",),
+    schema=schema(),
+    first=0,
+    last=3,
+    start=True,
+    commits=(),
+    identity="0123456789abcdef01234567",
+    frames=(),
+    disjoint=True,
+    generation=0,
+    created=1_700_000_000_000,
+)
+
+HEADER = FrameHeader(
+    origin="newark",
+    sent_to=("seattle",),
+    stream=STREAM,
+    table="orders",
+    table_id=MANIFEST.table_id,
+    selection="all",
+    schema=fingerprint(schema()),
+    attempt="b" * 32,
+    index=0,
+    events=0,
+)
+
+
+def manifest(number: int = 1, **changes: Any) -> Manifest:
+    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 unless told otherwise."""
+    versions = {"first": 10 * number - 10, "last": 10 * number - 1, "start": number == 1}
+    return replace(MANIFEST, number=number, **{**versions, **changes})
+
+
+def memory_channel() -> Channel:
+    """A channel of the test's own, in memory."""
+    return open_channel(f"memory://{uuid.uuid4().hex}")
+
+
+def put_frame(channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0) -> FrameRef:
+    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it."""
+    batch = pa.record_batch({"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())})
+    header = replace(HEADER, attempt=uuid.uuid4().hex, index=index, events=rows, stream=stream)
+    data = encode_frame(header, batch)
+    path = channel.put_frame(stream, header.attempt, index, data)
+    return FrameRef(path, rows, len(data), frame_checksum(data))
+
+
+def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> list[Manifest]:
+    """Append epochs with frames of one row each."""
+    appended = []
+    for number in numbers:
+        refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
+        appended.append(manifest(number, stream=log.stream, frames=refs, **changes))
+        log.append(appended[-1])
+    return appended
+
+
+def ack(log: StreamLog, site: str, applied: int, incarnation: str = MANIFEST.incarnation, **more: Any) -> None:
+    """A site's answer."""
+    log.channel.put_ack(log.stream, site, Ack(site, log.stream, incarnation, applied, **more).encode())
+
+
+@dataclass
+class Clock:
+    """Milliseconds, turned by hand."""
+
+    now: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += int(seconds * 1000)
+
+
+@dataclass
+class Memories:
+    """A memory store that is a dict."""
+
+    kept: dict[str, StreamMemory] = field(default_factory=dict)
+
+    def load(self, stream: str) -> StreamMemory | None:
+        return self.kept.get(stream)
+
+    def save(self, stream: str, memory: StreamMemory) -> None:
+        self.kept[stream] = memory
+
+
+def commit(version: int, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
+    """A commit of a table's history."""
+    return Commit(version, 1_000 * version, operation, {}, {"numOutputRows": str(rows)}, **more)
+
+
+@dataclass
+class Source:
+    """A source table: its history, its columns by version, and in which versions rows changed."""
+
+    channel: Channel
+    commits: list[Commit] = field(default_factory=lambda: [commit(0)])
+    id: str = MANIFEST.table_id
+    columns: dict[int, Mapping[str, Any]] = field(default_factory=lambda: {0: schema()})
+    without_events: set[int] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+
+    def table_id(self) -> str:
+        return self.id
+
+    def latest(self, known: int) -> int:
+        self.calls.append("latest")
+        return self.commits[-1].version
+
+    def newest(self) -> Commit:
+        return self.commits[-1]
+
+    def history(self, after: int) -> list[Commit]:
+        self.calls.append("history")
+        return [each for each in self.commits if each.version > after]
+
+    def commit(self, version: int) -> Commit | None:
+        return next((each for each in self.commits if each.version == version), None)
+
+    def schema_at(self, version: int) -> Mapping[str, Any]:
+        return self.columns[max(since for since in self.columns if since <= version)]
+
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+        self.calls.append(f"capture {planned.first}-{planned.last}")
+        versions = [
+            each.version
+            for each in planned.commits
+            if each.changes_rows and each.version not in {*planned.left_out, *self.without_events}
+        ]
+        frames = (put_frame(self.channel, len(versions), header.stream),) if versions else ()
+        return Captured(frames, True, tuple(versions))
+
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+        self.calls.append(f"snapshot {version}")
+        return Captured((put_frame(self.channel, stream=header.stream),), True, (version,))
+
+    def add(self, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
+        """One more commit."""
+        self.commits.append(commit(self.commits[-1].version + 1, operation, rows, **more))
+        return self.commits[-1]
+
+
+@dataclass
+class LedgerRows:
+    """A ledger store that is a list."""
+
+    rows: list[LedgerRow] = field(default_factory=list)
+    tokens_with_ids: set[str] = field(default_factory=set)
+
+    def load(self, table: str) -> Sequence[LedgerRow]:
+        return list(self.rows)
+
+    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
+        self.rows += rows
+
+    def has_ids(self, table: str, token: str) -> bool:
+        return token in self.tokens_with_ids
+
+
+@dataclass
+class Target:
+    """A target table that keeps, instead of rows, which epochs were written to it, commit by commit."""
+
+    channel: Channel
+    id: str | None = "target-1"
+    commits: list[Commit] = field(default_factory=lambda: [commit(0, "CREATE TABLE")])
+    written: list[list[int]] = field(default_factory=list)
+    recorded: list[tuple[int, str]] = field(default_factory=list)
+    letters: int = 0
+    before_write: list[Callable[[], None]] = field(default_factory=list)
+    """Called in turn, one before each write."""
+    open_work: int = 0
+    looks: int = 0
+
+    def table_id(self) -> str | None:
+        self.looks += 1
+        return self.id
+
+    def history(self, after: int) -> list[Commit]:
+        return [each for each in self.commits if each.version > after]
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
+
+    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
+        for epoch in epochs:
+            self.check_frames(epoch)
+        self.open_work += 1
+        return Work(epochs)
+
+    def resolve(self, work: Work) -> None:
+        pass
+
+    def record(self, work: Work, apply: int, token: str) -> None:
+        self.recorded.append((apply, token))
+
+    def write(self, work: Work, mark: Mark) -> None:
+        if self.before_write:
+            self.before_write.pop(0)()
+        # As Delta does: a transaction number that is there already skips the write.
+        marks = (Mark.read(each.user_metadata, mark.site, mark.table) for each in self.commits)
+        if any(found is not None and found.apply >= mark.apply for found in marks):
+            return
+        self.put(mark.user_metadata(), "MERGE")
+        self.written.append([epoch.manifest.number for epoch in work.epochs])
+
+    def put(self, user_metadata: str | None, operation: str = "WRITE") -> None:
+        """One more commit, by whomever."""
+        version = self.commits[-1].version + 1
+        self.commits.append(commit(version, operation, user_metadata=user_metadata))
+
+    def done(self, work: Work) -> None:
+        self.open_work -= 1
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        for ref in epoch.manifest.frames:
+            check_frame(self.channel.get_frame(ref.path), ref.path, ref)
+
+    def dead_letters(self, stream: str) -> int:
+        return self.letters
+
+
+def conflict() -> None:
+    raise WriteConflict("another writer was faster")
+
+
+def raising(error: WanError | FrameError) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail

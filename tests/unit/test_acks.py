@@ -1,0 +1,377 @@
+"""The ack keeper: what counts as done, what is announced again, what is trimmed, in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
+
+from spark_wan.channels import StreamLog
+from spark_wan.errors import ManifestError
+from spark_wan.sender.acks import NOBODY_THERE_LOOK, AckKeeper, AckPolicy, StreamState
+from spark_wan.sender.memory import StreamMemory
+from spark_wan.steps import run
+
+TIMEOUT = 60
+
+
+class Kept:
+    """A stream and its keeper; ``calls`` are what the keeper changed in the channel and in the memory, in order."""
+
+    def __init__(self, *numbers: int, sites: tuple[str, ...] = ("seattle",), policy: AckPolicy = AckPolicy.ALL) -> None:
+        self.log = StreamLog(memory_channel(), STREAM)
+        self.clock = Clock()
+        self.memories = Memories()
+        self.policy = policy
+        self.sites = sites
+        publish(self.log, *numbers, frames=2, addressees=sites)
+        self.keeper = self.new()
+        self.calls: list[tuple[Any, ...]] = []
+        self._record()
+
+    def new(self) -> AckKeeper:
+        return AckKeeper(self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock)
+
+    def _record(self) -> None:
+        for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
+            self._wrap(self.log.channel, name)
+        self._wrap(self.memories, "save")
+
+    def _wrap(self, holder: Any, name: str) -> None:
+        real = getattr(holder, name)
+
+        def call(*args: Any) -> Any:
+            self.calls.append((name, *args[1:]))
+            return real(*args)
+
+        setattr(holder, name, call)
+
+    def round(self) -> StreamState:
+        return run(self.keeper.round())
+
+    def ack(self, site: str, applied: int, **more: Any) -> None:
+        ack(self.log, site, applied, **more)
+
+    def left(self) -> tuple[list[int], int]:
+        """Manifests and how many frames the channel still has."""
+        return self.log.channel.stream_numbers(STREAM), len(self.log.channel.frames(STREAM))
+
+    def announced(self) -> list[tuple[int, int]]:
+        return self.log.channel.announcements().get(STREAM, [])
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "acked", "met"),
+    [("none", [], True), ("none", ["a"], True), ("all", [], False), ("all", ["a"], False), ("all", ["a", "b"], True)]
+    + [("all", ["a", "b", "stranger"], True), ("all", ["stranger"], False)],
+)
+def test_a_policy_is_a_predicate_over_sites(policy: str, acked: list[str], met: bool) -> None:
+    assert AckPolicy(policy).met(set(acked), {"a", "b"}) is met
+
+
+def test_an_epoch_is_done_when_the_policy_is_met() -> None:
+    kept = Kept(1, 2, sites=("denver", "seattle"))
+    kept.ack("seattle", 2)
+    kept.ack("denver", 1)
+    kept.round()
+    assert kept.keeper.done(manifest(1, addressees=("denver", "seattle")))
+    assert not kept.keeper.done(manifest(2, addressees=("denver", "seattle")))
+    assert kept.keeper.acked_by(manifest(2)) == {"seattle"}
+
+
+def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
+    """Fails when the incarnation of an ack is not compared."""
+    kept = Kept(1, 2)
+    kept.ack("seattle", 2, incarnation="another")
+    state = kept.round()
+    assert (state.backlog, kept.left()) == (2, ([1, 2], 4))
+
+
+# --- trimming ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_everybody_has_is_trimmed_and_the_newest_manifest_stays() -> None:
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 3)
+    state = kept.round()
+    assert kept.left() == ([3], 0)
+    assert (state.backlog, state.oldest) == (0, 3)
+    assert state.last is not None and state.last.number == 3
+
+
+def test_what_one_site_lacks_is_not_trimmed() -> None:
+    """Invariant 3. Fails when the slowest site is not waited for."""
+    kept = Kept(1, 2, 3, sites=("denver", "seattle"))
+    kept.ack("seattle", 3)
+    state = kept.round()
+    assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
+    kept.ack("denver", 1)
+    state = kept.round()
+    assert (kept.left(), state.backlog, state.oldest) == (([2, 3], 4), 2, 2)
+
+
+def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
+    """`none` is for writers that do not wait. Fails when trimming asks the policy alone."""
+    kept = Kept(1, 2, policy=AckPolicy.NONE)
+    kept.round()
+    assert kept.left() == ([1, 2], 4)
+    assert kept.keeper.done(manifest(2))
+
+
+def test_a_stream_for_nobody_is_trimmed_at_once() -> None:
+    kept = Kept(1, 2, sites=())
+    assert kept.round().backlog == 0
+    assert kept.left() == ([2], 0)
+
+
+def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> None:
+    """A crash in between leaves no frame that nobody names, and no gap. Fails for any other order."""
+    kept = Kept(1, 2, 3)
+    frames = {number: [frame.path for frame in kept.log.read(number).frames] for number in (1, 2, 3)}
+    kept.ack("seattle", 3)
+    kept.round()
+    trims = [call for call in kept.calls if call[0].startswith("trim")]
+    assert trims == [
+        ("trim_frames", frames[1]),
+        ("trim_manifest", 1),
+        ("trim_frames", frames[2]),
+        ("trim_manifest", 2),
+        ("trim_frames", frames[3]),
+    ]
+
+
+def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
+    """Fails when the memory is saved after the trimming: a channel that is lost in between is not found out."""
+    kept = Kept(1, 2)
+    kept.ack("seattle", 2)
+    kept.round()
+    assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
+    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2})
+
+
+def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
+    steps = 0
+    while True:
+        kept = Kept(1, 2, 3)
+        kept.ack("seattle", 2)
+        rounds = kept.keeper.round()
+        seen = [step for _, step in zip(range(steps), rounds, strict=False)]
+        rounds.close()
+        numbers, _ = kept.left()
+        assert kept.log.since(0) == numbers
+        for number in numbers:
+            if number > 2:
+                assert all(kept.log.channel.get_frame(frame.path) for frame in kept.log.read(number).frames)
+        kept.keeper = kept.new()
+        kept.round()
+        assert kept.left() == ([3], 2)
+        if len(seen) < steps:
+            break
+        steps += 1
+    assert steps > 6
+
+
+def test_nothing_is_removed_twice() -> None:
+    """Idle: no writes. Fails when the frames of the newest manifest are trimmed in every round."""
+    kept = Kept(1)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.calls.clear()
+    kept.round()
+    assert kept.calls == []
+    publish(kept.log, 2, addressees=kept.sites)
+    kept.ack("seattle", 2)
+    kept.round()
+    assert kept.left() == ([2], 0)
+
+
+def test_a_new_log_with_the_old_number_is_trimmed_too() -> None:
+    kept = Kept(1)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.log.channel.trim_manifest(STREAM, 1)
+    publish(kept.log, 1, incarnation="b" * 32, addressees=kept.sites)
+    kept.ack("seattle", 1, incarnation="b" * 32)
+    kept.round()
+    assert kept.left() == ([1], 0)
+
+
+def test_two_keepers_at_once_cost_requests_and_nothing_else() -> None:
+    """One lists, the other trims. Fails when a manifest that is gone since it was listed is an error."""
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 3)
+    slow = kept.keeper.round()
+    assert next(slow) == "keep.1 acks-read"
+    run(kept.new().round())
+    run(slow)
+    assert kept.left() == ([3], 0)
+
+
+def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
+    kept = Kept()
+    publish(kept.log, 1)
+    kept.log.channel.append(STREAM, 2, b"WANM altered")
+    publish(kept.log, 3)
+    kept.ack("seattle", 3)
+    with pytest.raises(ManifestError, match="manifest 2"):
+        kept.round()
+    assert kept.left()[0] == [2, 3]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_acks_in_the_memory_never_go_back() -> None:
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 2)
+    kept.round()
+    kept.ack("seattle", 1)
+    kept.round()
+    assert kept.memories.kept[STREAM].acked == {"seattle": 2}
+
+
+def test_an_unchanged_memory_is_not_written() -> None:
+    kept = Kept(1, 2)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.calls.clear()
+    kept.round()
+    assert [call for call in kept.calls if call[0] == "save"] == []
+
+
+def test_the_memory_of_another_log_is_left_alone() -> None:
+    """The publisher finds out about that; a keeper that wrote over it would hide it."""
+    kept = Kept(1)
+    kept.memories.kept[STREAM] = StreamMemory("another", 9, {"seattle": 9})
+    kept.ack("seattle", 1)
+    kept.round()
+    assert kept.memories.kept[STREAM] == StreamMemory("another", 9, {"seattle": 9})
+
+
+# --- announcing again -------------------------------------------------------------------------------------------------
+
+
+def test_an_overdue_epoch_is_announced_again_with_its_attempt() -> None:
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 1)
+    assert not kept.round().overdue
+    kept.clock.pass_seconds(TIMEOUT - 1)
+    assert not kept.round().overdue
+    assert kept.announced() == []
+    kept.clock.pass_seconds(1)
+    assert kept.round().overdue
+    assert kept.announced() == [(2, 1)]
+    kept.round()
+    assert kept.announced() == [(2, 1)]
+    kept.clock.pass_seconds(TIMEOUT)
+    kept.round()
+    assert kept.announced() == [(2, 2)]
+
+
+def test_progress_begins_the_timeout_anew() -> None:
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT - 1)
+    kept.ack("seattle", 2)
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT - 1)
+    assert not kept.round().overdue
+    kept.clock.pass_seconds(1)
+    kept.round()
+    assert kept.announced() == [(3, 1)]
+
+
+def test_answered_announcements_are_withdrawn() -> None:
+    kept = Kept(1, 2)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT)
+    kept.round()
+    assert kept.announced() == [(2, 1)]
+    kept.ack("seattle", 2)
+    state = kept.round()
+    assert (kept.announced(), state.overdue) == ([], False)
+
+
+def test_attempts_go_on_after_a_restart() -> None:
+    kept = Kept(1, 2)
+    kept.ack("seattle", 1)
+    kept.log.channel.announce(STREAM, 2, 6)
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT)
+    kept.round()
+    assert kept.announced() == [(2, 7)]
+
+
+def test_f43_where_nobody_ever_answered_nothing_is_announced_and_the_look_is_every_5_seconds() -> None:
+    """b14: a sender may start before its remote exists."""
+    kept = Kept(1)
+    assert kept.keeper.due()
+    state = kept.round()
+    assert state.backlog == 1
+    assert not kept.keeper.due()
+    kept.clock.pass_seconds(NOBODY_THERE_LOOK / 1000 - 0.001)
+    assert not kept.keeper.due()
+    kept.clock.pass_seconds(0.001)
+    assert kept.keeper.due()
+    kept.clock.pass_seconds(TIMEOUT)
+    assert kept.round().overdue
+    assert kept.announced() == []
+    kept.ack("seattle", 1)
+    kept.clock.pass_seconds(5)
+    kept.round()
+    assert kept.keeper.due()
+    assert kept.left() == ([1], 0)
+
+
+def test_a_site_that_is_slow_is_announced_to_although_others_are_not() -> None:
+    kept = Kept(1, 2, sites=("denver", "seattle"))
+    kept.ack("seattle", 2)
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT)
+    kept.round()
+    assert kept.announced() == [(1, 1)]
+
+
+def test_an_empty_stream_is_nothing_to_do() -> None:
+    kept = Kept()
+    state = kept.round()
+    assert (state.last, state.backlog, kept.calls) == (None, 0, [])
+
+
+# --- orphans ----------------------------------------------------------------------------------------------------------
+
+
+def test_frames_that_nobody_names_are_swept_once_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when named frames, or young ones, are swept."""
+    kept = Kept(1)
+    channel = kept.log.channel
+    named = [frame.path for frame in kept.log.read(1).frames]
+    old, young = put_frame(channel).path, put_frame(channel).path
+    now = kept.clock() / 1000
+    ages = {old: 100.0, young: 10.0, **dict.fromkeys(named, 1_000.0)}
+    monkeypatch.setattr(channel, "frames", lambda stream: [(path, now - age) for path, age in ages.items()])
+    assert kept.keeper.sweep(60) == 1
+    monkeypatch.undo()
+    assert {path for path, _ in channel.frames(STREAM)} == {young, *named}
+
+
+def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when the log is read before the frames."""
+    kept = Kept(1)
+    channel = kept.log.channel
+    frame = put_frame(channel)
+    listed = [(frame.path, 0.0)]
+
+    def frames_then_a_manifest(stream: str) -> list[tuple[str, float]]:
+        kept.log.append(manifest(2, frames=(frame,)))
+        return listed
+
+    monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
+    assert kept.keeper.sweep(60) == 0
+    assert channel.get_frame(frame.path)

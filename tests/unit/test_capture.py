@@ -1,0 +1,187 @@
+"""Which commits become an epoch: whole ones, in order, cut at schema changes, held at whole-table operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fakes import commit, schema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_wan.columns import fingerprint
+from spark_wan.commits import Commit
+from spark_wan.errors import HistoryLostError, SchemaError, TableOperationError
+from spark_wan.events import LOCAL_ONLY
+from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
+
+randomly = settings(derandomize=True, deadline=None, max_examples=300, print_blob=True)
+
+
+def plan(commits: list[Commit], published: int = -1, max_rows: int = 1_000_000, **more: Any) -> CaptureRange | None:
+    more.setdefault("schema_at", lambda version: schema())
+    return plan_range(commits, published, table="orders", max_rows=max_rows, **more)
+
+
+def planned(commits: list[Commit], published: int = -1, max_rows: int = 1_000_000, **more: Any) -> CaptureRange:
+    found = plan(commits, published, max_rows, **more)
+    assert found is not None
+    return found
+
+
+def test_nothing_newer_is_nothing_to_do() -> None:
+    assert plan([]) is None
+    assert plan([commit(0), commit(1)], published=1) is None
+
+
+def test_all_newer_commits_become_one_range() -> None:
+    commits = [commit(version, rows=10) for version in range(5)]
+    found = planned(commits, published=1)
+    assert (found.first, found.last, found.rows, found.left_out) == (2, 4, 30, ())
+    assert found.commits == tuple(commits[2:])
+    assert found.identity == commits[4].identity
+    assert not found.quiet
+
+
+def test_a_range_ends_before_it_has_too_many_rows() -> None:
+    commits = [commit(version, rows=10) for version in range(5)]
+    assert planned(commits, max_rows=25).last == 1
+    assert planned(commits, max_rows=20).last == 1
+    assert planned(commits, max_rows=30).last == 2
+
+
+def test_b56_a_commit_is_never_split() -> None:
+    commits = [commit(0, rows=1_000_000), commit(1)]
+    assert planned(commits, max_rows=10).last == 0
+
+
+def test_commits_that_change_no_row_cost_nothing() -> None:
+    commits = [commit(0, rows=10), commit(1, "OPTIMIZE", rows=5), commit(2, rows=10)]
+    found = planned(commits, max_rows=20)
+    assert (found.last, found.rows, found.quiet) == (2, 20, False)
+
+
+def test_b83_only_maintenance_is_quiet() -> None:
+    assert planned([commit(0, "OPTIMIZE"), commit(1, "SET TBLPROPERTIES")]).quiet
+
+
+def test_b84_receiver_made_and_local_only_commits_are_left_out() -> None:
+    received = commit(1, "MERGE", user_metadata='{"spark_wan": {"site": "newark"}}')
+    local = commit(2, user_metadata=LOCAL_ONLY)
+    found = planned([commit(0), received, local, commit(3)])
+    assert (found.first, found.last, found.left_out, found.rows) == (0, 3, (1, 2), 2)
+    assert planned([received, local], published=0).quiet
+
+
+def test_what_is_left_out_does_not_end_a_range() -> None:
+    local = commit(1, rows=1_000, user_metadata=LOCAL_ONLY)
+    assert planned([commit(0), local, commit(2)], max_rows=2).last == 2
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_f09_a_history_that_no_longer_reaches_back_is_an_error() -> None:
+    """Fails when the first commit found is taken for the next one."""
+    with pytest.raises(HistoryLostError, match="versions 3 to 6 are no longer.*full copy"):
+        plan([commit(7), commit(8)], published=2)
+
+
+def test_a_version_missing_in_the_middle_is_an_error() -> None:
+    with pytest.raises(HistoryLostError, match="version 2 is missing"):
+        plan([commit(0), commit(1), commit(3)])
+
+
+# --- whole-table operations -------------------------------------------------------------------------------------------
+
+TRUNCATE = [commit(0), commit(1), commit(2, "TRUNCATE"), commit(3)]
+
+
+def test_what_is_before_a_table_operation_is_sent_first() -> None:
+    assert planned(TRUNCATE).last == 1
+
+
+def test_a_table_operation_holds_the_stream_and_says_how_to_decide() -> None:
+    """Fails when on_table_operation is not asked."""
+    with pytest.raises(TableOperationError, match=r"version 2 is a TRUNCATE.*--decide orders@2=distribute"):
+        plan(TRUNCATE, published=1)
+
+
+def test_a_table_operation_is_distributed_or_skipped_by_the_topology() -> None:
+    sent = planned(TRUNCATE, published=1, on_table_operation="distribute")
+    assert (sent.last, sent.left_out) == (3, ())
+    skipped = planned(TRUNCATE, published=1, on_table_operation="skip")
+    assert (skipped.last, skipped.left_out) == (3, (2,))
+
+
+def test_a_decision_counts_for_its_version_only() -> None:
+    commits = [*TRUNCATE, commit(4, "RESTORE")]
+    found = planned(commits, decisions={2: "skip"})
+    assert (found.last, found.left_out) == (3, (2,))
+    with pytest.raises(TableOperationError, match="version 4 is a RESTORE"):
+        plan(commits, published=3, decisions={2: "skip"})
+    assert planned(commits, decisions={2: "distribute", 4: "distribute"}).last == 4
+    with pytest.raises(TableOperationError):
+        plan(TRUNCATE, published=1, on_table_operation="distribute", decisions={2: "hold"})
+
+
+def test_a_table_operation_that_stays_here_is_nobodys_business() -> None:
+    own = commit(1, "TRUNCATE", user_metadata=LOCAL_ONLY)
+    assert planned([commit(0), own]).left_out == (1,)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def columns_since(changes: Mapping[int, Mapping[str, Any]]) -> Any:
+    return lambda version: changes[max(since for since in changes if since <= version)]
+
+
+def test_f41_a_range_is_cut_where_the_columns_change() -> None:
+    """Fails when the schema of the range's end is taken for all of it."""
+    wider = schema(id="long", city="string", zip="string")
+    commits = [commit(version) for version in range(8)]
+    at = columns_since({0: schema(), 5: wider})
+    first = planned(commits, schema_at=at)
+    assert (first.last, first.schema, len(first.commits)) == (4, schema(), 5)
+    second = planned(commits, published=4, schema_at=at)
+    assert (second.first, second.last, second.schema) == (5, 7, wider)
+
+
+def test_what_is_left_out_behind_the_cut_is_left_to_the_next_range() -> None:
+    commits = [commit(0), commit(1, user_metadata=LOCAL_ONLY), commit(2), commit(3, user_metadata=LOCAL_ONLY)]
+    at = columns_since({0: schema(), 2: schema(id="long")})
+    assert planned(commits, schema_at=at).left_out == (1,)
+    assert planned(commits, published=1, schema_at=at).left_out == (3,)
+
+
+@randomly
+@given(st.integers(1, 40), st.sets(st.integers(1, 39), max_size=5), st.integers(1, 30), st.data())
+def test_ranges_follow_each_other_and_each_has_one_schema(
+    count: int, changes: set[int], max_rows: int, data: st.DataObject
+) -> None:
+    """However the columns grow and whatever the limit: every version is in one range, in order."""
+    rows = data.draw(st.lists(st.integers(1, 10), min_size=count, max_size=count))
+    commits = [commit(version, rows=rows[version]) for version in range(count)]
+    widths = {0: 1, **{version: place + 2 for place, version in enumerate(sorted(changes))}}
+    at = columns_since({since: schema(**{f"c{n}": "long" for n in range(width)}) for since, width in widths.items()})
+    published, seen = -1, []
+    while (found := plan(commits, published, max_rows, schema_at=at)) is not None:
+        assert found.first == published + 1
+        versions = range(found.first, found.last + 1)
+        assert {fingerprint(at(version)) for version in versions} == {fingerprint(found.schema)}
+        assert sum(rows[version] for version in versions) <= max_rows or len(versions) == 1
+        seen += versions
+        published = found.last
+    assert seen == list(range(count))
+
+
+def test_added_columns_follow() -> None:
+    check_columns_follow(schema(), schema(id="long", city="string", zip="string"), "orders", 3)
+    check_columns_follow(schema(), schema(City="string", id="long"), "orders", 3)
+
+
+def test_dropped_and_retyped_columns_hold_the_stream_by_name() -> None:
+    with pytest.raises(SchemaError, match="at version 3 .*city is gone.*id was long and is string"):
+        check_columns_follow(schema(), schema(id="string", town="string"), "orders", 3)

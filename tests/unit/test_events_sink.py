@@ -1,0 +1,385 @@
+"""A user's stream: rows become events, and what tasks have written becomes an epoch, once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fakes import MANIFEST, Clock, memory_channel, schema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_wan.channels import Channel, StreamLog
+from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.errors import ChannelError, EventError, OptionError, SourceError
+from spark_wan.options import SinkOptions
+from spark_wan.sender.events_sink import (
+    KEPT_WRITES,
+    EventsWriter,
+    EventsWritten,
+    SinkColumns,
+    append_epoch,
+    remove_unnamed,
+)
+from spark_wan.steps import run
+from spark_wan.wire import EVENTS, Manifest, decode_frame
+
+randomly = settings(derandomize=True, deadline=None, max_examples=100, print_blob=True)
+
+SCHEMA = schema(event="string", id="long", city="string", seq="long", op="string", at="timestamp")
+STREAM = "newark.sink.orders"
+
+
+def row(event: str | None, id: int | None = 1, city: str = "Ulm", seq: int | None = 0, op: Any = "put") -> dict[str, Any]:
+    return {
+        "event": event,
+        "id": id,
+        "city": city,
+        "seq": seq,
+        "op": op,
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
+    }
+
+
+ARROW = pa.schema(
+    [("event", pa.string()), ("id", pa.int64()), ("city", pa.string()), ("seq", pa.int64()), ("op", pa.string())]
+    + [("at", pa.timestamp("us", "UTC"))]
+)
+
+
+class Sink:
+    """A sink with its options, as Spark's driver and tasks use it."""
+
+    def __init__(self, channel: Channel | None = None, **options: Any) -> None:
+        self.channel = channel or memory_channel()
+        self.options = SinkOptions(
+            **{
+                "channel": self.channel.url,
+                "site": "newark",
+                "remotes": ("tacoma", "seattle"),
+                "table": "orders",
+                "key": ("id",),
+                "event_id": "event",
+                "stream": STREAM,
+                **options,
+            }
+        )
+        self.columns = SinkColumns.of(self.options, SCHEMA)
+        self.schema = self.columns.table_schema(SCHEMA)
+        self.log = StreamLog(self.channel, STREAM)
+        self.clock = Clock()
+
+    def task(self, *rows: dict[str, Any], batches: int = 1) -> EventsWritten:
+        table = pa.Table.from_pylist(list(rows), schema=ARROW)
+        size = max(1, -(-len(rows) // batches))
+        return EventsWriter(self.channel, self.options, self.columns, self.schema).write(
+            table.to_batches(max_chunksize=size)
+        )
+
+    def commit(self, written: Sequence[EventsWritten], query: str = "q", batch: int = 0) -> Manifest | None:
+        return run(append_epoch(self.log, self.options, self.schema, written, query, str(batch), self.clock))
+
+    def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
+        return self.commit([self.task(*rows)], batch=batch)
+
+    def events(self, manifest: Manifest) -> list[dict[str, Any]]:
+        found = []
+        for ref in manifest.frames:
+            header, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
+            assert (header.origin, header.stream, header.sent_to) == ("newark", STREAM, ("seattle", "tacoma"))
+            found += events.to_pylist()
+        return found
+
+    def frames(self) -> set[str]:
+        return {path for path, _ in self.channel.frames(STREAM)}
+
+
+def named(*manifests: Manifest | None) -> set[str]:
+    return {frame.path for manifest in manifests if manifest is not None for frame in manifest.frames}
+
+
+# --- rows become events -----------------------------------------------------------------------------------------------
+
+
+def test_rows_become_events_with_their_id_and_operation() -> None:
+    sink = Sink(operation="op", sequence="seq", event_time="at")
+    first = sink.write(row("e1", op="create"), row("e2", op="destroy", seq=7), row("e3", op="put", seq=None))
+    assert first is not None
+    micros = 1_767_323_045_000_000
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    rest = {"id": 1, "city": "Ulm", "at": at}
+    assert sink.events(first) == [
+        {"_wan_op": 0, "_wan_id": "e1", "_wan_sequence": 0, "_wan_time": micros, "event": "e1", "seq": 0, **rest},
+        {"_wan_op": 2, "_wan_id": "e2", "_wan_sequence": 7, "_wan_time": micros, "event": "e2", "seq": 7, **rest},
+        {"_wan_op": 1, "_wan_id": "e3", "_wan_sequence": None, "_wan_time": micros, "event": "e3", "seq": None, **rest},
+    ]
+
+
+def test_without_an_operation_column_rows_are_puts_or_creates() -> None:
+    keyed, keyless = Sink(), Sink(key=())
+    first, other = keyed.write(row("e1", 1), row("e2", 2)), keyless.write(row("e1"), row("e2"))
+    assert first is not None and other is not None
+    assert [event["_wan_op"] for event in keyed.events(first)] == [1, 1]
+    assert [event["_wan_op"] for event in keyless.events(other)] == [0, 0]
+    assert "op" in keyed.events(first)[0]
+
+
+def test_a_manifest_of_a_users_stream_says_what_it_is() -> None:
+    sink = Sink()
+    first = sink.write(row("e1"), batch=4)
+    assert first is not None
+    assert first == replace(
+        MANIFEST,
+        stream=STREAM,
+        incarnation=first.incarnation,
+        kind=EVENTS,
+        sent_to=("seattle", "tacoma"),
+        addressees=("seattle", "tacoma"),
+        table_id="events",
+        schema=sink.schema,
+        first=-1,
+        last=-1,
+        identity="",
+        frames=first.frames,
+        disjoint=False,
+        writes=first.writes,
+    )
+    assert [(write.query, write.batch) for write in first.writes] == [("q", "4")]
+
+
+def test_epochs_follow_each_other() -> None:
+    sink = Sink()
+    found = [sink.write(row(f"e{batch}"), batch=batch) for batch in range(3)]
+    assert [(each.number, each.start) for each in found if each] == [(1, True), (2, False), (3, False)]
+    assert len({each.incarnation for each in found if each}) == 1
+
+
+def test_nothing_written_is_no_epoch() -> None:
+    sink = Sink()
+    assert sink.commit([]) is None
+    assert sink.write() is None
+    assert sink.log.last() is None
+
+
+def test_numbers_make_ids_too() -> None:
+    sink = Sink(event_id="seq")
+    first = sink.write(row("x", 1, seq=5), row("x", 2, seq=6))
+    assert first is not None
+    assert [event["_wan_id"] for event in sink.events(first)] == ["5", "6"]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"event_id": "evnt"}, "eventId names column 'evnt'.*event"),
+        ({"operation": "what"}, "operation names column 'what'"),
+        ({"event_id": "at"}, "eventId column 'at' is timestamp"),
+        ({"operation": "id"}, "operation column 'id' is long; it must be one of string"),
+        ({"sequence": "city"}, "sequence column 'city' is string"),
+        ({"event_time": "seq"}, "eventTime column 'seq' is long; it must be one of timestamp"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_by_name(options: dict[str, str], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        Sink(**options)
+
+
+def refused(sink: Sink, match: str, *rows: dict[str, Any]) -> None:
+    with pytest.raises(EventError, match=match):
+        sink.write(*rows)
+    assert sink.log.last() is None
+
+
+def test_unknown_operations_are_refused_by_name() -> None:
+    refused(Sink(operation="op"), r"unknown operations \['upsert'\].*create, put, destroy", row("e", op="upsert"))
+    refused(Sink(operation="op"), r"unknown operations \[None\]", row("e", op=None))
+
+
+def test_a_keyless_table_takes_creates_only() -> None:
+    refused(Sink(operation="op", key=()), "no key, so only `create`", row("e", op="put"))
+    assert Sink(operation="op", key=()).write(row("e", op="create"))
+
+
+def test_an_event_without_an_id_is_refused() -> None:
+    refused(Sink(), "1 events have no ID.*'event' is null", row("e1", 1), row(None, 2))
+
+
+def test_an_event_without_a_key_is_refused() -> None:
+    refused(Sink(), "2 events have a null in key column 'id'", row("e1", None), row("e2", None), row("e3", 3))
+
+
+def test_an_id_that_comes_twice_in_an_epoch_is_refused() -> None:
+    """In one task, and in two. Fails when IDs are not compared over all tasks."""
+    refused(Sink(), "1 event IDs come twice", row("e", 1), row("e", 2))
+    sink = Sink()
+    with pytest.raises(EventError, match="1 event IDs come twice.*Nothing of it was sent"):
+        sink.commit([sink.task(row("e", 1)), sink.task(row("e", 2))])
+    assert sink.log.last() is None
+
+
+def test_a_key_that_comes_twice_needs_a_sequence() -> None:
+    refused(Sink(), "1 keys come twice.*`sequence`", row("e1", 1), row("e2", 1))
+    assert Sink(sequence="seq").write(row("e1", 1, seq=1), row("e2", 1, seq=2))
+    assert Sink(key=()).write(row("e1", 1), row("e2", 1))
+
+
+def test_the_stream_of_a_captured_table_is_refused() -> None:
+    sink = Sink()
+    sink.log.append(replace(MANIFEST, stream=STREAM))
+    with pytest.raises(SourceError, match="carries the captured table orders.*`stream` of its own"):
+        sink.write(row("e"))
+
+
+# --- replays ----------------------------------------------------------------------------------------------------------
+
+
+def test_f02_an_equal_replay_is_done_already() -> None:
+    """Fails when the digest is not looked for in the log: the epoch would be there twice."""
+    sink = Sink()
+    first = sink.write(row("e1", 1), row("e2", 2))
+    assert sink.write(row("e2", 2), row("e1", 1)) == first
+    assert sink.log.since(0) == [1]
+    assert sink.frames() == named(first)
+
+
+@pytest.mark.parametrize(
+    "other", [[row("e1", 1)], [row("e1", 1, "Bonn")], [row("e9", 1)], [row("e1", 1), row("e2", 2)]], ids=range(4)
+)
+def test_another_replay_is_the_next_epoch(other: list[dict[str, Any]]) -> None:
+    """f07: IDs, operations and values count. Dedup by event ID sorts it out at the receiver."""
+    sink = Sink()
+    sink.write(row("e1", 1), row("e3", 3))
+    second = sink.write(*other)
+    assert second is not None and second.number == 2
+
+
+def test_the_operation_counts_for_the_digest() -> None:
+    sink = Sink(operation="op")
+    sink.write(row("e1", op="put"))
+    second = sink.write(row("e1", op="destroy"))
+    assert second is not None and second.number == 2
+
+
+def test_another_batch_or_query_with_the_same_events_is_the_next_epoch() -> None:
+    sink = Sink()
+    sink.write(row("e1"), batch=0)
+    second = sink.write(row("e1"), batch=1)
+    assert second is not None and second.number == 2
+    third = sink.commit([sink.task(row("e1"))], query="another", batch=1)
+    assert third is not None and third.number == 3
+
+
+@randomly
+@given(st.lists(st.integers(0, 50), unique=True, min_size=1, max_size=12), st.data())
+def test_f04_the_digest_does_not_depend_on_partitions(ids: list[int], data: st.DataObject) -> None:
+    """Fails when the digest depends on the order of rows or on how tasks share them."""
+    rows = [row(f"e{each}", each) for each in ids]
+    shuffled = data.draw(st.permutations(rows))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    parts = [shuffled[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    sink = Sink()
+    first = sink.commit([sink.task(*rows)])
+    assert sink.commit([sink.task(*part, batches=2) for part in parts]) == first
+
+
+def test_a_replay_is_recognised_for_a_hundred_writes() -> None:
+    sink = Sink()
+    for batch in range(KEPT_WRITES + 1):
+        sink.write(row(f"e{batch}"), batch=batch)
+    last = sink.log.last()
+    assert last is not None and len(last.writes) == KEPT_WRITES
+    assert sink.write(row("e1"), batch=1) == last
+    again = sink.write(row("e0"), batch=0)
+    assert again is not None and again.number == last.number + 1
+
+
+def test_two_tasks_attempts_are_named_once() -> None:
+    """f05: what a speculative attempt wrote is not in the commit messages, and nobody names it."""
+    sink = Sink()
+    speculative = sink.task(row("e1"))
+    first = sink.commit([sink.task(row("e1"))])
+    assert first is not None and first.rows == 1
+    assert not named(first) & {frame.path for frame in speculative.frames}
+
+
+# --- two writers, and a channel that fails ----------------------------------------------------------------------------
+
+
+def test_of_two_writers_at_once_both_are_in_the_log() -> None:
+    sink = Sink()
+    slow = append_epoch(sink.log, sink.options, sink.schema, [sink.task(row("e1"))], "q", "0", sink.clock)
+    assert [next(slow) for _ in range(3)] == ["sink.1 frames-published", "sink.2 log-read", "sink.3 checked"]
+    other = sink.commit([sink.task(row("e2"))], query="another")
+    second = run(slow)
+    assert second is not None and second.number == 2
+    assert [write.query for write in second.writes] == ["another", "q"]
+    assert sink.frames() == named(other, second)
+
+
+def test_f08_the_same_write_twice_at_once_is_one_epoch() -> None:
+    sink = Sink()
+    slow = append_epoch(sink.log, sink.options, sink.schema, [sink.task(row("e1"))], "q", "0", sink.clock)
+    for _ in range(3):
+        next(slow)
+    first = sink.write(row("e1"))
+    assert run(slow) == first
+    assert sink.log.since(0) == [1]
+    assert sink.frames() == named(first)
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "vanish", "fail"])
+def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(kind: Any) -> None:
+    """`duplicate`: the store's client repeats a put. Fails when the frames of one's own manifest are removed."""
+    sink = Sink(FaultyChannel(memory_channel(), [Fault("append", 1, kind)]))
+    written = sink.task(row("e1"))
+    try:
+        sink.commit([written])
+    except ChannelError:
+        # Spark calls abort() with the same messages, then runs the micro-batch again.
+        remove_unnamed(sink.log, written.frames)
+        sink.write(row("e1"))
+    last = sink.log.last()
+    assert last is not None and last.number == 1
+    assert [event["_wan_id"] for event in sink.events(last)] == ["e1"]
+    assert sink.frames() == named(last)
+
+
+def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:
+    """Fails when they are removed without a look at the log."""
+    sink = Sink()
+    kept, failed = sink.task(row("e1")), sink.task(row("e2"))
+    first = sink.commit([kept])
+    remove_unnamed(sink.log, [*kept.frames, *failed.frames])
+    assert sink.frames() == named(first)
+
+
+def test_frames_are_left_alone_when_the_log_cannot_be_read() -> None:
+    sink = Sink(FaultyChannel(memory_channel(), [Fault("stream_numbers", 1, "fail")]))
+    written = sink.task(row("e1"))
+    remove_unnamed(sink.log, written.frames)
+    assert sink.frames() == {frame.path for frame in written.frames}
+
+
+def test_a_sink_bounds_its_batches() -> None:
+    sink = Sink(batch_size=3)
+    first = sink.write(*(row(f"e{n}", n) for n in range(10)))
+    assert first is not None
+    assert [frame.rows for frame in first.frames] == [3, 3, 3, 1]
+    assert len(sink.events(first)) == 10
+
+
+def test_the_sinks_of_two_queries_share_nothing() -> None:
+    channel = memory_channel()
+    one, other = Sink(channel), Sink(channel, stream=f"newark.{uuid.uuid4().hex}.orders")
+    other.log = StreamLog(channel, other.options.stream)
+    one.write(row("e1"))
+    second = other.write(row("e1"))
+    assert second is not None and second.number == 1

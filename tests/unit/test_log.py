@@ -1,0 +1,196 @@
+"""The log of a stream: extended only from its last manifest, without gaps; and the acks that answer it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, ack, manifest, memory_channel, publish
+
+from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
+
+ACK_V1 = (
+    b'{"version":1,"site":"seattle","stream":"newark.east.orders","incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
+    b'"applied":4,"held":5,"cause":"why","dead_letters":2}'
+)
+
+
+@pytest.fixture
+def log() -> StreamLog:
+    return StreamLog(memory_channel(), STREAM)
+
+
+def faulty(*script: Fault) -> StreamLog:
+    return StreamLog(FaultyChannel(memory_channel(), list(script)), STREAM)
+
+
+def test_an_empty_log_has_no_last_manifest(log: StreamLog) -> None:
+    assert log.last() is None
+    assert log.since(0) == []
+    assert log.acks() == {}
+
+
+def test_a_log_is_read_from_a_number(log: StreamLog) -> None:
+    published = publish(log, 1, 2, 3)
+    assert log.since(0) == [1, 2, 3]
+    assert log.since(2) == [3]
+    assert log.since(0, [2, 3]) == [2, 3]
+    assert log.last() == published[-1]
+    assert log.read(2) == published[1]
+
+
+def test_a_number_is_taken_once(log: StreamLog) -> None:
+    """Invariant 2. Fails when the channel's put is not conditional."""
+    publish(log, 1)
+    with pytest.raises(ManifestExists):
+        log.append(manifest(1, identity="another"))
+    assert log.read(1).identity == MANIFEST.identity
+
+
+def test_a_manifest_that_is_there_already_is_added() -> None:
+    """f15: the store's client repeats a put whose answer was lost, and is told that the object exists.
+
+    Fails when append() does not read back what is there: the caller then takes its own epoch for somebody else's, and
+    removes its frames."""
+    log = faulty(Fault("append", 1, "duplicate"))
+    log.append(manifest(1))
+    assert log.last() == manifest(1)
+    log.append(manifest(1))
+
+
+def test_an_ambiguous_time_out_is_reported_and_settled_by_the_next_look() -> None:
+    log = faulty(Fault("append", 1, "vanish"))
+    with pytest.raises(ChannelError):
+        log.append(manifest(1))
+    assert log.last() == manifest(1)
+
+
+def test_a_number_that_was_trimmed_is_not_taken_again(log: StreamLog) -> None:
+    """A writer that slept while the log went on and was trimmed. Fails when append() does not look at the newest number:
+    the manifest then stands where no reader looks, or leaves a gap behind it."""
+    publish(log, 1, 2, 3)
+    for number in (1, 2):
+        log.channel.trim_manifest(STREAM, number)
+    for number in (1, 2):
+        with pytest.raises(ManifestExists, match="at 3"):
+            log.append(manifest(number, identity="late"))
+    assert log.since(0) == [3]
+
+
+def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
+    """f17: somebody deleted the channel while an epoch was in the making."""
+    publish(log, 1)
+    log.channel.trim_manifest(STREAM, 1)
+    with pytest.raises(ManifestExists, match="at 0, so 2 is not the next"):
+        log.append(manifest(2))
+    assert log.since(0) == []
+
+
+@pytest.mark.parametrize("missing", [2, 3])
+def test_a_missing_number_is_an_error(log: StreamLog, missing: int) -> None:
+    """Invariant 2. Fails when the listing is not looked through for gaps."""
+    publish(log, 1, 2, 3, 4)
+    log.channel.trim_manifest(STREAM, missing)
+    calls: list[Callable[[], Any]] = [log.last, lambda: log.since(0), lambda: log.since(3)]
+    for call in calls:
+        with pytest.raises(LogGapError, match=f"goes from {missing - 1} to"):
+            call()
+
+
+def test_a_listing_that_leaves_out_what_is_there_is_made_good(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory is listed while manifests are added: some of them, not the newest, are not seen. Fails when a listing with
+    a gap is believed."""
+    publish(log, 1, 2, 3, 4)
+    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 4])
+    assert log.since(0) == [1, 2, 3, 4]
+    last = log.last()
+    assert last is not None and last.number == 4
+
+
+def test_a_listing_made_while_a_log_is_trimmed_is_made_good(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1, 2 and 3 were trimmed while it was listed: 1 and 2 were seen before, 3 was not."""
+    publish(log, 1, 2, 3, 4, 5)
+    for number in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, number)
+    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 2, 4, 5])
+    assert log.since(0) == [4, 5]
+
+
+def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path) -> None:
+    """As above, with a real directory; how often a listing is torn depends on the machine."""
+    log = StreamLog(open_channel(str(tmp_path)), STREAM)
+    stop, errors = threading.Event(), []
+
+    def move() -> None:
+        try:
+            for number in range(1, 400):
+                log.channel.append(STREAM, number, manifest(number).encode())
+                if number > 20:
+                    log.channel.trim_manifest(STREAM, number - 20)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            stop.set()
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        while not stop.is_set():
+            found = log.since(0)
+            assert found == list(range(found[0], found[-1] + 1)) if found else True
+    finally:
+        mover.join()
+    assert errors == []
+
+
+@pytest.mark.parametrize("change", [{"number": 2}, {"stream": "another"}])
+def test_a_manifest_in_anothers_place_is_an_error(log: StreamLog, change: dict[str, Any]) -> None:
+    log.channel.append(STREAM, 1, replace(MANIFEST, **change).encode())
+    with pytest.raises(LogGapError, match="was rewritten"):
+        log.last()
+
+
+def test_f20_a_manifest_that_is_cut_is_an_error_that_names_it() -> None:
+    log = faulty(Fault("append", 1, "truncate"))
+    log.append(manifest(1))
+    with pytest.raises(ManifestError, match=f"manifest 1 of {STREAM}: truncated or altered"):
+        log.last()
+
+
+# --- acks -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_ack_of_version_1_is_read_and_written_the_same() -> None:
+    expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
+    assert Ack.decode(ACK_V1) == expected
+    assert expected.encode() == ACK_V1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"5", b"null", b"\xff", b"{}", b"[" * 100_000]
+    + [ACK_V1.replace(b'"version":1', b'"version":2'), ACK_V1.replace(b'"applied":4', b'"applied":"4"')]
+    + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
+    + [ACK_V1.replace(b'"applied":4', b'"applied":true')],
+)
+def test_an_answer_that_cannot_be_read_is_no_answer(log: StreamLog, data: bytes) -> None:
+    assert Ack.decode(data) is None
+    log.channel.put_ack(STREAM, "seattle", data)
+    ack(log, "denver", 1)
+    assert list(log.acks()) == ["denver"]
+
+
+def test_an_answer_in_anothers_place_is_no_answer(log: StreamLog) -> None:
+    log.channel.put_ack(STREAM, "denver", ACK_V1)
+    log.channel.put_ack(STREAM, "seattle", ACK_V1.replace(b"east", b"west"))
+    assert log.acks() == {}

@@ -1,0 +1,80 @@
+"""What a sender remembers: it notices a log that is not what it was, and decides nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes import STREAM, manifest
+
+from spark_wan.errors import ChannelError, LogGapError
+from spark_wan.sender.memory import ForgottenMemories, StoredMemories, StreamMemory, check_log
+
+MEMORY_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
+MEMORY = StreamMemory("a" * 32, 4, {"seattle": 3})
+
+
+def test_a_memory_of_version_1_is_read_and_written_the_same() -> None:
+    assert StreamMemory.decode(MEMORY_V1) == MEMORY
+    assert MEMORY.encode() == MEMORY_V1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"5", b"null", b"{}", b"\xff", MEMORY_V1[:-1], MEMORY_V1.replace(b'"version":1', b'"version":2')]
+    + [MEMORY_V1.replace(b'"number":4,', b""), MEMORY_V1.replace(b'"number"', b'"numero"')],
+)
+def test_what_cannot_be_read_is_as_good_as_lost(data: bytes) -> None:
+    assert StreamMemory.decode(data) is None
+
+
+def test_a_memory_is_kept_in_a_directory(tmp_path: Path) -> None:
+    memories = StoredMemories(str(tmp_path / "checkpoints"))
+    assert memories.load(STREAM) is None
+    memories.save(STREAM, MEMORY)
+    memories.save("other", StreamMemory("b", 1))
+    assert StoredMemories(str(tmp_path / "checkpoints")).load(STREAM) == MEMORY
+    assert (tmp_path / "checkpoints" / f"{STREAM}.json").read_bytes() == MEMORY_V1
+
+
+def test_a_place_that_does_not_answer_is_a_channel_error_that_names_it(tmp_path: Path) -> None:
+    """Fails when obstore's errors come through: they would end the stream's thread instead of holding it."""
+    (tmp_path / "file").write_text("x")
+    memories = StoredMemories(str(tmp_path / "file" / "below"))
+    with pytest.raises(ChannelError, match=f"{tmp_path}/file/below: cannot read the sender's memory of {STREAM}"):
+        memories.load(STREAM)
+    with pytest.raises(ChannelError, match="cannot write the sender's memory") as error:
+        memories.save(STREAM, MEMORY)
+    assert error.value.retriable
+
+
+def test_forgotten_memories_keep_nothing() -> None:
+    ForgottenMemories().save(STREAM, MEMORY)
+    assert ForgottenMemories().load(STREAM) is None
+
+
+def test_without_a_memory_every_log_is_good() -> None:
+    for last in (None, manifest(1), manifest(99, incarnation="b")):
+        check_log(STREAM, None, last, "channel")
+
+
+def test_a_log_that_went_on_is_good() -> None:
+    for number in (4, 5, 100):
+        check_log(STREAM, MEMORY, manifest(number), "channel")
+
+
+def test_f17_a_deleted_channel_is_found_out() -> None:
+    with pytest.raises(LogGapError, match=r"channel: the log of .* is gone; it was at manifest 4 \(acked: .*seattle.*3"):
+        check_log(STREAM, MEMORY, None, "channel")
+
+
+def test_f17_a_channel_made_again_is_found_out() -> None:
+    with pytest.raises(LogGapError, match="another one than before.*delete the sender's checkpoint"):
+        check_log(STREAM, MEMORY, manifest(9, incarnation="b" * 32), "channel")
+
+
+def test_a_channel_put_back_to_an_older_state_is_found_out() -> None:
+    with pytest.raises(LogGapError, match="ends at manifest 3, but it was at 4"):
+        check_log(STREAM, MEMORY, manifest(3), "channel")
+    with pytest.raises(LogGapError, match="nothing acked"):
+        check_log(STREAM, StreamMemory("a" * 32, 4), manifest(3), "channel")

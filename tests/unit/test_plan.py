@@ -1,0 +1,254 @@
+"""Planning: every epoch is known, new, waiting or held; decided from the log and the ledger alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, manifest, schema
+
+from spark_wan.errors import ManifestError
+from spark_wan.receiver.plan import Progress, StreamPlan, origin_of, plan_stream
+from spark_wan.wire import EVENTS, SNAPSHOT, FrameRef, Manifest
+
+ORIGIN = origin_of(MANIFEST)
+A = MANIFEST.incarnation
+FRAME = FrameRef("f", 5, 100, 0)
+
+
+class Log:
+    """Manifests by number; reading is counted."""
+
+    def __init__(self, *manifests: Manifest) -> None:
+        self.manifests = {each.number: each for each in manifests}
+        self.read: list[int] = []
+        self.broken: set[int] = set()
+
+    def __call__(self, number: int) -> Manifest:
+        self.read.append(number)
+        if number in self.broken:
+            raise ManifestError(f"manifest {number} is broken")
+        return self.manifests[number]
+
+
+def plan(log: Log, progress: Progress | None = None, acked: int = 0, site: str = "seattle", **limits: Any) -> StreamPlan:
+    wide = {"max_bytes": 1 << 40, "max_epochs": 1_000}
+    return plan_stream(
+        STREAM, sorted(log.manifests), log, progress or Progress(), site, {A: acked}, **{**wide, **limits}
+    )
+
+
+def applied(through: int, epoch: int, **origin: Any) -> Progress:
+    progress = Progress()
+    progress.advance(origin_of(replace(MANIFEST, **origin)), through, STREAM, A, epoch)
+    return progress
+
+
+def new(found: StreamPlan) -> list[tuple[int, int]]:
+    return [(each.manifest.number, each.above) for each in found.new]
+
+
+def epochs(*numbers: int, **changes: Any) -> Log:
+    return Log(*(manifest(number, frames=(FRAME,), **changes) for number in numbers))
+
+
+def test_an_empty_log_is_nothing_to_do() -> None:
+    found = plan(Log())
+    assert (found.new, found.held, found.known) == ([], None, 0)
+
+
+def test_first_contact_begins_at_the_start_of_the_stream() -> None:
+    found = plan(epochs(1, 2, 3))
+    assert new(found) == [(1, -1), (2, -1), (3, -1)]
+    assert (found.incarnation, found.known, found.held) == (A, 0, None)
+
+
+def test_what_the_ledger_has_is_known_and_is_not_read() -> None:
+    log = epochs(1, 2, 3)
+    found = plan(log, applied(19, 2), acked=2)
+    assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 0)
+    assert set(log.read) == {3}
+
+
+def test_b40_known_epochs_that_were_not_acked_are_duplicates() -> None:
+    found = plan(epochs(1, 2, 3), applied(29, 3), acked=1)
+    assert (new(found), found.known, found.duplicates) == ([], 3, 10)
+
+
+def test_f25_what_the_version_proves_is_known_although_the_position_is_lost() -> None:
+    """Also by another path: the version counts, not the way it came."""
+    progress = applied(19, 2)
+    progress.positions.clear()
+    found = plan(epochs(1, 2, 3), progress)
+    assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 10)
+
+
+def test_an_epoch_that_overlaps_applies_only_the_rows_above() -> None:
+    """Invariant 2. Fails when the whole epoch is taken."""
+    found = plan(Log(manifest(7, first=5, last=14, frames=(FRAME,))), applied(9, 3))
+    assert new(found) == [(7, 9)]
+
+
+def test_an_epoch_that_begins_above_what_is_next_waits() -> None:
+    """Invariant 2. Fails when the range's beginning is not compared."""
+    found = plan(Log(manifest(7, first=21, last=30)), applied(9, 3))
+    assert (found.held, found.new, found.known) == (7, [], 3)
+    assert "waits for the versions 10 to 20" in str(found.cause)
+
+
+def test_first_contact_in_the_middle_of_a_stream_is_held() -> None:
+    """The beginning was trimmed before this site came. Fails when `start` is not asked for."""
+    found = plan(epochs(4, 5))
+    assert (found.held, found.new) == (4, [])
+    assert "begins at version 30, and this site has nothing of the table yet" in str(found.cause)
+
+
+def test_a_snapshot_stands_for_everything_through_its_version() -> None:
+    log = Log(manifest(1, kind=SNAPSHOT, first=0, last=50), manifest(2, first=51, last=60))
+    assert new(plan(log)) == [(1, -1), (2, -1)]
+    found = plan(log, applied(50, 1))
+    assert (new(found), found.known) == ([(2, -1)], 1)
+
+
+def test_a_snapshot_over_rows_that_are_there_is_held() -> None:
+    """Rows deleted in between would stay."""
+    found = plan(Log(manifest(1, kind=SNAPSHOT, first=0, last=50)), applied(20, 0))
+    assert found.held == 1
+    assert "is a snapshot of version 50" in str(found.cause)
+
+
+@pytest.mark.parametrize("change", [{"table_id": "another"}, {"selection": "east only"}])
+def test_f40_a_replaced_source_is_held(change: dict[str, str]) -> None:
+    """Fails when (table ID, selection) are not looked at together with the origin."""
+    found = plan(Log(manifest(1, **change)), applied(50, 9))
+    assert found.held == 1
+    assert "The source was replaced" in str(found.cause)
+
+
+def test_the_same_table_of_another_origin_is_a_stream_of_its_own() -> None:
+    found = plan(Log(manifest(1)), applied(50, 0, origin="denver"))
+    assert new(found) == [(1, -1)]
+
+
+def test_epochs_for_others_are_passed_over() -> None:
+    log = Log(manifest(1), manifest(2, addressees=("tacoma",)), manifest(3))
+    found = plan(log, site="tacoma")
+    assert (found.known, found.held) == (1, 2)
+    log = Log(manifest(1, addressees=("seattle", "tacoma")), manifest(2), manifest(3))
+    found = plan(log, site="nowhere")
+    assert (found.known, found.new, found.duplicates) == (3, [], 0)
+
+
+def test_f20_a_manifest_that_cannot_be_read_holds_the_stream_there_and_not_before() -> None:
+    for broken in (2, 3):
+        log = epochs(1, 2, 3)
+        log.broken = {broken}
+        found = plan(log)
+        assert [number for number, _ in new(found)] == list(range(1, broken))
+        assert (found.held, found.cause) == (broken, f"manifest {broken} is broken")
+
+
+def test_f17_a_log_that_was_rewritten_in_the_middle_is_held() -> None:
+    """Fails when incarnations are not compared."""
+    log = Log(manifest(1), manifest(2, incarnation="b" * 32))
+    found = plan(log)
+    assert (new(found), found.held) == ([(1, -1)], 2)
+    assert "was rewritten" in str(found.cause)
+
+
+def test_f17_a_log_made_again_is_decided_by_versions() -> None:
+    """Another incarnation: positions do not count, versions do."""
+    log = Log(*(manifest(number, incarnation="b" * 32, frames=(FRAME,)) for number in (1, 2, 3)))
+    found = plan(log, applied(19, 9))
+    assert (new(found), found.known, found.incarnation) == ([(3, -1)], 2, "b" * 32)
+
+
+def test_f17_a_log_that_was_put_back_is_held() -> None:
+    """Fails when a log that is shorter than what was applied of it is taken for one with nothing new."""
+    found = plan(epochs(1, 2), applied(49, 5))
+    assert (found.held, found.new, found.known) == (3, [], 2)
+    assert "ends at manifest 2, but this site has applied through 5" in str(found.cause)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken"),
+    [({"max_epochs": 2}, 2), ({"max_bytes": 250}, 2), ({"max_bytes": 300}, 3), ({"max_bytes": 1}, 1), ({"max_epochs": 9}, 3)],
+)
+def test_a_plan_ends_at_its_limits(limits: dict[str, int], taken: int) -> None:
+    found = plan(epochs(1, 2, 3), **limits)
+    assert (len(found.new), found.more) == (taken, taken < 3)
+
+
+@pytest.mark.parametrize("change", [{"schema": schema(id="long", city="string", zip="string")}, {"keys": ("city",)}])
+def test_epochs_with_other_columns_or_keys_are_applied_by_themselves(change: dict[str, Any]) -> None:
+    log = Log(manifest(1), replace(manifest(2), **change), replace(manifest(3), **change))
+    found = plan(log)
+    assert (new(found), found.more) == ([(1, -1)], True)
+    found = plan(log, applied(9, 1))
+    assert (new(found), found.more) == ([(2, -1), (3, -1)], False)
+
+
+# --- users' streams ---------------------------------------------------------------------------------------------------
+
+
+def users(*numbers: int, **changes: Any) -> Log:
+    return epochs(*numbers, **{"kind": EVENTS, "table_id": "events", "first": -1, "last": -1, **changes})
+
+
+def position(epoch: int) -> Progress:
+    progress = Progress()
+    progress.advance(("newark", "events", "all"), -1, STREAM, A, epoch)
+    return progress
+
+
+def test_a_users_stream_goes_by_its_position() -> None:
+    assert new(plan(users(1, 2))) == [(1, -1), (2, -1)]
+    found = plan(users(1, 2, 3), position(2))
+    assert (new(found), found.known) == ([(3, -1)], 2)
+    assert position(2).through == {}
+
+
+def test_a_users_stream_with_a_gap_is_held() -> None:
+    """Fails when the epoch's number is not compared with the position."""
+    for progress, numbers in ((Progress(), (2, 3)), (position(2), (5, 6))):
+        found = plan(users(*numbers), progress)
+        assert (found.held, found.new) == (numbers[0], [])
+        assert "is the first in the log" in str(found.cause)
+
+
+def test_a_users_stream_that_began_anew_begins_anew() -> None:
+    """Its log was deleted and made again: all its epochs are new; event IDs tell what came before."""
+    assert new(plan(users(1, 2, incarnation="b" * 32), position(7))) == [(1, -1), (2, -1)]
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_progress_never_goes_back() -> None:
+    progress = applied(30, 3)
+    progress.advance(ORIGIN, 20, STREAM, A, 2)
+    assert (progress.through[ORIGIN], progress.positions[STREAM, A]) == (30, 3)
+
+
+def test_planning_changes_no_progress() -> None:
+    progress = applied(9, 1)
+    before = progress.copy()
+    plan(epochs(1, 2, 3), progress)
+    assert progress == before
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_planning_bit_by_bit_is_planning_at_once(cut: int) -> None:
+    everything = new(plan(epochs(1, 2, 3, 4, 5)))
+    progress, found = Progress(), []
+    step: Callable[[], StreamPlan] = lambda: plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)  # noqa: E731
+    while (part := step()).new:
+        for each in part.new:
+            progress.advance(ORIGIN, each.manifest.last, STREAM, A, each.manifest.number)
+        found += new(part)
+    assert found == everything

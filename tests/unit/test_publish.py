@@ -1,0 +1,519 @@
+"""The publisher's numbered path, with a source that is a list of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, Clock, Memories, Source, commit, memory_channel, schema
+
+from spark_wan.channels import Channel, StreamLog
+from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.errors import (
+    ChannelError,
+    HistoryLostError,
+    LogGapError,
+    SchemaError,
+    SourceError,
+    TableOperationError,
+    TableReplacedError,
+    UnsupportedTypeError,
+    WanError,
+)
+from spark_wan.events import LOCAL_ONLY
+from spark_wan.sender.memory import StreamMemory
+from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
+from spark_wan.steps import run
+from spark_wan.wire import CAPTURE, SNAPSHOT, Manifest
+
+SETTINGS = StreamSettings(
+    stream=STREAM,
+    table="orders",
+    keys=("id",),
+    origin="newark",
+    sent_to=("seattle", "tacoma"),
+    addressees=("seattle",),
+    start=0,
+    on_table_operation="hold",
+    max_epoch_rows=1_000,
+)
+
+STEPS = [
+    "publish.1 log-read",
+    "publish.2 source-checked",
+    "publish.3 range-planned",
+    "publish.4 frames-written",
+    "publish.5 manifest-added",
+    "publish.6 remembered",
+]
+
+
+class Site:
+    """A channel, a source and what is beside them; publishers come and go."""
+
+    def __init__(self, *script: Fault, **settings: Any) -> None:
+        self.inner = memory_channel()
+        self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
+        self.log = StreamLog(self.channel, STREAM)
+        self.source = Source(self.channel)
+        self.memories = Memories()
+        self.clock = Clock()
+        self.settings = replace(SETTINGS, **settings)
+        self.decisions: dict[int, str] = {}
+        self.publisher = self.new()
+
+    def new(self, **settings: Any) -> Publisher:
+        """A publisher that knows nothing but what is durable."""
+        settings_now = replace(self.settings, **settings)
+        return Publisher(settings_now, self.log, self.source, self.memories, self.clock, self.decisions)
+
+    def restart(self, **settings: Any) -> None:
+        self.publisher = self.new(**settings)
+
+    def round(self) -> Manifest | None:
+        return run(self.publisher.round())
+
+    def rounds(self) -> list[Manifest]:
+        published = []
+        while (manifest := self.round()) is not None:
+            published.append(manifest)
+        return published
+
+    def published(self) -> Manifest:
+        manifest = self.round()
+        assert manifest is not None
+        return manifest
+
+    def held(self, error: type[WanError], match: str) -> None:
+        """The next round raises, publishes nothing and leaves nothing behind; so does the next after a restart."""
+        numbers, frames = self.inner.numbers(), self.inner.frames(STREAM)
+        for _ in range(2):
+            with pytest.raises(error, match=match):
+                self.round()
+            self.restart()
+        assert (self.inner.numbers(), self.inner.frames(STREAM)) == (numbers, frames)
+
+
+# --- first contact ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_begins_at_a_version() -> None:
+    site = Site(start=2)
+    for _ in range(4):
+        site.source.add()
+    first = site.published()
+    assert (first.number, first.kind, first.first, first.last, first.start) == (1, CAPTURE, 2, 4, True)
+    assert [ref.version for ref in first.commits] == [2, 3, 4]
+    assert site.source.calls[-1] == "capture 2-4"
+
+
+def test_a_stream_waits_for_the_version_that_it_begins_at() -> None:
+    site = Site(start=1)
+    assert site.round() is None
+    site.source.add()
+    assert site.published().first == 1
+
+
+def test_a_start_far_beyond_the_table_is_an_error() -> None:
+    site = Site(start=5)
+    site.held(SourceError, "start at version 5, but its newest is 0")
+
+
+def test_a_stream_begins_with_the_rows_that_are_there() -> None:
+    site = Site(start=None)
+    for _ in range(3):
+        site.source.add()
+    first = site.published()
+    assert (first.kind, first.first, first.last, first.start) == (SNAPSHOT, 0, 3, True)
+    assert site.source.calls == ["snapshot 3"]
+    site.source.add()
+    second = site.published()
+    assert (second.kind, second.first, second.last, second.start) == (CAPTURE, 4, 4, False)
+
+
+def test_a_manifest_says_where_its_events_come_from_and_go_to() -> None:
+    site = Site()
+    first = site.published()
+    expected = replace(
+        MANIFEST,
+        incarnation=first.incarnation,
+        sent_to=("seattle", "tacoma"),
+        last=0,
+        commits=first.commits,
+        identity=site.source.commits[0].identity,
+        frames=first.frames,
+        created=site.clock(),
+    )
+    assert first == expected
+    assert site.log.last() == first
+    assert [frame.path for frame in first.frames] == [path for path, _ in site.channel.frames(STREAM)]
+
+
+def test_epochs_follow_each_other_under_one_incarnation() -> None:
+    site = Site(max_epoch_rows=2)
+    for _ in range(5):
+        site.source.add()
+    ranges = [(each.number, each.first, each.last, each.start) for each in site.rounds()]
+    assert ranges == [(1, 0, 1, True), (2, 2, 3, False), (3, 4, 5, False)]
+    assert len({site.log.read(number).incarnation for number in (1, 2, 3)}) == 1
+
+
+def test_the_steps_come_in_their_order() -> None:
+    assert list(Site().publisher.round()) == STEPS
+
+
+def test_nothing_is_visible_before_the_manifest_and_a_crash_changes_nothing() -> None:
+    """Invariants 1 and 3: dropped after each of the steps, begun again by another process."""
+    for steps in range(1, len(STEPS) + 1):
+        site = Site()
+        site.source.add()
+        attempt = site.publisher.round()
+        for step in range(steps):
+            assert next(attempt) == STEPS[step]
+            assert site.inner.numbers() == ({STREAM: [1]} if step >= 4 else {})
+        attempt.close()
+        site.restart()
+        site.rounds()
+        last = site.log.last()
+        assert last is not None and (last.number, last.first, last.last) == (1, 0, 1)
+        site.source.add()
+        assert site.published().first == 2
+
+
+# --- idle and quiet ---------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_source_is_asked_for_its_newest_version_only() -> None:
+    site = Site()
+    site.published()
+    site.source.calls.clear()
+    for _ in range(5):
+        assert site.round() is None
+    assert site.source.calls == ["latest"] * 5
+    assert site.inner.numbers() == {STREAM: [1]}
+
+
+def test_b83_maintenance_is_no_epoch_and_is_looked_at_once() -> None:
+    site = Site()
+    site.published()
+    site.source.add("OPTIMIZE")
+    site.source.add("VACUUM END")
+    site.source.calls.clear()
+    assert site.rounds() == []
+    assert site.rounds() == []
+    assert site.source.calls.count("history") == 1
+    site.source.add()
+    assert (site.published().first, site.log.since(0)) == (1, [1, 2])
+
+
+def test_b84_what_stays_here_is_no_epoch() -> None:
+    site = Site()
+    site.published()
+    site.source.add(user_metadata=LOCAL_ONLY)
+    assert site.rounds() == []
+    site.source.add()
+    assert [ref.version for ref in site.published().commits] == [2]
+
+
+def test_commits_without_events_are_no_epoch() -> None:
+    """An update that changes nothing: only the change feed tells."""
+    site = Site()
+    site.published()
+    site.source.add()
+    site.source.without_events = {1}
+    site.source.calls.clear()
+    assert site.rounds() == []
+    assert site.rounds() == []
+    assert [call for call in site.source.calls if call.startswith("capture")] == ["capture 1-1"]
+    site.source.add()
+    assert (site.published().first, site.source.calls[-1]) == (1, "capture 1-2")
+
+
+def test_a_long_quiet_range_is_recorded_without_frames() -> None:
+    """Before log cleanup takes it. Fails when quiet ranges never become a manifest."""
+    site = Site()
+    site.published()
+    for _ in range(QUIET_COMMITS - 1):
+        site.source.add("OPTIMIZE")
+    assert site.rounds() == []
+    site.source.add("OPTIMIZE")
+    (recorded,) = site.rounds()
+    assert (recorded.first, recorded.last, recorded.frames, recorded.commits) == (1, QUIET_COMMITS, (), ())
+
+
+def test_a_quiet_range_before_others_is_recorded_so_that_they_go_on() -> None:
+    """A table operation that was skipped, and a limit right behind it."""
+    site = Site(max_epoch_rows=1)
+    site.published()
+    site.source.without_events = {1}
+    site.source.add()
+    site.source.add()
+    assert [(each.first, each.last, len(each.frames)) for each in site.rounds()] == [(1, 1, 0), (2, 2, 1)]
+
+
+def test_b80_new_columns_are_recorded_although_no_row_came() -> None:
+    site = Site()
+    site.published()
+    wider = schema(id="long", city="string", zip="string")
+    site.source.add("ADD COLUMNS")
+    site.source.columns[1] = wider
+    (recorded,) = site.rounds()
+    assert (recorded.schema, recorded.frames) == (wider, ())
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def test_f41_epochs_are_cut_where_the_columns_change() -> None:
+    site = Site()
+    for _ in range(5):
+        site.source.add()
+    site.source.columns[3] = schema(id="long", city="string", zip="string")
+    assert [(each.first, each.last, len(each.schema["fields"])) for each in site.rounds()] == [(0, 2, 2), (3, 5, 3)]
+
+
+@pytest.mark.parametrize("columns", [schema(id="long"), schema(id="string", city="string")])
+def test_f41_columns_dropped_or_retyped_hold_the_stream_before_that_version(columns: dict[str, Any]) -> None:
+    """Fails when columns are not compared with those of the last manifest."""
+    site = Site()
+    for _ in range(3):
+        site.source.add()
+    site.source.columns[2] = columns
+    assert [(each.first, each.last) for each in [site.published()]] == [(0, 1)]
+    site.held(SchemaError, "at version 2")
+
+
+def test_types_that_cannot_be_carried_are_refused_before_anything_is_sent() -> None:
+    site = Site()
+    site.source.columns[0] = schema(id="long", since="interval year to month")
+    site.held(UnsupportedTypeError, "since")
+
+
+@pytest.mark.parametrize("start", [0, None])
+def test_missing_keys_are_refused_by_name(start: int | None) -> None:
+    site = Site(keys=("id", "zip"), start=start)
+    site.held(SchemaError, "key column 'zip' is not there")
+
+
+# --- table operations -------------------------------------------------------------------------------------------------
+
+
+def truncated(**settings: Any) -> Site:
+    site = Site(**settings)
+    site.source.add()
+    site.source.add("TRUNCATE")
+    site.source.add()
+    return site
+
+
+def test_a_table_operation_holds_the_stream_after_what_is_before_it() -> None:
+    site = truncated()
+    assert site.published().last == 1
+    site.held(TableOperationError, "orders@2=distribute")
+
+
+@pytest.mark.parametrize(("action", "versions"), [("distribute", [0, 1, 2, 3]), ("skip", [0, 1, 3])])
+def test_a_table_operation_is_decided_by_the_topology_or_once(action: str, versions: list[int]) -> None:
+    site = truncated(on_table_operation=action)
+    assert [ref.version for each in site.rounds() for ref in each.commits] == versions
+    site = truncated()
+    site.published()
+    site.decisions[2] = action
+    assert [ref.version for each in site.rounds() for ref in each.commits] == versions[2:]
+
+
+# --- a source that is not what it was ---------------------------------------------------------------------------------
+
+
+def test_a_source_put_back_to_an_older_state_is_held() -> None:
+    """A restored backup: fewer versions than were published."""
+    site = Site()
+    site.source.add()
+    site.published()
+    del site.source.commits[1:]
+    site.held(TableReplacedError, "newest version is 0, but version 1 was published")
+
+
+def test_f07_a_source_put_back_and_written_to_again_is_held() -> None:
+    """The published version is another commit now. Fails when identities are not compared."""
+    site = Site()
+    site.source.add()
+    site.published()
+    site.source.commits[1] = commit(1, rows=77)
+    site.source.add()
+    site.restart()
+    site.held(TableReplacedError, "version 1 is not the commit that was published")
+
+
+def test_a_table_that_was_replaced_is_held() -> None:
+    """Dropped and made again: other commits under the old numbers. Fails when identities and table IDs are not compared."""
+    site = Site()
+    site.published()
+    site.source.id = "another"
+    site.source.commits = [commit(0, rows=5), commit(1)]
+    site.held(TableReplacedError, "has the ID another")
+
+
+def test_a_published_commit_that_log_cleanup_took_is_no_error() -> None:
+    site = Site()
+    site.source.add()
+    site.published()
+    site.source.add()
+    site.source.commits = site.source.commits[2:]
+    site.restart()
+    assert site.published().first == 2
+
+
+def test_f09_commits_that_log_cleanup_took_before_they_were_published_are_an_error() -> None:
+    site = Site()
+    site.published()
+    for _ in range(3):
+        site.source.add()
+    site.source.commits = site.source.commits[2:]
+    site.held(HistoryLostError, "versions 1 to 1 are no longer")
+
+
+def test_changed_keys_are_refused() -> None:
+    site = Site()
+    site.published()
+    site.source.add()
+    site.settings = replace(site.settings, keys=("city",))
+    site.restart()
+    site.held(SourceError, r"its keys are \['city'\] in the topology.*published with \['id'\]")
+
+
+# --- a channel that is not what it was --------------------------------------------------------------------------------
+
+
+def test_f17_a_channel_that_was_deleted_is_held() -> None:
+    """Fails when the log is not compared with the sender's memory: a new log would begin where the source stands now."""
+    site = Site()
+    site.published()
+    site.channel.trim_manifest(STREAM, 1)
+    site.source.add()
+    site.held(LogGapError, "is gone; it was at manifest 1")
+
+
+def test_f17_a_channel_that_was_put_back_is_held() -> None:
+    site = Site(max_epoch_rows=1)
+    site.source.add()
+    site.rounds()
+    site.channel.trim_manifest(STREAM, 2)
+    site.held(LogGapError, "ends at manifest 1, but it was at 2")
+
+
+def test_f17_a_channel_that_another_log_took_is_held() -> None:
+    site = Site()
+    site.published()
+    site.memories.save(STREAM, StreamMemory("another", 1))
+    site.held(LogGapError, "another one than before")
+
+
+def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
+    site = Site()
+    site.published()
+    site.memories.kept.clear()
+    site.source.add()
+    assert site.published().number == 2
+    assert site.memories.kept[STREAM].number == 2
+
+
+def test_a_manifest_missing_in_the_log_is_held() -> None:
+    site = Site(max_epoch_rows=1)
+    site.source.add()
+    site.source.add()
+    site.rounds()
+    site.channel.trim_manifest(STREAM, 2)
+    site.source.add()
+    site.held(LogGapError, "manifests are missing")
+
+
+# --- two publishers, and a channel that fails -------------------------------------------------------------------------
+
+
+def advance(steps: Any, to: str) -> None:
+    while next(steps) != to:
+        pass
+
+
+@pytest.mark.parametrize("at", STEPS[:4])
+def test_of_two_publishers_one_extends_the_log_and_the_other_decides_again(at: str) -> None:
+    """Invariant 2. Fails when the loser does not begin again: versions would be published twice or not at all."""
+    site = Site()
+    site.source.add()
+    slow = site.publisher.round()
+    advance(slow, at)
+    site.restart()
+    first = site.published()
+    site.source.add()
+    second = run(slow)
+    assert second is not None
+    assert (first.first, first.last, second.first, second.last) == (0, 1, 2, 2)
+    assert site.log.since(0) == [1, 2]
+    named = {frame.path for manifest in (first, second) for frame in manifest.frames}
+    assert {path for path, _ in site.channel.frames(STREAM)} == named
+
+
+def test_a_publisher_that_lost_and_has_nothing_more_to_say_is_done() -> None:
+    site = Site()
+    slow = site.publisher.round()
+    advance(slow, STEPS[3])
+    site.restart()
+    site.published()
+    assert run(slow) is None
+    assert site.log.since(0) == [1]
+
+
+def test_a_publisher_that_slept_while_the_log_went_on_and_was_trimmed_decides_again() -> None:
+    """Its number is free again. Fails when only the manifest's own number is looked at: the log would have a gap."""
+    site = Site(max_epoch_rows=1)
+    slow = site.publisher.round()
+    advance(slow, STEPS[3])
+    site.source.add()
+    site.source.add()
+    site.restart()
+    site.rounds()
+    for number in (1, 2):
+        site.channel.trim_frames(STREAM, [frame.path for frame in site.log.read(number).frames])
+        site.channel.trim_manifest(STREAM, number)
+    assert run(slow) is None
+    assert site.log.since(0) == [3]
+
+
+def test_two_publishers_with_one_memory_do_not_alarm_each_other() -> None:
+    """One reads the log, the other extends it and remembers that. Fails when the memory is read after the log."""
+    site = Site()
+    site.published()
+    site.source.add()
+    other = site.new()
+    real: Callable[[], Manifest | None] = site.log.last
+    log = StreamLog(site.channel, STREAM)
+
+    def last_then_the_other_publishes() -> Manifest | None:
+        found = real()
+        log.last = real  # type: ignore[method-assign]
+        run(other.round())
+        return found
+
+    log.last = last_then_the_other_publishes  # type: ignore[method-assign]
+    assert run(replace(site.publisher, log=log).round()) is None
+    assert site.log.since(0) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["fail", "vanish", "duplicate"])
+@pytest.mark.parametrize("method", ["append", "put_frame"])
+def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(method: str, kind: Any) -> None:
+    """Fails for a doubled append when the publisher takes its own manifest for another's, and removes its frames."""
+    site = Site(Fault(method, 1, kind))
+    try:
+        site.round()
+    except ChannelError:
+        site.restart()
+        site.rounds()
+    assert site.log.since(0) == [1]
+    for frame in site.log.read(1).frames:
+        assert len(site.inner.get_frame(frame.path)) == frame.bytes
+    site.source.add()
+    assert site.published().first == 1

@@ -1,0 +1,73 @@
+"""Numbered steps: driven to the end, and deadly only where a test says so."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from spark_wan import steps
+from spark_wan.steps import CRASH_VARIABLE, Steps, reached, run
+
+WORK = """
+from spark_wan.steps import run
+def work():
+    for name in ("apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"):
+        print(name, flush=True)
+        yield name
+    return "done"
+print(run(work()))
+"""
+
+
+def routine() -> Steps[str]:
+    yield "publish.1 log-read"
+    yield "publish.2 source-checked"
+    return "the result"
+
+
+def process(crash_at: str | None) -> tuple[int, list[str]]:
+    environment = {CRASH_VARIABLE: crash_at} if crash_at is not None else {}
+    done = subprocess.run([sys.executable, "-c", WORK], env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_a_routine_is_run_to_its_result() -> None:
+    assert run(routine()) == "the result"
+
+
+def test_an_error_inside_a_routine_comes_through() -> None:
+    def failing() -> Steps[None]:
+        yield "publish.1 log-read"
+        raise KeyError("here")
+
+    with pytest.raises(KeyError, match="here"):
+        run(failing())
+
+
+def test_without_the_variable_the_hook_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills: list[tuple[int, int]] = []
+    monkeypatch.setattr(steps.os, "kill", lambda pid, sig: kills.append((pid, sig)))
+    for value in (None, ""):
+        monkeypatch.delenv(CRASH_VARIABLE, raising=False)
+        if value is not None:
+            monkeypatch.setenv(CRASH_VARIABLE, value)
+        reached("publish.1 log-read")
+        run(routine())
+    assert kills == []
+    monkeypatch.setenv(CRASH_VARIABLE, "publish.9")
+    run(routine())
+    assert kills == []
+
+
+def test_the_process_dies_at_the_step_that_the_variable_names() -> None:
+    assert process(None) == (0, ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up", "done"])
+    assert process("apply.3")[0] == 0
+    assert process("apply.2") == (-signal.SIGKILL, ["apply.1 caught-up", "apply.2 planned"])
+
+
+def test_the_process_dies_at_the_nth_passing() -> None:
+    assert process("apply.1:2") == (-signal.SIGKILL, ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"])
+    assert process("apply.1:3")[0] == 0
