@@ -6,7 +6,7 @@ Rows of Delta tables, replicated between sites over a wide-area network, with Py
 >>> spark_wan.LOCAL_ONLY
 '{"spark_wan": {"local_only": true}}'
 
-``spark_wan.register(spark)`` makes ``format("wan")`` known; ``spark_wan.Sender`` and ``spark_wan.Receiver`` carry tables from
+``spark_wan.register(spark)`` makes ``format("wan")`` known, ``spark_wan.decode`` gives the rows of what it reads; ``spark_wan.Sender`` and ``spark_wan.Receiver`` carry tables from
 site to site; ``spark_wan.load_topology`` reads who sends what to whom.
 """
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+# At once, so that the function and not its module of the same name is what `spark_wan.decode` means.
+from spark_wan.decode import decode
 from spark_wan.errors import WanError
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.topology import Topology, load_topology
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from spark_wan.sender.job import Sender
 
 __version__ = "0.1.0"
-__all__ = ["LOCAL_ONLY", "Receiver", "Sender", "Topology", "WanError", "load_topology", "register"]
+__all__ = ["LOCAL_ONLY", "Receiver", "Sender", "Topology", "WanError", "decode", "load_topology", "register"]
 
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",

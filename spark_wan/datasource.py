@@ -11,6 +11,7 @@ has one row per record; :func:`spark_wan.decode.decode` turns them into a table'
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -38,13 +39,14 @@ from pyspark.sql.types import StructType
 
 from spark_wan.channels import StreamLog, open_channel
 from spark_wan.columns import check_columns, check_keys
-from spark_wan.errors import ChannelError, OptionError, WanError
+from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, WanError
 from spark_wan.options import SinkOptions, SourceOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
 from spark_wan.sender.memory import ForgottenMemories
 from spark_wan.steps import run
+from spark_wan.topology import nearest
 from spark_wan.wire import FrameRef, Manifest
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ SCHEMA = (
 )
 """Columns of the source. ``batch`` counts the frames of an epoch from 0; ``schema`` is the table's columns as Spark's schema JSON; ``payload`` is the frame
 (see :mod:`spark_wan.wire`). ``possible_duplicate``: the epoch was announced again."""
+
+log = logging.getLogger(__name__)
 
 _SLICE = 0.2
 """Seconds between looks for a stop while ``commit()`` waits."""
@@ -120,21 +124,24 @@ class _Sink:
     def _commit(self, messages: list[WriterCommitMessage | None], query: str, batch: str) -> None:
         written = [message.written for message in messages if isinstance(message, _Written)]
         channel = open_channel(self.options.channel, self.options.storage)
-        log = StreamLog(channel, self.options.stream)
-        manifest = run(append_epoch(log, self.options, self.schema, written, query, batch, milliseconds))
-        if manifest is not None and self.options.block_on_ack > 0:
-            self._block_on_ack(log, manifest)
+        stream = StreamLog(channel, self.options.stream)
+        manifest = run(append_epoch(stream, self.options, self.schema, written, query, batch, milliseconds))
+        self._keep(stream, manifest)
 
-    def _block_on_ack(self, log: StreamLog, manifest: Manifest) -> None:
-        """Wait until the ack policy is met, at most ``blockOnAck`` seconds, in slices that watch for a stop."""
+    def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
+        """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
+        most, in slices that watch for a stop. The epoch is in the log: what goes wrong here does not fail its commit."""
         options = self.options
         keeper = AckKeeper(
-            log, ForgottenMemories(), AckPolicy(options.ack_policy), int(options.ack_timeout * 1000), milliseconds
+            stream, ForgottenMemories(), AckPolicy(options.ack_policy), int(options.ack_timeout * 1000), milliseconds
         )
         end = time.monotonic() + options.block_on_ack
-        while time.monotonic() < end:
-            run(keeper.round())
-            if keeper.done(manifest):
+        while True:
+            try:
+                run(keeper.round())
+            except WanError as error:
+                log.warning("%s: its acks cannot be looked at: %s", options.stream, error)
+            if manifest is None or keeper.done(manifest) or time.monotonic() >= end:
                 return
             if os.getppid() == 1 or (options.stop_marker is not None and os.path.exists(options.stop_marker)):
                 raise WanError(
@@ -145,8 +152,8 @@ class _Sink:
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the frames of a failed write, unless its epoch is in the log all the same: Spark calls this also when
         ``commit()`` raised. What is missed here, the ack keeper sweeps."""
-        log = StreamLog(open_channel(self.options.channel, self.options.storage), self.options.stream)
-        remove_unnamed(log, [f for m in messages if isinstance(m, _Written) for f in m.written.frames])
+        stream = StreamLog(open_channel(self.options.channel, self.options.storage), self.options.stream)
+        remove_unnamed(stream, [f for m in messages if isinstance(m, _Written) for f in m.written.frames])
 
 
 class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -206,15 +213,20 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         starting = self.options.starting_offsets
+        if self._wakes:
+            return _offset({}, {}, "", 0)
         ends = self._ends()
+        if starting == "latest":
+            return _offset(ends, {}, "", 0)
+        earliest = {stream: self._before_earliest(stream) for stream in ends}
         if isinstance(starting, str):
-            return _offset(ends if starting == "latest" else {}, {}, "", 0)
+            return _offset(earliest, {}, "", 0)
         unknown = sorted(set(starting) - set(ends))
         if unknown:
             raise OptionError(
-                f"wan source: startingOffsets names streams that the channel does not have: {unknown}; it has {sorted(ends)}"
+                f"wan source: startingOffsets: channel {self.channel.url} has no stream {unknown[0]!r}; {nearest(unknown[0], ends)}"
             )
-        return _offset({stream: number - 1 for stream, number in starting.items()}, {}, "", 0)
+        return _offset({**earliest, **{stream: number - 1 for stream, number in starting.items()}}, {}, "", 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_bytes_per_trigger is not None:
@@ -228,17 +240,30 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         try:
-            ends = self._ends()
-            again = {
-                stream: max(attempt for _, attempt in entries) + 1_000_000 * max(number for number, _ in entries)
-                for stream, entries in self.channel.announcements().items()
-                if self._wanted(stream)
-            }
-        except ChannelError:
+            return self._latest_offset(start, limit)
+        except ChannelError as error:
             if os.getppid() == 1:
                 raise SystemExit(1) from None
-            raise
+            if not self._wakes or self._target is not None:
+                raise
+            # A receiver outlives its channel's absence: it looks again at the next trigger.
+            log.warning("%s", error)
+            return start
+
+    def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        ends = self._ends()
+        again = {
+            stream: max(attempt for _, attempt in entries) + 1_000_000 * max(number for number, _ in entries)
+            for stream, entries in self.channel.announcements().items()
+            if self._wanted(stream)
+        }
         self._latest = dict(ends)
+        for stream, number in start["streams"].items():
+            if not self._wakes and self._wanted(stream) and ends.get(stream, 0) < number:
+                raise LogGapError(
+                    f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "
+                    f"{number}: the channel was deleted or put back to an older state. Put it back, or begin again with a new checkpoint."
+                )
         if self._target is not None:
             ends = {
                 stream: min(end, self._target.get(stream, 0)) for stream, end in ends.items() if stream in self._target
@@ -256,18 +281,22 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         found: list[InputPartition] = []
+        if self._wakes:
+            # The receiver plans from log and ledger: what is wrong with one stream must not end the query of all.
+            return found
         for stream, last in end["streams"].items():
-            first = start["streams"].get(stream, 0) + 1
+            before = start["streams"].get(stream, 0)
             repeated = end["again"].get(stream, 0) > start["again"].get(stream, 0)
-            if repeated:
-                first = min(first, end["again"][stream] // 1_000_000)
-            log = StreamLog(self.channel, stream)
-            available = [number for number in log.since(first - 1) if number <= last]
+            first = min(before + 1, end["again"][stream] // 1_000_000) if repeated else before + 1
+            stream_log = StreamLog(self.channel, stream)
+            available = [number for number in stream_log.since(first - 1) if number <= last]
+            if len([number for number in available if number > before]) < last - before:
+                there = f"it has {available[0]} and later" if available else "nothing of them is there"
+                raise _trimmed(self.channel.url, f"epochs {before + 1} to {last} of {stream}", there)
             for number in available:
-                manifest = log.read(number)
-                mark = repeated and number <= start["streams"].get(stream, 0)
+                manifest = stream_log.read(number)
                 found += [
-                    FramesPartition(self.channel.url, dict(self.options.storage), _row(manifest, i, mark))
+                    FramesPartition(self.channel.url, dict(self.options.storage), _row(manifest, i, number <= before))
                     for i in range(len(manifest.frames))
                 ]
         return found
@@ -275,7 +304,11 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FramesPartition)
         channel = open_channel(partition.channel, partition.storage)
-        row = {**partition.row, "payload": channel.get_frame(partition.row["path"])}
+        row = partition.row
+        try:
+            row = {**row, "payload": channel.get_frame(row["path"])}
+        except FrameError as error:
+            raise _trimmed(partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)) from error
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -283,6 +316,21 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self) -> dict[str, int]:
         return {stream: numbers[-1] for stream, numbers in self.channel.numbers().items() if self._wanted(stream)}
+
+    def _before_earliest(self, stream: str) -> int:
+        """The number before the first epoch whose frames are all there. The newest manifest stays when its frames are trimmed."""
+        stream_log = StreamLog(self.channel, stream)
+        there = {path for path, _ in self.channel.frames(stream)}
+        numbers = stream_log.since(0)
+        for number in numbers:
+            if {frame.path for frame in stream_log.read(number).frames} <= there:
+                return number - 1
+        return numbers[-1] if numbers else 0
+
+    @property
+    def _wakes(self) -> bool:
+        """Whether a receiver reads: it wants to be woken, and no frames."""
+        return self.options.wake_token is not None
 
     def _wanted(self, stream: str) -> bool:
         return self.options.streams is None or stream in self.options.streams
@@ -302,8 +350,12 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream: [n for n in StreamLog(self.channel, stream).since(reached[stream]) if n <= end]
             for stream, end in ends.items()
         }
+        # Another stream comes first each time, so that none has to wait for ever.
+        streams = sorted(waiting)
+        turn = sum(reached.values()) % max(1, len(streams))
+        streams = streams[turn:] + streams[:turn]
         while any(waiting.values()):
-            for stream in [stream for stream, numbers in waiting.items() if numbers]:
+            for stream in [stream for stream in streams if waiting[stream]]:
                 number = waiting[stream][0]
                 cost = StreamLog(self.channel, stream).read(number).bytes if isinstance(limit, ReadMaxBytes) else 1
                 if taken and cost > left:
@@ -322,6 +374,13 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return before
         acks = (StreamLog(self.channel, stream).acks().get(self.options.site) for stream in self._latest)
         return before + 1 if any(ack is not None and ack.held is not None for ack in acks) else before
+
+
+def _trimmed(channel: str, what: str, found: str) -> LogGapError:
+    return LogGapError(
+        f"wan source: {what} cannot be read any more from {channel}: {found}. What all addressed sites have acked is trimmed, whoever "
+        "else reads. Nothing is skipped silently: put it back, or begin again with a new checkpoint (startingOffsets: earliest)."
+    )
 
 
 def _offset(streams: Mapping[str, int], again: Mapping[str, int], wake: str, retry: int) -> dict[str, Any]:

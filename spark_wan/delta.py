@@ -65,6 +65,16 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """A string for SQL, where a statement takes no parameters (Delta's DELETE).
+
+    >>> literal("a'b")
+    "'a\\\\'b'"
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def reference(location: str) -> str:
     """A table's name in SQL, for a path, a URL or a catalog name."""
     if is_path(location):
@@ -189,7 +199,13 @@ def is_missing(error: BaseException) -> bool:
 
 def is_conflict(error: BaseException) -> bool:
     """Another writer was faster. Delta's conflict errors have no common Python class."""
-    return condition(error).startswith(_CONFLICTS) or any(text in str(error) for text in _CONFLICT_TEXTS)
+    # delta-spark's own exceptions have no condition: their class or their message tells.
+    texts = (*_CONFLICT_TEXTS, *(f"[{name}" for name in _CONFLICTS))
+    return (
+        condition(error).startswith(_CONFLICTS)
+        or type(error).__name__ in _CONFLICT_TEXTS
+        or any(text in str(error) for text in texts)
+    )
 
 
 def is_cancelled(error: BaseException) -> bool:

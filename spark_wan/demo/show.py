@@ -60,6 +60,7 @@ class TerminalShow:
         self._state = state
         self._began = time.monotonic()
         self._plain_at = _PLAIN_INTERVAL
+        self._told: list[str] = []
         self._live: Live | None = None
         if console.is_terminal:
             self._live = Live(
@@ -75,9 +76,10 @@ class TerminalShow:
     def tick(self) -> None:
         if self._live is None and self._seconds() >= self._plain_at:
             self._plain_at = self._seconds() + _PLAIN_INTERVAL
-            told = [f"{p.table} {p.applied:,} of {p.written:,}" for p in self._progress() if p.written]
-            if told:
-                self.say("at seattle: " + ", ".join(told), "dim")
+            behind = [f"{p.table} {p.applied:,} of {p.written:,}" for p in self._progress() if p.applied < p.written]
+            if behind and behind != self._told:
+                self._told = behind
+                self.say("at seattle: " + ", ".join(behind), "dim")
 
     def close(self) -> None:
         if self._live is not None:

@@ -110,32 +110,41 @@ class Receiver:
         stop = threading.Event()
         queries: list[StreamingQuery] = []
         inbound: list[InboundChannel] = []
-        for url in sorted({sender.channel for sender in self.senders}):
-            sender = next(sender for sender in self.senders if sender.channel == url)
-            channel = InboundChannel(
-                self.topology, self.site.name, url, dict(sender.storage), self.parallel, self.max_bytes
-            )
-            channel.stop = stop
-            open_channel(url, sender.storage).prepare()
-            reader = self.spark.readStream.format("wan").option("channel", url).option("site", self.site.name)
-            reader = reader.option("wakeToken", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
-            for name, value in sender.storage.items():
-                reader = reader.option(f"storage.{name}", value)
-            name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
-            writer = (
-                reader.load()
-                .writeStream.foreachBatch(channel)
-                .queryName(f"wan receiver {self.site.name} {name} {uuid.uuid4().hex[:6]}")
-                .option("checkpointLocation", f"{self.site.state.rstrip('/')}/checkpoints/receiver/{name}")
-            )
-            writer = (
-                writer.trigger(availableNow=True)
-                if available_now
-                else writer.trigger(processingTime=f"{self.interval} seconds")
-            )
-            queries.append(writer.start())
-            inbound.append(channel)
+        try:
+            for url in sorted({sender.channel for sender in self.senders}):
+                query, channel = self._start(url, stop, available_now)
+                queries.append(query)
+                inbound.append(channel)
+        except BaseException:
+            for query in queries:
+                query.stop()
+            raise
         return ReceiverHandle(queries, inbound, stop, classic=not is_connect(self.spark))
+
+    def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
+        sender = next(sender for sender in self.senders if sender.channel == url)
+        channel = InboundChannel(
+            self.topology, self.site.name, url, dict(sender.storage), self.parallel, self.max_bytes
+        )
+        channel.stop = stop
+        open_channel(url, sender.storage).prepare()
+        reader = self.spark.readStream.format("wan").option("channel", url).option("site", self.site.name)
+        reader = reader.option("wakeToken", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
+        for name, value in sender.storage.items():
+            reader = reader.option(f"storage.{name}", value)
+        name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
+        writer = (
+            reader.load()
+            .writeStream.foreachBatch(channel)
+            .queryName(f"wan receiver {self.site.name} {name} {uuid.uuid4().hex[:6]}")
+            .option("checkpointLocation", f"{self.site.state.rstrip('/')}/checkpoints/receiver/{name}")
+        )
+        writer = (
+            writer.trigger(availableNow=True)
+            if available_now
+            else writer.trigger(processingTime=f"{self.interval} seconds")
+        )
+        return writer.start(), channel
 
 
 class ReceiverHandle:

@@ -179,8 +179,8 @@ class Ledger:
             )
         if newest < after:
             raise TableReplacedError(
-                f"{self.table}: the table at site {self.site} is at version {newest}; it was at {after}. It was "
-                "put back to an older state. Nothing is applied to it; this site needs a full copy."
+                f"{self.table}: the table at site {self.site} has no version {after} any more. It was put back to an older "
+                "state. Nothing is applied to it; this site needs a full copy."
             )
 
     def _check_last_mark(self, commits: Sequence[Commit]) -> None:

@@ -24,6 +24,7 @@ from spark_wan.delta import (
     is_cancelled,
     is_conflict,
     is_missing,
+    literal,
     load,
     portable_schema,
     quoted,
@@ -330,8 +331,8 @@ class DeltaTarget:
         location = reference(self.ledger.location("event_ids"))
         with self._errors():
             self.spark.sql(
-                f"DELETE FROM {location} WHERE `table` = :table AND origin = :origin AND event_id IS NOT NULL AND time <= :before",
-                args={"table": self.table, "origin": origin, "before": before},
+                f"DELETE FROM {location} WHERE `table` = {literal(self.table)} AND origin = {literal(origin)} "
+                f"AND event_id IS NOT NULL AND time <= {int(before)}"
             ).collect()
 
     def _persist(self, content: _Content, frame: DataFrame) -> DataFrame:

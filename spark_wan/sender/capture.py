@@ -51,6 +51,7 @@ def plan_range(
     table: str,
     on_table_operation: str = "hold",
     decisions: Mapping[int, str] | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> CaptureRange | None:
     """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
 
@@ -95,7 +96,7 @@ def plan_range(
             left_out.append(commit.version)
         elif commit.changes_rows:
             rows += commit.rows
-    last, schema = _cut(taken[0].version, taken[-1].version, schema_at)
+    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, before)
     taken = [commit for commit in taken if commit.version <= last]
     return CaptureRange(
         first=published + 1,
@@ -120,11 +121,18 @@ def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], ta
         )
 
 
-def _cut(first: int, last: int, schema_at: SchemaAt) -> tuple[int, Mapping[str, Any]]:
-    """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema."""
+def _cut(
+    first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None
+) -> tuple[int, Mapping[str, Any]]:
+    """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema.
+
+    ``before`` is the schema of the version before ``first``, where it is known: mostly it is that of ``last`` still."""
+    newest = schema_at(last)
+    if first == last or (before is not None and fingerprint(newest) == fingerprint(before)):
+        return last, newest
     schema = schema_at(first)
     wanted = fingerprint(schema)
-    if first == last or fingerprint(schema_at(last)) == wanted:
+    if fingerprint(newest) == wanted:
         return last, schema
     same, other = first, last
     while other - same > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from unittest import mock
 
 import obstore
@@ -152,10 +153,8 @@ class Replication(RuleBasedStateMachine):
 
     @rule(site=st.sampled_from(["seattle", "tacoma"]))
     def an_ack_is_lost(self, site: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             obstore.delete(open_store(CHANNEL), f"acks/{STREAM}/{site}.json")
-        except FileNotFoundError:
-            pass
 
     @rule(which=st.integers(0, 20))
     def an_old_ack_comes_again(self, which: int) -> None:

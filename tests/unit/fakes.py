@@ -212,7 +212,7 @@ class Target:
     commits: list[Commit] = field(default_factory=lambda: [commit(0, "CREATE TABLE")])
     written: list[list[int]] = field(default_factory=list)
     recorded: list[tuple[int, str]] = field(default_factory=list)
-    letters: int = 0
+    letters_per_apply: int = 0
     before_write: list[Callable[[], None]] = field(default_factory=list)
     """Called in turn, one before each write."""
     open_work: int = 0
@@ -232,7 +232,7 @@ class Target:
         for epoch in epochs:
             self.check_frames(epoch)
         self.open_work += 1
-        return Work(epochs)
+        return Work(epochs, dead_letters=self.letters_per_apply)
 
     def resolve(self, work: Work) -> None:
         pass
@@ -261,9 +261,6 @@ class Target:
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:
             check_frame(self.channel.get_frame(ref.path), ref.path, ref)
-
-    def dead_letters(self, stream: str) -> int:
-        return self.letters
 
 
 def conflict() -> None:

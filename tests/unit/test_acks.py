@@ -116,7 +116,9 @@ def test_what_one_site_lacks_is_not_trimmed() -> None:
 
 def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
     """`none` is for writers that do not wait. Fails when trimming asks the policy alone."""
-    kept = Kept(1, 2, policy=AckPolicy.NONE)
+    kept = Kept(1, 2, sites=("denver", "seattle"), policy=AckPolicy.NONE)
+    kept.round()
+    kept.ack("seattle", 2)
     kept.round()
     assert kept.left() == ([1, 2], 4)
     assert kept.keeper.done(manifest(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_whatever_comes_nothing_is_lost_and_the_limits_hold(
     for frame in frames:
         assert 1 <= frame.num_rows <= rows
         assert frame.nbytes <= size or frame.num_rows == 1
-    edges = [(a.column("id")[-1].as_py(), b.column("id")[0].as_py()) for a, b in zip(frames, frames[1:], strict=False)]
+    edges = [(a.column("id")[-1].as_py(), b.column("id")[0].as_py()) for a, b in itertools.pairwise(frames)]
     assert publisher.split_runs == any(last == first for last, first in edges)
 
 

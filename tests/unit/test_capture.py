@@ -84,7 +84,7 @@ def test_what_is_left_out_does_not_end_a_range() -> None:
 
 def test_f09_a_history_that_no_longer_reaches_back_is_an_error() -> None:
     """Fails when the first commit found is taken for the next one."""
-    with pytest.raises(HistoryLostError, match="versions 3 to 6 are no longer.*full copy"):
+    with pytest.raises(HistoryLostError, match=r"versions 3 to 6 are no longer.*full copy"):
         plan([commit(7), commit(8)], published=2)
 
 
@@ -183,5 +183,5 @@ def test_added_columns_follow() -> None:
 
 
 def test_dropped_and_retyped_columns_hold_the_stream_by_name() -> None:
-    with pytest.raises(SchemaError, match="at version 3 .*city is gone.*id was long and is string"):
+    with pytest.raises(SchemaError, match=r"at version 3 .*city is gone.*id was long and is string"):
         check_columns_follow(schema(), schema(id="string", town="string"), "orders", 3)

@@ -249,7 +249,7 @@ def test_a_channel_of_a_later_version_is_refused(channel: Channel) -> None:
     assert isinstance(channel, ObjectStoreChannel)
     store = open_store(channel.url, channel.storage)
     obstore.put(store, MARKER, b'{"format": "spark_wan channel", "version": 2}')
-    with pytest.raises(ChannelError, match="its version is 2; this spark_wan knows version 1.*Update"):
+    with pytest.raises(ChannelError, match=r"its version is 2; this spark_wan knows version 1.*Update"):
         channel.prepare()
 
 
@@ -317,9 +317,7 @@ def test_a_memory_channel_is_the_same_for_all_who_name_it() -> None:
     assert open_channel(name + "x").numbers() == {}
 
 
-def test_an_ack_that_goes_away_while_it_is_listed_is_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ack_that_goes_away_while_it_is_listed_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody deletes the channel under its keeper. Fails when acks() lets FileNotFoundError through."""
     channel = open_channel(str(tmp_path))
     channel.put_ack(STREAM, "seattle", b"1")

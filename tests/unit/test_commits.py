@@ -65,7 +65,12 @@ def test_what_is_not_known_to_change_no_row_is_looked_at(operation: str) -> None
 
 def test_rows_are_estimated_from_the_metrics() -> None:
     assert WRITE.rows == 3
-    merge = {"numTargetRowsInserted": "2", "numTargetRowsUpdated": "3", "numTargetRowsDeleted": "4", "numSourceRows": "99"}
+    merge = {
+        "numTargetRowsInserted": "2",
+        "numTargetRowsUpdated": "3",
+        "numTargetRowsDeleted": "4",
+        "numSourceRows": "99",
+    }
     assert replace(WRITE, operation="MERGE", metrics=merge).rows == 9
     assert replace(WRITE, metrics={}).rows == 1
     assert replace(WRITE, metrics={"numOutputRows": "many"}).rows == 1

@@ -35,7 +35,9 @@ SCHEMA = schema(event="string", id="long", city="string", seq="long", op="string
 STREAM = "newark.sink.orders"
 
 
-def row(event: str | None, id: int | None = 1, city: str = "Ulm", seq: int | None = 0, op: Any = "put") -> dict[str, Any]:
+def row(
+    event: str | None, id: int | None = 1, city: str = "Ulm", seq: int | None = 0, op: Any = "put"
+) -> dict[str, Any]:
     return {
         "event": event,
         "id": id,
@@ -220,7 +222,7 @@ def test_an_id_that_comes_twice_in_an_epoch_is_refused() -> None:
     """In one task, and in two. Fails when IDs are not compared over all tasks."""
     refused(Sink(), "1 event IDs come twice", row("e", 1), row("e", 2))
     sink = Sink()
-    with pytest.raises(EventError, match="1 event IDs come twice.*Nothing of it was sent"):
+    with pytest.raises(EventError, match=r"1 event IDs come twice.*Nothing of it was sent"):
         sink.commit([sink.task(row("e", 1)), sink.task(row("e", 2))])
     assert sink.log.last() is None
 
@@ -234,7 +236,7 @@ def test_a_key_that_comes_twice_needs_a_sequence() -> None:
 def test_the_stream_of_a_captured_table_is_refused() -> None:
     sink = Sink()
     sink.log.append(replace(MANIFEST, stream=STREAM))
-    with pytest.raises(SourceError, match="carries the captured table orders.*`stream` of its own"):
+    with pytest.raises(SourceError, match=r"carries the captured table orders.*`stream` of its own"):
         sink.write(row("e"))
 
 

@@ -103,9 +103,7 @@ def test_a_missing_number_is_an_error(log: StreamLog, missing: int) -> None:
             call()
 
 
-def test_a_listing_that_leaves_out_what_is_there_is_made_good(
-    log: StreamLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_that_leaves_out_what_is_there_is_made_good(log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory is listed while manifests are added: some of them, not the newest, are not seen. Fails when a listing with
     a gap is believed."""
     publish(log, 1, 2, 3, 4)
@@ -115,9 +113,7 @@ def test_a_listing_that_leaves_out_what_is_there_is_made_good(
     assert last is not None and last.number == 4
 
 
-def test_a_listing_made_while_a_log_is_trimmed_is_made_good(
-    log: StreamLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_made_while_a_log_is_trimmed_is_made_good(log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """1, 2 and 3 were trimmed while it was listed: 1 and 2 were seen before, 3 was not."""
     publish(log, 1, 2, 3, 4, 5)
     for number in (1, 2, 3):

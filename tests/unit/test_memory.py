@@ -64,12 +64,14 @@ def test_a_log_that_went_on_is_good() -> None:
 
 
 def test_f17_a_deleted_channel_is_found_out() -> None:
-    with pytest.raises(LogGapError, match=r"channel: the log of .* is gone; it was at manifest 4 \(acked: .*seattle.*3"):
+    with pytest.raises(
+        LogGapError, match=r"channel: the log of .* is gone; it was at manifest 4 \(acked: .*seattle.*3"
+    ):
         check_log(STREAM, MEMORY, None, "channel")
 
 
 def test_f17_a_channel_made_again_is_found_out() -> None:
-    with pytest.raises(LogGapError, match="another one than before.*delete the sender's checkpoint"):
+    with pytest.raises(LogGapError, match=r"another one than before.*delete the sender's checkpoint"):
         check_log(STREAM, MEMORY, manifest(9, incarnation="b" * 32), "channel")
 
 

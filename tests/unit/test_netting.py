@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def rows(changes: list[Change]) -> pa.RecordBatch:
 def netted(changes: list[Change], cuts: list[int] | None = None) -> list[Netted]:
     batch = rows(changes)
     places = [0, *sorted(cut for cut in cuts or [] if cut <= batch.num_rows), batch.num_rows]
-    pieces = [batch.slice(start, end - start) for start, end in zip(places, places[1:], strict=False)]
+    pieces = [batch.slice(start, end - start) for start, end in itertools.pairwise(places)]
     return list(net(pieces, ["id"]))
 
 
@@ -286,9 +287,7 @@ def test_every_row_is_accounted_for(changes: list[Change]) -> None:
 
 
 def winner(found: list[Netted], group: tuple[int, int]) -> dict[str, Any]:
-    return next(
-        row for each in found for row in each.events.to_pylist() if (row["id"], row["_wan_version"]) == group
-    )
+    return next(row for each in found for row in each.events.to_pylist() if (row["id"], row["_wan_version"]) == group)
 
 
 def same(change: Change, row: dict[str, Any]) -> bool:

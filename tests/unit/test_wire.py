@@ -234,7 +234,11 @@ def test_from_json_reads_what_was_written() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        *({name: value for name, value in BODY.items() if name != left_out} for left_out in BODY if left_out != "writes"),
+        *(
+            {name: value for name, value in BODY.items() if name != left_out}
+            for left_out in BODY
+            if left_out != "writes"
+        ),
         {**BODY, "color": "red"},
         {**BODY, "frames": [{"path": "p"}]},
         {**BODY, "frames": [{**BODY["frames"][0], "color": "red"}]},

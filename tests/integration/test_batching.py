@@ -1,0 +1,111 @@
+"""Gateway batches: when they close, and how large they are."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+from sites import Sites
+
+from spark_wan.channels import StreamLog
+from spark_wan.sender.job import Sender, SenderHandle
+from spark_wan.wire import decode_frame
+
+LIMIT = 10_000
+"""``batch_bytes`` of these tests."""
+
+
+class HeldClock(threading.Event):
+    """The stop event of a handle, on which a sender sleeps: sleeps as long as the test wants, and tells how long it was to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+        self.asleep = threading.Semaphore(0)
+        self._go_on = threading.Semaphore(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.asked.append(timeout)
+        self.asleep.release()
+        self._go_on.acquire(timeout=120)
+        return self.is_set()
+
+    def let_pass(self) -> None:
+        self._go_on.release()
+
+    def set(self) -> None:
+        super().set()
+        self._go_on.release()
+
+
+def test_b44_an_interval_only_batch_waits_for_its_interval(spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits below every limit wait until the interval has passed, and then travel together.
+
+    Taken out once: the wait of a sender that has nothing to publish (`wait = 0`): it asked for less than the interval.
+    """
+    here: Sites = sites(batch_interval="1h")
+    here.append("orders", [{"id": 1, "item": "before", "amount": 0.0}])
+    clock = HeldClock()
+    begin = SenderHandle._begin
+
+    def begin_with_clock(handle: SenderHandle) -> None:
+        handle._stop = clock
+        begin(handle)
+
+    monkeypatch.setattr(SenderHandle, "_begin", begin_with_clock)
+    handle = Sender(spark, here.topology, "newark", senders=["east"], tables=["orders"]).start()
+    try:
+        assert clock.asleep.acquire(timeout=120)
+        assert here.numbers("orders") == [1]
+        here.append("orders", [{"id": 2, "item": "waits", "amount": 0.0}])
+        here.append("orders", [{"id": 3, "item": "too", "amount": 0.0}])
+        assert 3500 < clock.asked[0] <= 3600
+        assert here.numbers("orders") == [1]
+
+        clock.let_pass()
+        assert clock.asleep.acquire(timeout=120)
+        assert here.numbers("orders") == [1, 2]
+        assert here.log("orders").read(2).rows == 2
+    finally:
+        handle.stop()
+
+
+def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
+    """Frames stay below ``batch_bytes``; one event larger than that travels alone; all of it arrives.
+
+    Taken out once: the check of bytes in `BatchPublisher._cut`: one frame held all events.
+    """
+    here: Sites = sites(batch_bytes=LIMIT)
+    chance = random.Random(45)
+    sizes = [chance.randrange(100, 2_000) for _ in range(60)]
+    sizes[17] = 5 * LIMIT
+    sizes[41] = LIMIT + 1
+    here.append("orders", [{"id": i, "item": chance.randbytes(size // 2).hex(), "amount": 0.0} for i, size in enumerate(sizes)])
+    here.append("readings", [{"sensor": chance.randbytes(size // 2).hex(), "value": 0.0} for size in sizes])
+    here.replicate(spark)
+    here.assert_equal()
+    for table in ("orders", "readings"):
+        frames = decoded(here.log(table))
+        assert sum(frame.num_rows for frame in frames) == len(sizes)
+        assert [frame.num_rows for frame in frames if frame.nbytes > LIMIT] == [1, 1]
+        assert len(frames) < len(sizes)
+
+
+def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
+    """Also in a user's stream."""
+    here: Sites = sites(batch_size=7)
+    here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
+    here.send(spark)
+    assert max(frame.num_rows for frame in decoded(here.log("orders"))) <= 7
+    rows = spark.range(30).selectExpr("concat('e', id) AS event", "id AS turn", "id", "double(id) AS price").coalesce(1)
+    here.write_events("prices", rows, batchSize="7")
+    assert [frame.num_rows for frame in decoded(here.log("prices"))] == [7, 7, 7, 7, 2]
+
+
+def decoded(log: StreamLog) -> list[Any]:
+    """All frames that the log names, in their order."""
+    paths = [frame.path for number in log.since(0) for frame in log.read(number).frames]
+    return [decode_frame(log.channel.get_frame(path), path)[1] for path in paths]

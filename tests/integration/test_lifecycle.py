@@ -1,0 +1,285 @@
+"""Starting and stopping: nothing hangs, nothing is left behind, nothing is lost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import NEWARK, SEATTLE, Sites
+from waiting import children, sockets, wait_until, wan_threads, workers
+
+import spark_wan.receiver.job as receiver_job
+import spark_wan.sender.job as sender_job
+from spark_wan import Receiver, Sender, register
+from spark_wan.errors import WanError
+from spark_wan.receiver.job import ReceiverHandle
+from spark_wan.sender.acks import AckKeeper, AckPolicy
+from spark_wan.sender.job import SenderHandle
+from spark_wan.sender.memory import ForgottenMemories
+from spark_wan.steps import run
+
+TABLES = ("orders", "readings")
+
+
+def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
+    return (
+        Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
+        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
+    )
+
+
+def acked_through(sites: Sites, epoch: int) -> Callable[[], bool]:
+    """Every table's log has ``epoch``, and seattle has acked all that is there."""
+    return lambda: all(
+        sites.numbers(table)[-1:] >= [epoch] and sites.acked(table) == sites.numbers(table)[-1] for table in TABLES
+    )
+
+
+@contextmanager
+def writing(sites: Sites, start: int) -> Iterator[Callable[[], int]]:
+    """Commits to both tables, one after the other, in a thread of their own; yields how many there are."""
+    ended, made = threading.Event(), itertools.count(1)
+    counted = [0]
+
+    def write() -> None:
+        for number in made:
+            if ended.is_set():
+                return
+            key = start + number
+            sites.append("orders", [{"id": key, "item": "new", "amount": float(number)}])
+            sites.append("readings", [{"sensor": "attic", "value": float(number % 3)}])
+            if number % 3 == 0:
+                sites.upsert("orders", [{"id": key - 1, "item": "changed", "amount": 0.0}])
+            counted[0] = number
+
+    thread = threading.Thread(target=write, name="writer")
+    thread.start()
+    try:
+        yield lambda: counted[0]
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
+    """No thread, no process, no connection, no streaming query.
+
+    Taken out once: `query.stop()` in `ReceiverHandle.stop`: the query, its thread and its source's process were still there.
+    """
+    here: Sites = sites()
+    here.change(10)
+    here.replicate(spark)  # what a session starts once and keeps is there now
+    gc.collect()
+    queries, processes, connections = len(spark.streams.active), set(workers()), sockets()
+    threads = {thread.name for thread in threading.enumerate()}
+
+    handles = start(spark, here)
+    here.change(30)
+    wait_until(acked_through(here, 2), "all is acked", *handles)
+    assert wan_threads()
+    assert len(spark.streams.active) == queries + 1
+    assert set(workers()) - processes
+    for handle in handles:
+        handle.stop()
+        assert not handle.is_active
+        assert handle.exception() is None
+
+    assert wan_threads() == []
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    assert len(spark.streams.active) == queries
+    wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
+    gc.collect()
+    wait_until(lambda: sockets() <= connections, "connections are closed")
+    here.assert_equal()
+
+
+@pytest.mark.parametrize(
+    ("of", "step"),
+    [
+        ("sender", "publish.2"),
+        ("sender", "publish.4"),
+        ("sender", "keep.1"),
+        ("receiver", "apply.1"),
+        ("receiver", "apply.3"),
+        ("receiver", "apply.6"),
+    ],
+)
+def test_b27_stop_never_hangs_while_writers_run(
+    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, of: str, step: str
+) -> None:
+    """Stopped right after a step of its work, while commits go on; then started again, and everything arrives (b39)."""
+    here: Sites = sites()
+    here.change(10)
+    job = sender_job if of == "sender" else receiver_job
+    there = threading.Event()
+    reached = job.reached
+
+    def reached_here(name: str) -> None:
+        reached(name)
+        if name.startswith(step):
+            there.set()
+
+    with writing(here, 100):
+        if of == "sender":
+            monkeypatch.setattr(sender_job, "reached", reached_here)
+            monkeypatch.setattr(sender_job, "run", lambda steps: run_through(steps, reached_here))
+        else:
+            here.send(spark)
+            monkeypatch.setattr(receiver_job, "reached", reached_here)
+        handles = start(spark, here)
+        assert there.wait(120)
+        for handle in handles:
+            handle.stop()
+            assert not handle.is_active
+    monkeypatch.undo()
+    assert wan_threads() == []
+    here.replicate(spark)
+    here.assert_equal()
+
+
+def run_through(steps: Any, reached_here: Callable[[str], None]) -> Any:
+    while True:
+        try:
+            reached_here(next(steps))
+        except StopIteration as end:
+            return end.value
+
+
+def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: Any) -> None:
+    """Sender and receiver are stopped and started in turn while commits go on; what was written while neither ran arrives as well."""
+    here: Sites = sites()
+    here.change(10)
+    with writing(here, 100) as made:
+        for turn in (1, 2, 3):
+            handles = start(spark, here)
+            wait_until(lambda turn=turn: min(map(here.acked, TABLES)) >= turn, "something is acked", *handles)
+            before = made()
+            for handle in handles[::-1] if turn % 2 else handles:
+                handle.stop()
+                assert handle.exception() is None
+            wait_until(lambda before=before: made() > before + 1, "more commits")
+    assert here.rows("orders") != here.rows("orders", NEWARK)
+    here.replicate(spark)
+    here.assert_equal()
+    assert {status.duplicates for status in here.receive(spark).values()} <= {0}
+
+
+def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
+    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its stream is held: in the receiver's status, in the ack, and so at the sender. Once the table is back, it goes on by itself.
+
+    Taken out once: the check in `Ledger.catch_up` for a table that the ledger knows: the table was made again, without its older rows.
+    """
+    monkeypatch.setattr(receiver_job, "RETRY_INTERVAL", 0.5)
+    here: Sites = sites()
+    here.change(10)
+    handles = start(spark, here)
+    sender, receiver = handles
+    try:
+        wait_until(acked_through(here, 1), "the first epochs are acked", *handles)
+        shutil.move(here.path("orders", SEATTLE), tmp_path / "away")
+        here.change(30)
+        wait_until(lambda: any(status.held for status in receiver.status()), "orders is held", *handles)
+        wait_until(lambda: any(status.remote_holds for status in sender.status()), "the sender is told", *handles)
+        wait_until(lambda: here.acked("readings") == here.numbers("readings")[-1], "readings go on", *handles)
+
+        [held] = [status for status in receiver.status() if status.held]
+        assert held.table == "orders"
+        assert held.held and "is missing at site seattle" in held.held and "put it back" in held.held
+        ack = here.ack("orders")
+        assert ack and ack.held == ack.applied + 1 and ack.cause == held.held
+        [told] = [status for status in sender.status() if status.remote_holds]
+        assert (told.table, told.held, told.remote_holds) == ("orders", None, {SEATTLE: held.held})
+        assert not here.path("orders", SEATTLE).exists()
+
+        shutil.move(tmp_path / "away", here.path("orders", SEATTLE))
+        wait_until(lambda: not any(status.held for status in receiver.status()), "it goes on", *handles)
+        wait_until(acked_through(here, 2), "all is acked", *handles)
+        wait_until(lambda: not any(status.remote_holds for status in sender.status()), "the sender is told", *handles)
+    finally:
+        for handle in handles:
+            handle.stop()
+    here.assert_equal()
+
+
+def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, sites: Any) -> None:
+    """It is not the one that has the older rows: nothing is applied to it until somebody decides.
+
+    Taken out once: the comparison of table IDs in `Ledger._check_identity`: the new rows alone were applied.
+    """
+    here: Sites = sites()
+    here.change(10)
+    here.replicate(spark)
+    shutil.rmtree(here.path("orders", SEATTLE))
+    here.change(30)
+    here.send(spark)
+    for _ in range(2):
+        statuses = here.receive(spark)
+        assert statuses["readings"].held is None
+        assert "is missing at site seattle" in str(statuses["orders"].held)
+
+    here.append("orders", [], site=SEATTLE)
+    statuses = here.receive(spark)
+    assert "It was dropped and made again" in str(statuses["orders"].held)
+    assert "full copy" in str(statuses["orders"].held)
+    assert here.table("orders", SEATTLE).num_rows == 0
+    ack = here.ack("orders")
+    assert ack and (ack.applied, ack.held, ack.cause) == (1, 2, statuses["orders"].held)
+    here.assert_equal("readings")
+
+
+def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, sites: Any, tmp_path: Path) -> None:
+    """What the ack keeper announces again comes again, marked; what comes for the first time is not."""
+    here: Sites = sites()
+    here.change(10)
+    here.replicate(spark)
+    register(spark)
+    here.change(30)
+    here.send(spark)
+
+    def read() -> list[tuple[int, bool]]:
+        batches = spark.readStream.format("wan").option("channel", here.channel().url).option("streams", here.log("orders").stream)
+        rows = batches.load().select("epoch", "possible_duplicate")
+        writer = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / "batches")).awaitTermination()
+        found = spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
+        return sorted((row["epoch"], row["possible_duplicate"]) for row in found)
+
+    assert read() == [(1, False), (2, False)]
+    times = iter(range(0, 10**9, 1_000))
+    keeper = AckKeeper(here.log("orders"), ForgottenMemories(), AckPolicy.ALL, 1, lambda: next(times))
+    for _ in range(2):
+        run(keeper.round())  # seattle has acked epoch 1; 2 is overdue
+    here.change(50)
+    here.send(spark)
+    assert read() == [(1, False), (2, False), (2, True), (3, False)]
+    here.receive(spark)
+    here.assert_equal()
+
+
+def test_b17_b14_a_sender_that_was_not_started_ships_nothing_and_a_receiver_may_be_first(spark: Any, sites: Any) -> None:
+    here: Sites = sites()
+    here.change(10)
+    assert here.receive(spark) == {}
+    assert here.numbers("orders") == []
+    here.replicate(spark)
+    here.assert_equal()
+
+
+def test_what_holds_a_stream_ends_a_run_that_is_to_end(spark: Any, sites: Any) -> None:
+    """``available_now``: the error comes from ``await_termination``, once the other streams are done."""
+    here: Sites = sites()
+    here.append("readings", [{"sensor": "attic", "value": 1.0}])
+    handle = Sender(spark, here.topology, NEWARK, senders=["east"]).start(available_now=True)
+    with pytest.raises(WanError, match="orders: there is no Delta table at"):
+        handle.await_termination()
+    assert here.numbers("readings") == [1]
+    assert not handle.is_active

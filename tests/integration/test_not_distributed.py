@@ -1,0 +1,115 @@
+"""What is not distributed: everything that changes no rows, and what its writer wants to keep at home."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from pair import Pair
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan import LOCAL_ONLY
+from spark_wan.delta import load
+from spark_wan.errors import WanError
+
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -> None:
+    """No epoch, no frame, no commit at the target; the next change of a row is all that comes.
+
+    Taken out once: the test for a quiet range in `Publisher._plan` and the one for no frames in `_write`: each send added an epoch.
+    """
+    pair = Pair.of(tmp_path / "wan", {"orders": {}, "readings": {"keys": []}})
+    for table in ("orders", "readings"):
+        pair.make(spark, table, "id bigint, item string", "delta.enableDeletionVectors = true")
+        for part in range(3):
+            pair.sql(spark, table, f"INSERT INTO {{t}} SELECT id, 'item' FROM range({10 * part}, {10 * part + 10})")
+    pair.sql(spark, "orders", "DELETE FROM {t} WHERE id IN (3, 13)")
+    pair.replicate(spark)
+    versions = {table: pair.version(table) for table in ("orders", "readings")}
+    numbers = {table: pair.numbers(table) for table in ("orders", "readings")}
+    frames = {table: pair.frames(table) for table in ("orders", "readings")}
+
+    for table in ("orders", "readings"):
+        began = pair.version(table, NEWARK)
+        load(spark, pair.location(table)).where("id > 3").count()
+        for statement in (
+            "OPTIMIZE {t}",
+            "OPTIMIZE {t} ZORDER BY (item)",
+            "REORG TABLE {t} APPLY (PURGE)",
+            "VACUUM {t} RETAIN 0 HOURS",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('of' = 'no account')",
+            "ALTER TABLE {t} UNSET TBLPROPERTIES ('of')",
+            "ALTER TABLE {t} ALTER COLUMN item COMMENT 'what it is'",
+            "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",
+            "ALTER TABLE {t} DROP CONSTRAINT positive",
+            "UPDATE {t} SET item = item WHERE false",
+            "DELETE FROM {t} WHERE id < 0",
+        ):
+            if table == "orders" or not statement.startswith(("UPDATE", "DELETE")):
+                pair.sql(spark, table, statement)
+        assert pair.version(table, NEWARK) > began + 4
+    for _ in range(2):
+        pair.replicate(spark)
+        assert {table: pair.numbers(table) for table in numbers} == numbers
+        assert {table: pair.frames(table) for table in frames} == frames
+        assert {table: pair.version(table) for table in versions} == versions
+
+    pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 5")
+    pair.sql(spark, "readings", "INSERT INTO {t} VALUES (99, 'new')")
+    pair.replicate(spark)
+    assert [sum(manifest.rows for manifest in pair.manifests(table)[-1:]) for table in numbers] == [1, 1]
+    pair.assert_same(spark, "orders", "readings")
+
+
+def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, sites: Any) -> None:
+    """The sender says that it is gone, the other table goes on, and seattle keeps its rows."""
+    here: Sites = sites()
+    here.change(10)
+    here.replicate(spark)
+    rows = here.rows("orders")
+    shutil.rmtree(here.path("orders"))
+    here.append("readings", [{"sensor": "attic", "value": 1.0}])
+    with pytest.raises(WanError, match="orders: .*no Delta table at"):
+        here.send(spark)
+    here.receive(spark)
+    assert here.rows("orders") == rows
+    here.assert_equal("readings")
+
+
+def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
+    """Between commits that travel, alone, and at the end; by writer option and by session setting.
+
+    Taken out once: `Commit.stays_here` (always false): the rows were at seattle.
+    """
+    pair = Pair.of(tmp_path / "wan", {"orders": {}, "readings": {"keys": []}})
+    for table in ("orders", "readings"):
+        pair.make(spark, table, "id bigint, item string")
+    pair.send(spark)
+
+    def local(table: str, rows: str) -> None:
+        writer = spark.sql(rows).write.format("delta").mode("append").option("userMetadata", LOCAL_ONLY)
+        writer.save(pair.location(table))
+
+    for table in ("orders", "readings"):
+        pair.sql(spark, table, "INSERT INTO {t} VALUES (1, 'travels')")
+        local(table, "SELECT 2L AS id, 'stays' AS item")
+        pair.sql(spark, table, "INSERT INTO {t} VALUES (3, 'travels')")
+    spark.conf.set(METADATA, LOCAL_ONLY)
+    try:
+        pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 1")
+        pair.sql(spark, "readings", "DELETE FROM {t} WHERE id = 1")
+    finally:
+        spark.conf.unset(METADATA)
+    pair.replicate(spark)
+    published = {table: pair.numbers(table) for table in ("orders", "readings")}
+    local("orders", "SELECT 4L AS id, 'stays, alone' AS item")
+    local("readings", "SELECT 4L AS id, 'stays, alone' AS item")
+    pair.replicate(spark)
+    assert {table: pair.numbers(table) for table in published} == published
+    for table in published:
+        found = load(spark, pair.location(table, SEATTLE)).collect()
+        assert sorted((row["id"], row["item"]) for row in found) == [(1, "travels"), (3, "travels")]
+        assert sorted(row["id"] for row in load(spark, pair.location(table)).collect()) == [2, 3, 4]

@@ -1,0 +1,315 @@
+"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and the remote site's table has the rows."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import SEATTLE, Sites, at
+from users import CLICKS, PRICES, clicks, frame, price
+
+import spark_wan
+from spark_wan.channels import Channel, StreamLog, open_channel
+from spark_wan.datasource import WanDataSource
+from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
+
+DEADLINE = 120.0
+"""Seconds until a test that waits gives up. None depends on how long anything takes."""
+
+
+@pytest.fixture
+def wan(spark: Any, sites: Callable[..., Sites]) -> Sites:
+    spark_wan.register(spark)
+    return sites()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.1)
+
+
+def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
+    return [check_frame(channel.get_frame(ref.path), ref.path, ref) for ref in manifest.frames]
+
+
+# --- options, frames, manifest ----------------------------------------------------------------------------------------
+
+
+def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, tmp_path: Path) -> None:
+    """Both ways of saying the same write the same manifest and the same headers; what is given wins over the topology."""
+    rows = frame(spark, "prices", [price(f"p{n}", n, n / 2) for n in range(30)]).coalesce(1)
+    wan.write_events("prices", rows, batchSize=8)
+    one_by_one = {
+        "channel": str(tmp_path / "channel"),
+        "site": "newark",
+        "remotes": "seattle",
+        "table": "prices",
+        "key": "id",
+        "eventId": "event",
+        "stream": PRICES,
+        "batchSize": "8",
+    }
+    rows.write.format("wan").mode("append").options(**one_by_one).save()
+
+    told = []
+    for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
+        manifest = log.read(1)
+        of_its_own = ("incarnation", "created", "frames", "writes")
+        said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
+        found = [(head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)]
+        told.append((said, found, manifest.writes[0].digest))
+    assert told[0] == told[1]
+    assert told[0][1] == [("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)]
+
+
+def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
+    """``batchSize`` rows, ``batchBytes`` bytes of Arrow; one event larger than that travels alone (f19). All of it arrives."""
+    pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
+    rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
+    wan.write_events("clicks", frame(spark, "clicks", rows).coalesce(1), batchSize=20, batchBytes="16kB")
+    log = wan.log("clicks")
+    batches = [decode_frame(log.channel.get_frame(ref.path), ref.path, ref)[1] for ref in log.read(1).frames]
+    assert sum(batch.num_rows for batch in batches) == len(rows)
+    assert max(batch.num_rows for batch in batches) <= 20
+    assert all(batch.nbytes <= 16_000 or batch.num_rows == 1 for batch in batches)
+    assert [batch.num_rows for batch in batches if batch.nbytes > 16_000] == [1]
+    wan.apply(spark, "events")
+    assert sorted(wan.table("clicks", SEATTLE)["event"].to_pylist()) == sorted(row["event"] for row in rows)
+
+
+def test_a_write_without_rows_is_no_epoch(spark: Any, wan: Sites) -> None:
+    wan.write_events("clicks", frame(spark, "clicks", []))
+    assert wan.numbers("clicks") == []
+
+
+# --- replays ----------------------------------------------------------------------------------------------------------
+
+
+def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
+    """Also in other partitions and another order. Other content under the same batch ID is the next epoch, and so is the same
+    content without batch ID. Adds an epoch with the digest left out of the comparison (``told in writes``)."""
+    rows = frame(spark, "clicks", clicks(range(40)))
+    replay = {"queryId": "q", "batchId": 7}
+    wan.write_events("clicks", rows.coalesce(1), **replay)
+    first = wan.log("clicks").read(1)
+    assert [(write.query, write.batch) for write in first.writes] == [("q", "7")]
+
+    wan.write_events("clicks", rows.orderBy("page", ascending=False).repartition(5), batchSize=3, **replay)
+    assert wan.numbers("clicks") == [1]
+    assert wan.log("clicks").read(1) == first
+    assert wan.frames("clicks") == wan.named_frames("clicks")
+
+    wan.write_events("clicks", frame(spark, "clicks", clicks(range(41))), **replay)
+    wan.write_events("clicks", rows)
+    assert wan.numbers("clicks") == [1, 2, 3]
+    status = wan.apply(spark, "events")["clicks"]
+    assert (status.held, status.duplicates, status.dead_letters) == (None, 80, 0)
+    assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in range(41)}
+
+
+def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None:
+    """A micro-batch is an epoch. One that comes again after a restart, in other partitions, is already done."""
+    for start in (0, 10):
+        wan.append("clicks", clicks(range(start, start + 10)))
+    checkpoint = tmp_path / "checkpoint"
+
+    def replicate(partitions: int) -> str:
+        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
+        writer = rows.repartition(partitions).writeStream.format("wan").options(**wan.sink_options("clicks"))
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return str(query.id)
+
+    query = replicate(2)
+    writes = wan.log("clicks").read(2).writes
+    assert [(write.query, write.batch) for write in writes] == [(query, "0"), (query, "1")]
+
+    # As if it had been killed between the manifest and Spark's own commit.
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    wan.append("clicks", clicks(range(20, 25)))
+    replicate(3)
+    assert wan.numbers("clicks") == [1, 2, 3]
+    assert wan.frames("clicks") == wan.named_frames("clicks")
+    wan.apply(spark, "events")
+    wan.assert_equal("clicks")
+
+
+def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Path) -> None:
+    """A micro-batch is written to two streams and fails between them. With ``queryId`` and ``batchId``, when it comes again only the
+    second lacks it."""
+    wan.append("clicks", clicks(range(10)))
+    fails = [True]
+
+    def write(rows: Any, batch: int) -> None:
+        for half in (0, 1):
+            part = rows.where(f"hash(event) % 2 = 0 = {half == 0}")
+            wan.write_events("clicks", part, stream=f"clicks.{half}", queryId="both", batchId=batch)
+            if fails:
+                fails.clear()
+                raise RuntimeError("between the two writes")
+
+    def run() -> None:
+        rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
+        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="between the two writes"):
+        run()
+    assert wan.channel("events").numbers() == {"clicks.0": [1]}
+    run()
+    assert wan.channel("events").numbers() == {"clicks.0": [1], "clicks.1": [1]}
+    assert sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1)) == 10
+
+
+# --- what the events do at the other site -----------------------------------------------------------------------------
+
+
+def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
+    """Operation, sequence and event time are columns of the rows: the sequence orders the events of a key, whatever order they
+    come in; the operation column is the sink's alone. Without the sequence, such a write is refused as a whole."""
+    events = [
+        ("a1", 1, 1, 1.0, "create"),
+        ("a2", 2, 1, 1.5, "put"),
+        ("b2", 2, 2, 2.0, "destroy"),
+        ("b1", 1, 2, 2.0, "create"),
+        ("c1", 1, 3, 3.0, "put"),
+        ("d1", 3, 4, 4.0, "destroy"),
+        ("d0", 4, 4, 4.5, "create"),
+    ]
+    rows = spark.createDataFrame(events, "event string, turn long, id long, price double, what string")
+    rows = rows.selectExpr("*", "timestamp_seconds(1704067200 + turn) AS at").repartition(3)
+    options = {"operation": "what", "eventTime": "at"}
+    with pytest.raises(Exception, match=r"3 keys come twice in one epoch\. Name a `sequence` column"):
+        wan.write_events("prices", rows, **options)
+    wan.write_events("prices", rows, sequence="turn", **options)
+    wan.apply(spark, "events")
+    columns = ["event", "turn", "id", "price"]
+    assert sorted(wan.table("prices", SEATTLE).schema.names) == sorted([*columns, "at"])
+    found = wan.table("prices", SEATTLE, columns).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [("a2", 2, 1, 1.5), ("c1", 1, 3, 3.0), ("d0", 4, 4, 4.5)]
+
+    ids = spark.read.format("delta").load(f"{wan.folder}/seattle/_wan/ledger/event_ids")
+    times = ids.selectExpr("event_id", "time div 1000000 - 1704067200").collect()
+    assert sorted(map(tuple, times)) == sorted((event[0], event[1]) for event in events)
+
+
+def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
+    """The same event again is dropped. Another under the same ID is a dead letter with its cause, here and in the ack, and what is
+    behind it goes on. Equal events of a keyless table with IDs of their own are two rows. Duplicates nothing with the event IDs in
+    the ledger ignored."""
+    wan.write_events("prices", frame(spark, "prices", [price("p1", 1, 1.0), price("p2", 2, 2.0)]))
+    wan.write_events("clicks", frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (1, 2)]))
+    wan.apply(spark, "events")
+
+    again = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
+    wan.write_events("prices", frame(spark, "prices", again))
+    wan.write_events("clicks", frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]))
+    status = wan.apply(spark, "events")
+    assert (status["prices"].held, status["prices"].duplicates, status["prices"].dead_letters) == (None, 1, 1)
+    assert (status["clicks"].held, status["clicks"].duplicates, status["clicks"].dead_letters) == (None, 1, 0)
+    assert wan.rows("prices") == {("p1", 1, 1.0, 0): 1, ("p2", 2, 2.0, 0): 1, ("p3", 3, 3.0, 0): 1}
+    assert wan.rows("clicks") == {(at(0), f"c{n}", "/"): 1 for n in (1, 2, 3)}
+
+    (letter,) = wan.dead_letters("prices")
+    assert (letter["event_id"], letter["operation"], letter["side"]) == ("p2", "put", "receiver")
+    assert letter["cause"] == "event ID used again with other content"
+    assert json.loads(letter["row"]) == price("p2", 2, 99.0)
+    ack = wan.ack("prices")
+    assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (2, None, 1)
+
+
+# --- acks -------------------------------------------------------------------------------------------------------------
+
+
+def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
+    """With ``all``, a commit ends when the remote site has the epoch, and trims it. With ``none`` it waits for nobody."""
+    wan.write_events("clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h")
+    assert wan.frames("clicks") == wan.named_frames("clicks") != set()
+
+    # A thread knows the sink once it has made a DataFrame.
+    writing, errors = in_background(lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h"))
+    wait_for(lambda: wan.numbers("clicks") == [1, 2] or bool(errors))
+    assert writing.is_alive()
+    wan.apply(spark, "events")
+    writing.join(DEADLINE)
+    assert not writing.is_alive() and not errors
+    assert (wan.numbers("clicks"), wan.frames("clicks")) == ([2], set())
+
+
+def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wan: Sites) -> None:
+    """The write succeeds, and the next one; both are there when the site comes. Their frames go with a later commit, without
+    ``blockOnAck`` too."""
+    for n in (1, 2):
+        wan.write_events("clicks", frame(spark, "clicks", clicks([n])), blockOnAck="300ms")
+    assert wan.numbers("clicks") == [1, 2]
+    wan.apply(spark, "events")
+    assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in (1, 2)}
+    wan.write_events("clicks", frame(spark, "clicks", clicks([3])))
+    assert wan.numbers("clicks") == [3]
+    assert wan.frames("clicks") == wan.named_frames("clicks")
+
+
+def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path) -> None:
+    """The query ends and says that its epoch is in the channel; a restart does not add it again."""
+    wan.append("clicks", clicks(range(10)))
+    marker = tmp_path / "stop"
+
+    def start(**options: str) -> Any:
+        rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
+        writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"), **options)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+
+    query = start(blockOnAck="1h", stopMarker=str(marker))
+    wait_for(lambda: wan.numbers("clicks") == [1])
+    assert query.isActive
+    marker.touch()
+    with pytest.raises(Exception, match=f"stream {CLICKS}: stopped while waiting for acks; epoch 1 is in the channel"):
+        query.awaitTermination()
+    start().awaitTermination()
+    assert wan.numbers("clicks") == [1]
+    wan.apply(spark, "events")
+    wan.assert_equal("clicks")
+
+
+# --- registration -----------------------------------------------------------------------------------------------------
+
+
+def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a name that nothing else could have made known."""
+    monkeypatch.setattr(WanDataSource, "name", classmethod(lambda cls: "wan_of_this_test"))
+    spark_wan.register(spark)
+    frame(spark, "clicks", clicks([1])).write.format("wan_of_this_test").mode("append").options(**wan.sink_options("clicks")).save()
+    assert wan.numbers("clicks") == [1]
+
+
+def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
+    """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session knows nothing of what was registered in another."""
+    other = spark.newSession()
+    batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
+    assert batches.columns[:3] == ["stream", "incarnation", "epoch"]
+    other.createDataFrame([("c", at(1), "/")], "event string, at timestamp, page string").write.format("wan").mode("append").options(
+        **wan.sink_options("clicks")
+    ).save()
+    assert wan.numbers("clicks") == [1]

@@ -1,0 +1,61 @@
+"""Waiting for what must come, and what a process holds while it runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEADLINE = 180.0
+"""Seconds after which something is believed never to come. Not a measure."""
+
+
+def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
+    """Wait until ``true()``; fail with what the handles say of themselves when it never is."""
+    end = time.monotonic() + DEADLINE
+    while not true():
+        told = [str(part) for handle in handles for part in (*handle.status(), handle.exception())]
+        assert time.monotonic() < end, f"never happened: {what}; {told}"
+        time.sleep(0.05)
+
+
+def wan_threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("wan"))
+
+
+def children() -> dict[int, str]:
+    """All processes that descend from this one: ID -> command line."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (ValueError, OSError):
+            continue
+    found, parents_now = {}, {os.getpid()}
+    while parents_now:
+        parents_now = {child for child, parent in parents.items() if parent in parents_now}
+        for child in parents_now:
+            try:
+                found[child] = (Path("/proc") / str(child) / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+    return found
+
+
+def workers() -> list[str]:
+    """Python processes of Spark that serve one streaming source or sink; not those that any task may use again."""
+    return sorted(command for command in children().values() if "streaming" in command or "data_source" in command)
+
+
+def sockets() -> int:
+    """How many connections this process holds."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += os.readlink(entry).startswith("socket:")
+        except OSError:
+            continue
+    return count

@@ -1,0 +1,268 @@
+"""The ledger: what the marked commits of a table add up to, and a table that is not what it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, LedgerRows, Target, memory_channel
+
+from spark_wan.errors import LedgerError, TableReplacedError, TargetError, WanError
+from spark_wan.events import LOCAL_ONLY
+from spark_wan.receiver.ledger import Ledger, Mark
+from spark_wan.receiver.plan import origin_of
+
+MARK = Mark(
+    site="seattle",
+    table="orders",
+    apply=1,
+    token="t1",
+    origin="newark",
+    table_id=MANIFEST.table_id,
+    selection="all",
+    through=9,
+    stream=STREAM,
+    incarnation=MANIFEST.incarnation,
+    epoch=1,
+    ids=False,
+)
+ORIGIN = origin_of(MANIFEST)
+PLACE = (STREAM, MANIFEST.incarnation)
+
+MARK_V1 = (
+    '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1","origin":"newark",'
+    '"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","through":9,"stream":"newark.east.orders",'
+    '"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"ids":false,"dead_letters":0}}'
+)
+
+
+def mark(apply: int, **changes: Any) -> Mark:
+    return replace(MARK, apply=apply, **{"token": f"t{apply}", "through": 10 * apply - 1, "epoch": apply, **changes})
+
+
+def target(*marks: Mark) -> Target:
+    made = Target(memory_channel())
+    for each in marks:
+        made.put(each.user_metadata(), "MERGE")
+    return made
+
+
+def ledger(store: LedgerRows | None = None) -> Ledger:
+    return Ledger("seattle", "orders", store if store is not None else LedgerRows())
+
+
+def held(found: Ledger, table: Target, error: type[WanError], match: str) -> None:
+    """Now, and asked again, and after a restart."""
+    for each in (found, found, ledger(found.store)):  # type: ignore[arg-type]
+        with pytest.raises(error, match=match):
+            each.catch_up(table)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_of_version_1_is_read_and_written_the_same() -> None:
+    assert Mark.read(MARK_V1, "seattle", "orders") == MARK
+    assert MARK.user_metadata() == MARK_V1
+
+
+def test_marks_of_others_are_not_ours() -> None:
+    for site, table in (("tacoma", "orders"), ("seattle", "cities")):
+        assert Mark.read(MARK_V1, site, table) is None
+    for text in (None, "", "nightly", LOCAL_ONLY, '{"spark_wan": 5}'):
+        assert Mark.read(text, "seattle", "orders") is None
+
+
+def test_a_mark_from_the_future_is_refused() -> None:
+    with pytest.raises(LedgerError, match=r"mark of version 2; this spark_wan reads version 1.*Update"):
+        Mark.read(MARK_V1.replace('"version":1', '"version":2'), "seattle", "orders")
+
+
+@pytest.mark.parametrize("field", ["token", "through", "epoch"])
+def test_a_mark_with_missing_or_unknown_fields_is_a_ledger_error(field: str) -> None:
+    content = json.loads(MARK_V1)
+    del content["spark_wan"][field]
+    with pytest.raises(LedgerError, match="did not write"):
+        Mark.read(json.dumps(content), "seattle", "orders")
+    with pytest.raises(LedgerError, match="did not write"):
+        Mark.read(MARK_V1.replace('"ids"', '"color":1,"ids"'), "seattle", "orders")
+
+
+# --- catching up ------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_table_there_is_no_apply_number() -> None:
+    found = ledger()
+    assert found.catch_up(Target(memory_channel(), id=None)) is None
+    assert found.target_id is None
+
+
+def test_a_table_without_marks_is_at_apply_1() -> None:
+    assert ledger().catch_up(target()) == 1
+
+
+def test_marked_commits_are_taken_up_and_fix_the_apply_number() -> None:
+    table, found = target(mark(1), mark(2)), ledger()
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+    assert found.progress.positions == {PLACE: 2}
+    assert found.applied_now("t2") and not found.applied_now("t3")
+    assert [row.target_version for row in found.store.load("orders")] == [1, 2]
+    table.put(mark(3).user_metadata())
+    assert found.catch_up(table) == 4
+    assert found.progress.through == {ORIGIN: 29}
+
+
+def test_f25_what_the_ledger_lost_the_table_gives_back() -> None:
+    """Killed between table commit and ledger commit; or all of the ledger lost."""
+    table = target(mark(1), mark(2))
+    assert ledger().catch_up(table) == 3
+    store = LedgerRows()
+    ledger(store).catch_up(target(mark(1)))
+    found = ledger(store)
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+
+
+def test_what_the_history_lost_the_ledger_keeps() -> None:
+    """Log cleanup took the marked commits."""
+    table, store = target(mark(1), mark(2)), LedgerRows()
+    ledger(store).catch_up(table)
+    table.put(None)
+    table.commits = table.commits[2:]
+    found = ledger(store)
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+
+
+def test_doubled_ledger_rows_do_no_harm() -> None:
+    table, store = target(mark(1), mark(2)), LedgerRows()
+    ledger(store).catch_up(table)
+    store.rows += store.rows
+    found = ledger(store)
+    assert (found.catch_up(table), found.progress.through) == (3, {ORIGIN: 19})
+
+
+def test_ledger_rows_come_in_any_order() -> None:
+    table, store = target(mark(1), mark(2), mark(3)), LedgerRows()
+    ledger(store).catch_up(table)
+    store.rows.reverse()
+    found = ledger(store)
+    assert (found.catch_up(table), found.progress.positions) == (4, {PLACE: 3})
+
+
+def test_streams_of_one_table_share_its_apply_numbers() -> None:
+    other = {"origin": "denver", "stream": "denver.west.orders"}
+    found = ledger()
+    assert found.catch_up(target(mark(1), mark(2, **other, epoch=7, through=70), mark(3))) == 4
+    assert found.progress.through == {ORIGIN: 29, ("denver", MANIFEST.table_id, "all"): 70}
+    assert found.progress.positions == {PLACE: 3, ("denver.west.orders", MANIFEST.incarnation): 7}
+
+
+def test_dead_letters_are_counted_by_the_marks() -> None:
+    found = ledger()
+    found.catch_up(target(mark(1, dead_letters=2), mark(2, dead_letters=5)))
+    assert found.dead_letters == {STREAM: 5}
+
+
+def test_local_commits_are_counted_and_cost_nothing() -> None:
+    table, found = target(mark(1)), ledger()
+    table.put(None)
+    table.put(None, "OPTIMIZE")
+    table.put(LOCAL_ONLY)
+    found.catch_up(table)
+    assert (found.local_commits, len(found.store.load("orders"))) == (1, 1)
+    found.catch_up(table)
+    assert found.local_commits == 1
+
+
+def test_an_unchanged_table_is_not_written_about() -> None:
+    table, found = target(mark(1)), ledger()
+    found.catch_up(table)
+    before = list(found.store.load("orders"))
+    assert found.catch_up(table) == 2
+    assert found.store.load("orders") == before
+
+
+# --- a table that is not what it was ----------------------------------------------------------------------------------
+
+
+def known(*marks: Mark) -> tuple[Target, Ledger]:
+    table, found = target(*marks), ledger()
+    found.catch_up(table)
+    return table, found
+
+
+def test_b33_a_dropped_table_is_reported_and_not_made_again() -> None:
+    table, found = known(mark(1))
+    table.id, table.commits = None, []
+    held(found, table, TargetError, "the table is missing at site seattle, but the ledger knows it")
+
+
+def test_f32_a_table_made_again_is_found() -> None:
+    """Fails when table IDs are not compared."""
+    _, found = known(mark(1))
+    again = target()
+    again.id = "target-2"
+    for _ in range(5):
+        again.put(None)
+    held(found, again, TableReplacedError, "has the ID target-2; the ledger knows target-1")
+
+
+def test_f32_a_table_put_back_to_an_older_state_is_found() -> None:
+    """Fails when the newest version is not compared."""
+    table, found = known(mark(1), mark(2))
+    table.commits = table.commits[:2]
+    held(found, table, TableReplacedError, "has no version 2 any more. It was put back to an older state")
+
+
+def test_f32_a_table_put_back_and_written_to_again_is_found() -> None:
+    """The ledger's version is there, but is another commit. Fails when its mark is not looked at."""
+    table, found = known(mark(1), mark(2))
+    table.commits = table.commits[:2]
+    for _ in range(3):
+        table.put(None)
+    held(found, table, TableReplacedError, "version 2 at site seattle is not the commit that the ledger knows")
+
+
+def test_f32_a_restore_is_found() -> None:
+    """Fails when RESTORE is taken for any local commit."""
+    table, found = known(mark(1), mark(2))
+    table.put(None, "RESTORE")
+    held(found, table, TableReplacedError, "version 3 at site seattle is a RESTORE")
+
+
+def test_a_restore_before_the_first_apply_is_nobodys_business() -> None:
+    table = target()
+    table.put(None, "RESTORE")
+    table.put(mark(1).user_metadata())
+    assert ledger().catch_up(table) == 2
+
+
+def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
+    """Marks may be missing in between. Fails when the gap is not looked for."""
+    table, found = known(mark(1))
+    for _ in range(4):
+        table.put(None)
+    table.commits = table.commits[-2:]
+    for each in (ledger(found.store),):  # type: ignore[arg-type]
+        with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
+            each.catch_up(table)
+
+
+def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
+    """Replays of a user's stream could not be recognised. Fails when has_ids is not asked."""
+    table = target(mark(1, ids=True, through=-1))
+    with pytest.raises(LedgerError, match="ledger with its event IDs is gone"):
+        ledger().catch_up(table)
+    store = LedgerRows(tokens_with_ids={"t1"})
+    assert ledger(store).catch_up(table) == 2
+
+
+def test_a_user_streams_mark_moves_no_version() -> None:
+    store = LedgerRows(tokens_with_ids={"t1"})
+    found = ledger(store)
+    found.catch_up(target(mark(1, ids=True, through=-1)))
+    assert (found.progress.through, found.progress.positions) == ({}, {PLACE: 1})
