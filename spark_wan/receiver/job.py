@@ -40,6 +40,10 @@ RETRY_INTERVAL = 10.0
 """Seconds until a held stream is tried again, when nothing else wakes it."""
 
 
+Announced = tuple[tuple[int, int], ...]
+"""(number, attempt) of what was announced again."""
+
+
 @dataclass
 class TableStatus:
     """What a receiver says of one inbound stream since it began."""
@@ -208,8 +212,8 @@ class InboundChannel:
     _tables: dict[str, str] = field(default_factory=dict)
     _statuses: dict[str, TableStatus] = field(default_factory=dict)
     _expire_at: dict[str, float] = field(default_factory=dict)
-    _done: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Per stream: the newest epoch and the number of announcements when all was applied and acked."""
+    _done: dict[str, tuple[int, Announced]] = field(default_factory=dict)
+    """Per stream: the newest epoch and the announcements when all was applied and acked."""
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("topology", "site", "url", "storage", "parallel", "max_bytes")
@@ -229,7 +233,7 @@ class InboundChannel:
         again = channel.announcements()
         by_table: dict[str, list[str]] = {}
         for stream, found in numbers.items():
-            if self._done.get(stream) == (found[-1], len(again.get(stream, ()))):
+            if self._done.get(stream) == (found[-1], tuple(again.get(stream, ()))):
                 continue
             table = self._table_of(StreamLog(channel, stream), found[-1])
             if table is not None:
@@ -238,7 +242,7 @@ class InboundChannel:
         def work(table: str) -> None:
             for stream in by_table[table]:
                 self._apply_stream(
-                    spark, table, StreamLog(channel, stream), numbers[stream], len(again.get(stream, ()))
+                    spark, table, StreamLog(channel, stream), numbers[stream], tuple(again.get(stream, ()))
                 )
 
         self._in_parallel(spark, list(by_table), work)
@@ -303,7 +307,7 @@ class InboundChannel:
             stream.channel.put_ack(stream.stream, self.site, ack.encode())
 
     def _apply_stream(
-        self, spark: SparkSession, table: str, stream: StreamLog, numbers: Sequence[int], announced: int
+        self, spark: SparkSession, table: str, stream: StreamLog, numbers: Sequence[int], announced: Announced
     ) -> None:
         applier = self._applier(spark, table, stream)
         status = self._statuses.setdefault(stream.stream, TableStatus(stream.stream, table))

@@ -100,9 +100,9 @@ class AckKeeper:
         applied = {site: answered[site].applied if site in answered else 0 for site in last.addressees}
         everywhere = min(applied.values(), default=last.number)
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
-        self._remember(last, applied)
+        once = self._remember(last, applied)
         yield "keep.2 remembered"
-        self._announce(last, everywhere, bool(answered))
+        self._announce(last, everywhere, bool(answered) or once)
         yield "keep.3 announced"
         for number in numbers:
             manifest = self._read(number)
@@ -148,7 +148,8 @@ class AckKeeper:
     def _everybody_has(self, manifest: Manifest) -> bool:
         return set(manifest.addressees) <= self.acked_by(manifest)
 
-    def _remember(self, last: Manifest, applied: Mapping[str, int]) -> None:
+    def _remember(self, last: Manifest, applied: Mapping[str, int]) -> bool:
+        """Keep what was acked. Returns whether any site has ever answered."""
         memory = self.memories.load(self.log.stream)
         known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
         acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
@@ -156,6 +157,7 @@ class AckKeeper:
             memory = StreamMemory(last.incarnation, last.number, {})
         if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
             self.memories.save(self.log.stream, replace(memory, acked=acked))
+        return any(acked.values())
 
     def _announce(self, last: Manifest, everywhere: int, somebody: bool) -> None:
         """Announce again from the lowest number that is not acked, once per ``ack_timeout`` without progress."""

@@ -51,7 +51,7 @@ def plan_range(
     table: str,
     on_table_operation: str = "hold",
     decisions: Mapping[int, str] | None = None,
-    before: Mapping[str, Any] | None = None,
+    published_schema: Mapping[str, Any] | None = None,
 ) -> CaptureRange | None:
     """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
 
@@ -96,7 +96,7 @@ def plan_range(
             left_out.append(commit.version)
         elif commit.changes_rows:
             rows += commit.rows
-    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, before)
+    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)
     taken = [commit for commit in taken if commit.version <= last]
     return CaptureRange(
         first=published + 1,

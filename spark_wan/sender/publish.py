@@ -194,7 +194,7 @@ class Publisher:
             table=settings.table,
             on_table_operation=settings.on_table_operation,
             decisions=self.decisions,
-            before=last.schema if last is not None else None,
+            published_schema=last.schema if last is not None else None,
         )
         if planned is None:
             return None

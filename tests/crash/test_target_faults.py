@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from colliding import CollidingChannel
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
 
 import spark_wan.receiver.apply as apply
@@ -19,6 +19,7 @@ from spark_wan.steps import run
 @pytest.mark.parametrize("writer", ["OPTIMIZE", "local writer"])
 def test_f26_another_commit_collides_with_an_apply(spark: Any, waiting: Sites, tmp_path: Path, writer: str) -> None:
     """While the MERGE runs, somebody else commits to the target. It is decided again from step 1 and takes effect once; the stream is not held."""
+    _spread(waiting)
     applier = waiting.applier(spark, "orders")
     version = waiting.version("orders")
     applier.target.channel = CollidingChannel(waiting.channel(), waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1)
@@ -85,6 +86,11 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
 def test_f32_target_is_not_what_it_was(spark: Any, waiting: Sites, tmp_path: Path, fault: str) -> None:
     """It is held and reported, and nothing is written to it; the other table goes on."""
     target = waiting.path("orders", SEATTLE)
+    shutil.copytree(target, tmp_path / "backup")
+    if fault == "put back from a backup":
+        waiting.apply(spark)
+        waiting.change(70)
+        waiting.send(spark)
     if fault == "RESTORE":
         spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF 0").collect()
     else:
@@ -92,18 +98,20 @@ def test_f32_target_is_not_what_it_was(spark: Any, waiting: Sites, tmp_path: Pat
     if fault == "dropped and made again":
         waiting.append("orders", [{"id": 1, "item": "new", "amount": 0.0}], SEATTLE)
     if fault == "put back from a backup":
-        _older(waiting, target)
+        shutil.copytree(tmp_path / "backup", target)
     before = DeltaTable(target).version() if target.exists() else None
 
+    applied = waiting.acked("orders")
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")
-    assert ack is not None and (ack.applied, ack.held) == (2, 3)
+    assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
     assert ack.cause is not None and "orders" in ack.cause and "full copy" in ack.cause
     assert (DeltaTable(target).version() if target.exists() else None) == before
     waiting.assert_equal("readings")
 
 
-def _older(sites: Sites, target: Path) -> None:
-    """The target as it was one version before."""
-    original = sites.folder.parent / "original"
-    shutil.copytree(original, target)
+def _spread(sites: Sites) -> None:
+    """The target's rows in two files, so that OPTIMIZE has something to do."""
+    rows = sites.table("orders", SEATTLE)
+    for part, mode in ((rows.slice(0, 8), "overwrite"), (rows.slice(8), "append")):
+        write_deltalake(sites.path("orders", SEATTLE), part, mode=mode)

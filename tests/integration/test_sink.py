@@ -14,8 +14,8 @@ from sites import SEATTLE, Sites, at
 from users import CLICKS, PRICES, clicks, frame, price
 
 import spark_wan
+from spark_wan import datasource
 from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.datasource import WanDataSource
 from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
 
 DEADLINE = 120.0
@@ -63,7 +63,9 @@ def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, 
         manifest = log.read(1)
         of_its_own = ("incarnation", "created", "frames", "writes")
         said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
-        found = [(head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)]
+        found = [
+            (head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)
+        ]
         told.append((said, found, manifest.writes[0].digest))
     assert told[0] == told[1]
     assert told[0][1] == [("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)]
@@ -249,7 +251,9 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     assert wan.frames("clicks") == wan.named_frames("clicks") != set()
 
     # A thread knows the sink once it has made a DataFrame.
-    writing, errors = in_background(lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h"))
+    writing, errors = in_background(
+        lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h")
+    )
     wait_for(lambda: wan.numbers("clicks") == [1, 2] or bool(errors))
     assert writing.is_alive()
     wan.apply(spark, "events")
@@ -298,9 +302,16 @@ def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path)
 
 def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a name that nothing else could have made known."""
-    monkeypatch.setattr(WanDataSource, "name", classmethod(lambda cls: "wan_of_this_test"))
+
+    class Named(datasource.WanDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "wan_of_this_test"
+
+    monkeypatch.setattr(datasource, "WanDataSource", Named)
     spark_wan.register(spark)
-    frame(spark, "clicks", clicks([1])).write.format("wan_of_this_test").mode("append").options(**wan.sink_options("clicks")).save()
+    writer = frame(spark, "clicks", clicks([1])).write.format("wan_of_this_test").mode("append")
+    writer.options(**wan.sink_options("clicks")).save()
     assert wan.numbers("clicks") == [1]
 
 
@@ -309,7 +320,7 @@ def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
     assert batches.columns[:3] == ["stream", "incarnation", "epoch"]
-    other.createDataFrame([("c", at(1), "/")], "event string, at timestamp, page string").write.format("wan").mode("append").options(
-        **wan.sink_options("clicks")
-    ).save()
+    other.createDataFrame([("c", at(1), "/")], "event string, at timestamp, page string").write.format("wan").mode(
+        "append"
+    ).options(**wan.sink_options("clicks")).save()
     assert wan.numbers("clicks") == [1]

@@ -1,0 +1,116 @@
+"""Decoding: gateway batches become a table's rows, with what each event did in front."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from sites import COLUMNS, NEWARK, Sites
+from users import CLICKS, clicks, write_epoch
+
+import spark_wan
+from spark_wan.events import keyed_event_id
+
+ORDERS = "newark.east.orders"
+
+
+@pytest.fixture(scope="module")
+def sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    """Orders as a snapshot, then changes, then a new column; and a user's stream of two clicks."""
+    spark_wan.register(spark)
+    found = Sites.make(tmp_path_factory.mktemp("decode") / "wan")
+    found.append("orders", [{"id": n, "item": f"item {n}", "amount": n / 4} for n in range(3)])
+    found.append("readings", [{"sensor": "attic", "value": 20.5}])
+    found.send(spark)
+    found.upsert("orders", [{"id": 1, "item": "changed", "amount": -1.0}])
+    found.delete("orders", "id = 2")
+    wider = COLUMNS["orders"].append(pa.field("Note", pa.string()))
+    row = {"id": 4, "item": "new", "amount": 4.0, "Note": "with a note"}
+    write_deltalake(found.path("orders"), pa.Table.from_pylist([row], schema=wider), mode="append", schema_mode="merge")
+    found.send(spark)
+    write_epoch(found, "clicks", clicks([1, 2]))
+    return found
+
+
+def decoded(
+    spark: Any, channel: str, checkpoint: Path, stream: str, schema: Any, damage: str = "payload"
+) -> list[dict[str, Any]]:
+    """All rows of a stream, through a streaming query. ``damage``: SQL of the payload to decode."""
+    rows: list[dict[str, Any]] = []
+    batches = spark.readStream.format("wan").option("channel", channel).load().where(f"stream = '{stream}'")
+    frame = spark_wan.decode(batches.withColumn("payload", spark_sql(damage)), schema)
+    writer = frame.writeStream.foreachBatch(lambda found, batch: rows.extend(row.asDict() for row in found.collect()))
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    return rows
+
+
+def spark_sql(expression: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.expr(expression)
+
+
+def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> None:
+    """What each event did, from which commit, in which epoch. A batch without a column has nulls there; names find each other
+    whatever their case, and columns that are not asked for are left out."""
+    schema = spark.createDataFrame([], "note string, id bigint, amount double").schema
+    rows = decoded(spark, sent.channel().url, tmp_path / "checkpoint", ORDERS, schema)
+    assert {(row["wan_origin"], row["wan_stream"], row["wan_event_id"]) for row in rows} == {(NEWARK, ORDERS, None)}
+    assert list(rows[0]) == [
+        *("wan_operation", "wan_origin", "wan_stream", "wan_epoch", "wan_version", "wan_event_id"),
+        *("note", "id", "amount"),
+    ]
+    told = sorted(tuple(row[name] for name in ("wan_version", "id", "wan_operation", "amount", "note")) for row in rows)
+    assert told == [
+        *((0, n, "create", n / 4, None) for n in range(3)),
+        (1, 1, "put", -1.0, None),
+        (2, 2, "destroy", 0.5, None),
+        (3, 4, "create", 4.0, "with a note"),
+    ]
+    assert sorted({row["wan_epoch"] for row in rows}) == sent.numbers("orders")
+    # The event ID of a captured row need not travel.
+    table_id = sent.log("orders").read(1).table_id
+    assert table_id == str(DeltaTable(sent.path("orders")).metadata().id)
+    assert len({keyed_event_id(table_id, row["wan_version"], (str(row["id"]),)) for row in rows}) == len(rows)
+
+
+def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
+    """With their event IDs; the schema may be Spark's JSON, as the source gives it."""
+    manifest = sent.log("clicks").read(1)
+    rows = decoded(
+        spark, sent.channel("events").url, tmp_path / "checkpoint", CLICKS, json.loads(json.dumps(manifest.schema))
+    )
+    told = sorted(
+        (row["wan_event_id"], row["event"], row["page"], row["wan_operation"], row["wan_version"]) for row in rows
+    )
+    assert told == [(f"click {n}", f"click {n}", f"/{n}", "create", None) for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("concat(left(payload, length(payload) - 9), X'00', right(payload, 8))", "altered: checksum"),
+        ("left(payload, length(payload) - 1)", "truncated or overlong"),
+        ("encode('something else', 'utf-8')", "not a spark_wan frame"),
+    ],
+)
+def test_f20_a_damaged_frame_ends_the_query_and_is_named(
+    spark: Any, sent: Sites, tmp_path: Path, damage: str, what: str
+) -> None:
+    path = sent.log("clicks").read(1).frames[0].path
+    schema = sent.log("clicks").read(1).schema
+    with pytest.raises(Exception, match=f"(?s){path}: {what}"):
+        decoded(spark, sent.channel("events").url, tmp_path / "checkpoint", CLICKS, schema, damage)
+
+
+def test_the_package_names_the_function_and_needs_no_spark_for_it() -> None:
+    """Whichever is imported first, ``spark_wan.decode`` is the function and not its module."""
+    for first in ("import spark_wan", "import spark_wan.decode", "from spark_wan.decode import decode"):
+        code = f"{first}\nimport sys, spark_wan\nassert callable(spark_wan.decode) and 'pyspark' not in sys.modules"
+        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

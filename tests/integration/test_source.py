@@ -1,0 +1,415 @@
+"""The source: one row per gateway batch, in order and without gaps, as much at a time as is asked for; loud where something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import Sites
+from users import CLICKS, PRICES, clicks, price, write_epoch
+
+import spark_wan
+from spark_wan.datasource import WanStreamReader
+from spark_wan.errors import LogGapError, OptionError, TopologyError
+from spark_wan.options import SourceOptions
+from spark_wan.wire import decode_frame
+
+DEADLINE = 120.0
+"""Seconds until a test that waits gives up. None depends on how long anything takes."""
+
+Batches = list[list[tuple[str, int]]]
+"""Per micro-batch that had rows, stream and epoch of each gateway batch."""
+
+COLUMNS = [
+    ("stream", "string"),
+    ("incarnation", "string"),
+    ("epoch", "bigint"),
+    ("batch", "int"),
+    ("kind", "string"),
+    ("origin", "string"),
+    ("sent_to", "array<string>"),
+    ("table", "string"),
+    ("table_id", "string"),
+    ("selection", "string"),
+    ("first_version", "bigint"),
+    ("last_version", "bigint"),
+    ("events", "bigint"),
+    ("possible_duplicate", "boolean"),
+    ("schema", "string"),
+    ("path", "string"),
+    ("checksum", "bigint"),
+    ("payload", "binary"),
+]
+
+
+@pytest.fixture(scope="module")
+def _written(tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    written = Sites.make(tmp_path_factory.mktemp("source") / "wan")
+    write_epoch(written, "clicks", clicks(range(5)), batchSize=2)
+    write_epoch(written, "clicks", clicks(range(5, 7)))
+    write_epoch(written, "clicks", clicks(range(7, 9)))
+    write_epoch(written, "prices", [price("p1", 1, 1.0)])
+    return written
+
+
+@pytest.fixture
+def wan(_written: Sites, tmp_path: Path) -> Sites:
+    """Epochs 1 to 3 of clicks (the first in three batches) and epoch 1 of prices."""
+    return _written.copy(tmp_path / "wan")
+
+
+def load(spark: Any, wan: Sites, **options: object) -> Any:
+    spark_wan.register(spark)
+    return spark.readStream.format("wan").options(channel=wan.channel("events").url, **options).load()
+
+
+def read(
+    spark: Any,
+    wan: Sites,
+    checkpoint: str = "checkpoint",
+    each: Callable[[int], None] = lambda batch: None,
+    **options: object,
+) -> Batches:
+    """Read what there is. ``each`` is called with the number of every micro-batch that had rows, after its rows were read."""
+    batches: Batches = []
+
+    def take(rows: Any, batch: int) -> None:
+        found = rows.select("stream", "epoch", "batch").orderBy("stream", "epoch", "batch").collect()
+        if found:
+            batches.append([(row["stream"], row["epoch"]) for row in found])
+            each(len(batches))
+
+    writer = load(spark, wan, **options).writeStream.foreachBatch(take).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(wan.folder / checkpoint)).start().awaitTermination()
+    return batches
+
+
+def reader(wan: Sites, **options: object) -> WanStreamReader:
+    """The source without Spark around it."""
+    given = {name: str(value) for name, value in options.items()}
+    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **given}))
+
+
+def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    return source.latestOffset(start, source.getDefaultReadLimit())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.1)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
+    """Header and manifest as columns, the frame as it is; the columns are fixed."""
+    rows: list[Any] = []
+    source = load(spark, wan)
+    assert [(field.name, field.dataType.simpleString()) for field in source.schema] == COLUMNS
+    query = source.writeStream.foreachBatch(lambda found, batch: rows.extend(found.collect())).trigger(
+        availableNow=True
+    )
+    query.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
+    (row,) = [row for row in rows if row["stream"] == CLICKS and (row["epoch"], row["batch"]) == (1, 1)]
+    manifest = wan.log("clicks").read(1)
+    ref = manifest.frames[1]
+    header, events = decode_frame(bytes(row["payload"]), row["path"], ref)
+    assert row.asDict() == {
+        "stream": CLICKS,
+        "incarnation": manifest.incarnation,
+        "epoch": 1,
+        "batch": 1,
+        "kind": "events",
+        "origin": "newark",
+        "sent_to": ["seattle"],
+        "table": "clicks",
+        "table_id": manifest.table_id,
+        "selection": "all",
+        "first_version": -1,
+        "last_version": -1,
+        "events": 2,
+        "possible_duplicate": False,
+        "schema": json.dumps(manifest.schema),
+        "path": ref.path,
+        "checksum": ref.checksum,
+        "payload": row["payload"],
+    }
+    assert (header.origin, header.sent_to, header.stream) == ("newark", ("seattle",), CLICKS)
+    assert events.column("event").to_pylist() == ["click 2", "click 3"]
+    assert sorted((row["stream"], row["epoch"], row["batch"]) for row in rows) == [
+        *((CLICKS, 1, batch) for batch in range(3)),
+        (CLICKS, 2, 0),
+        (CLICKS, 3, 0),
+        (PRICES, 1, 0),
+    ]
+
+
+# --- how much, from where, until when ---------------------------------------------------------------------------------
+
+
+def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
+    """By number: streams in turn. By bytes: what fits, and one epoch that does not. A limit that is never reached is none."""
+    one_by_one = read(spark, wan, maxEpochsPerTrigger=1)
+    assert one_by_one == [[(CLICKS, 1)] * 3, [(PRICES, 1)], [(CLICKS, 2)], [(CLICKS, 3)]]
+
+    two = wan.log("clicks").read(2).bytes + wan.log("clicks").read(3).bytes
+    source = reader(wan, maxBytesPerTrigger=two)
+    start, ends = source.initialOffset(), []
+    while not ends or start["streams"] != ends[-1]:
+        ends.append(start["streams"])
+        start = next_offset(source, start)
+    assert ends == [
+        {CLICKS: 0, PRICES: 0},
+        {CLICKS: 1, PRICES: 0},
+        {CLICKS: 2, PRICES: 1},
+        {CLICKS: 3, PRICES: 1},
+    ]
+    assert next_offset(reader(wan, maxBytesPerTrigger="1GiB"), source.initialOffset())["streams"] == ends[-1]
+
+
+def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
+    """With one epoch a trigger, and one more of clicks before each of them. Never reads prices when the same stream is always first."""
+    source = reader(wan, maxEpochsPerTrigger=1)
+    start = source.initialOffset()
+    for n in range(3):
+        write_epoch(wan, "clicks", clicks([100 + n]))
+        start = next_offset(source, start)
+    assert start["streams"][PRICES] == 1
+
+
+def test_starting_offsets(spark: Any, wan: Sites) -> None:
+    """``earliest``, ``latest``, or the first epoch to read of some streams, the others from their beginning. A checkpoint counts for
+    more."""
+    assert read(spark, wan, startingOffsets="latest") == []
+    named = json.dumps({CLICKS: 3})
+    assert read(spark, wan, "named", startingOffsets=named) == [[(CLICKS, 3), (PRICES, 1)]]
+    write_epoch(wan, "clicks", clicks([9]))
+    assert read(spark, wan, startingOffsets="latest") == [[(CLICKS, 4)]]
+    assert read(spark, wan, "named", startingOffsets="earliest", streams=CLICKS) == [[(CLICKS, 4)]]
+    with pytest.raises(
+        Exception,
+        match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; did you mean 'newark.events.clicks'",
+    ):
+        read(spark, wan, "wrong", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
+
+
+def test_available_now_reads_what_was_there_at_its_start(spark: Any, wan: Sites) -> None:
+    """And no more, also when it begins with a micro-batch that a run before it did not finish."""
+
+    def write_and_fail(batch: int) -> None:
+        write_epoch(wan, "clicks", clicks([100 + batch]))
+        if batch == 2:
+            raise RuntimeError("stopped in its second micro-batch")
+
+    with pytest.raises(Exception, match="in its second micro-batch"):
+        read(spark, wan, each=write_and_fail, streams=CLICKS, maxEpochsPerTrigger=1)
+    again = read(
+        spark,
+        wan,
+        each=lambda batch: (write_epoch(wan, "clicks", clicks([200 + batch])), None)[1],
+        streams=CLICKS,
+        maxEpochsPerTrigger=1,
+    )
+    assert again == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
+    assert wan.numbers("clicks")[-1] == 9
+
+
+def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> None:
+    """In its progress: what the channel has, and what was read. Only the streams that were asked for are read."""
+    seen: list[int] = []
+    writer = load(spark, wan, streams=CLICKS, maxEpochsPerTrigger=1).writeStream.trigger(
+        processingTime="100 milliseconds"
+    )
+    writer = writer.foreachBatch(
+        lambda rows, batch: seen.extend(row["epoch"] for row in rows.select("epoch").distinct().collect())
+    )
+    query = writer.option("checkpointLocation", str(wan.folder / "checkpoint")).start()
+    try:
+        wait_for(lambda: query.exception() is not None or len(seen) == 3)
+        write_epoch(wan, "clicks", clicks([100]))
+        wait_for(lambda: query.exception() is not None or len(seen) == 4)
+        first = next(progress.sources[0] for progress in query.recentProgress if progress.numInputRows)
+    finally:
+        query.stop()
+    assert seen == [1, 2, 3, 4]
+    read_to, there = (json.loads(offset)["streams"] for offset in (first.endOffset, first.latestOffset))
+    assert (read_to, there) == ({CLICKS: 1}, {CLICKS: 3})
+
+
+def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
+    """Announced epochs come again, marked as possible duplicates; what comes for the first time is not marked."""
+    rows: list[tuple[str, int, bool]] = []
+
+    def run() -> list[tuple[str, int, bool]]:
+        rows.clear()
+        writer = load(spark, wan).writeStream.trigger(availableNow=True)
+        columns = ("stream", "epoch", "possible_duplicate")
+        writer = writer.foreachBatch(
+            lambda found, batch: rows.extend(map(tuple, found.select(*columns).distinct().collect()))
+        )
+        writer.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
+        return sorted(rows)
+
+    channel = wan.channel("events")
+    channel.announce(CLICKS, 1, 1)
+    assert {mark for _, _, mark in run()} == {False}
+    write_epoch(wan, "clicks", clicks([9]))
+    channel.announce(CLICKS, 2, 1)
+    assert run() == [(CLICKS, 2, True), (CLICKS, 3, True), (CLICKS, 4, False)]
+    assert run() == []
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def trim(wan: Sites, *numbers: int) -> None:
+    """As the ack keeper does once everybody has them: the newest manifest stays, without its frames."""
+    log = wan.log("clicks")
+    for number in numbers:
+        log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(number).frames])
+        if number != log.since(0)[-1]:
+            log.channel.trim_manifest(CLICKS, number)
+
+
+def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
+    """A query that is late says so and skips nothing; a new one begins with what is there."""
+    read(spark, wan, maxEpochsPerTrigger=1, startingOffsets=json.dumps({CLICKS: 3, PRICES: 1}))
+    late = reader(wan, streams=CLICKS)
+    start = {**late.initialOffset(), "streams": {CLICKS: 1}}
+    trim(wan, 1, 2)
+    message = r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: it has 3 and later\..*new checkpoint"
+    with pytest.raises(LogGapError, match=message):
+        late.partitions(start, next_offset(late, start))
+    assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 2}
+
+    write_epoch(wan, "clicks", clicks([9]))
+    trim(wan, 3, 4)
+    assert wan.numbers("clicks") == [4]
+    assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 4}
+    assert read(spark, wan, "new") == [[(PRICES, 1)]]
+    with pytest.raises(
+        Exception, match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more .*new checkpoint"
+    ):
+        read(spark, wan)
+
+
+def test_f16_a_gap_in_the_log(wan: Sites) -> None:
+    wan.channel("events").trim_manifest(CLICKS, 2)
+    source = reader(wan, streams=CLICKS)
+    with pytest.raises(LogGapError, match=r"the log of newark\.events\.clicks goes from 1 to 3: manifests are missing"):
+        source.initialOffset()
+    with pytest.raises(LogGapError, match="goes from 1 to 3"):
+        source.partitions({"streams": {CLICKS: 0}, "again": {}}, {"streams": {CLICKS: 3}, "again": {}})
+
+
+@pytest.mark.parametrize("what", ["deleted", "put back"])
+def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: str) -> None:
+    source = reader(wan, streams=CLICKS)
+    start = next_offset(source, source.initialOffset())
+    folder = Path(wan.channel("events").url) / "log" / CLICKS
+    if what == "deleted":
+        shutil.rmtree(folder)
+    else:
+        (folder / f"{3:020d}.json").unlink()
+    end = 0 if what == "deleted" else 2
+    with pytest.raises(
+        LogGapError,
+        match=rf"the log of newark\.events\.clicks ends at {end}, but this query has read epoch 3.*Put it back",
+    ):
+        next_offset(source, start)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_options_of_a_site(wan: Sites) -> None:
+    """From the topology: the channel of a sender that serves the site. Unknown names suggest the nearest."""
+    config = str(wan.folder / "wan.yaml")
+    parse = SourceOptions.parse
+    assert parse({"config": config, "sender": "events", "site": "seattle"}).channel == wan.channel("events").url
+    with pytest.raises(TopologyError, match="site 'seatle' is unknown; did you mean 'seattle'"):
+        parse({"config": config, "sender": "events", "site": "seatle"})
+    with pytest.raises(OptionError, match="sender 'events' does not serve site 'newark'; it serves seattle"):
+        parse({"config": config, "sender": "events", "site": "newark"})
+
+
+def test_a_wrong_option_is_seen_by_the_user(spark: Any, wan: Sites) -> None:
+    """In the text of the exception, whatever Spark puts around it."""
+    with pytest.raises(
+        Exception, match="wan source: unknown option 'maxepochpertrigger'; did you mean 'maxEpochsPerTrigger'"
+    ):
+        read(spark, wan, maxEpochPerTrigger=1)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+QUERIES = """
+import sys
+from spark_wan.local import local_session
+folder, channel, config = sys.argv[1:]
+spark = local_session("killed", quick=True, **{"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"})
+source = spark.readStream.format("wan").option("channel", channel).load()
+source.writeStream.format("noop").option("checkpointLocation", folder + "/source").trigger(processingTime="0 seconds").start()
+rows = spark.readStream.format("rate").load().selectExpr("string(value) AS event", "timestamp AS at", "'/' AS page")
+sink = rows.writeStream.format("wan").option("checkpointLocation", folder + "/sink")
+sink = sink.options(config=config, sender="events", table="clicks", eventId="event", stream="waiting", blockOnAck="1h")
+sink.start().awaitTermination()
+"""
+
+
+def test_b15_processes_of_source_and_sink_end_with_their_parents(wan: Sites, tmp_path: Path) -> None:
+    """Driver and JVM are killed while the source looks for epochs and a commit waits for an ack that does not come."""
+    script = tmp_path / "queries.py"
+    script.write_text(QUERIES)
+    log = (tmp_path / "output").open("w")
+    channel = wan.channel("events")
+    words = [sys.executable, str(script), str(tmp_path), channel.url, str(wan.folder / "wan.yaml")]
+    with subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True) as driver:
+        try:
+            wait_for(
+                lambda: (
+                    driver.poll() is not None
+                    or (bool(channel.stream_numbers("waiting")) and (tmp_path / "source/commits/0").exists())
+                )
+            )
+            assert driver.poll() is None, (tmp_path / "output").read_text()
+            descendants = list(children(driver.pid))
+            jvm, *workers = descendants
+            assert "java" in command(jvm)
+            assert any("python_streaming_source_runner" in command(worker) for worker in workers)
+            for process in (driver.pid, jvm):
+                os.kill(process, signal.SIGKILL)
+            driver.wait()
+            wait_for(lambda: not any(map(command, workers)))
+        finally:
+            for process in [driver.pid, *children(driver.pid)]:
+                if driver.poll() is None:
+                    os.kill(process, signal.SIGKILL)
+
+
+def children(process: int) -> Iterator[int]:
+    """All processes below one, parents first."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            yield child
+            yield from children(child)
+
+
+def command(process: int) -> str:
+    """What a process runs; empty for one that has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
