@@ -14,7 +14,7 @@ help: ## this list
 
 env: $(STAMP) ## .venv with all that is pinned, the Delta jars, and a Java if the machine has none
 
-demo: $(STAMP) ## two sites, 36 days of flights, a crash on the way; ends with a comparison of all rows
+demo: $(STAMP) ## two sites, a year of flights, a crash on the way; ends with a comparison of all rows
 	$(BIN)/spark-wan demo
 
 test: $(STAMP) ## unit tests, simulations, tests with Spark, crash tests

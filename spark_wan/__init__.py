@@ -6,8 +6,9 @@ Rows of Delta tables, replicated between sites over a wide-area network, with Py
 >>> spark_wan.LOCAL_ONLY
 '{"spark_wan": {"local_only": true}}'
 
-``spark_wan.register(spark)`` makes ``format("wan")`` known, ``spark_wan.decode`` gives the rows of what it reads; ``spark_wan.Sender`` and ``spark_wan.Receiver`` carry tables from
-site to site; ``spark_wan.load_topology`` reads who sends what to whom.
+``spark_wan.register(spark)`` makes ``format("wan")`` known, ``spark_wan.decode`` gives the rows of what it reads;
+``spark_wan.Sender`` and ``spark_wan.Receiver`` carry tables from site to site; ``spark_wan.load_topology`` reads who sends
+what to whom.
 """
 
 from __future__ import annotations

@@ -88,21 +88,22 @@ def fingerprint(schema_json: SchemaJson) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def check_keys(schema_json: SchemaJson, keys: Sequence[str]) -> None:
-    """Refuse key columns that are missing (SchemaError) or that cannot be compared exactly (UnsupportedTypeError)."""
+def check_keys(schema_json: SchemaJson, keys: Sequence[str], where: str = "the table") -> None:
+    """Refuse key columns that are missing (SchemaError) or that cannot be compared exactly (UnsupportedTypeError); ``where``
+    names the table or stream."""
     fields: dict[str, FieldJson] = {field["name"]: field for field in schema_json["fields"]}
     seen: set[str] = set()
     for key in keys:
         if key not in fields:
-            raise SchemaError(f"key column {key!r} is not there. {_nearest(key, list(fields))}")
+            raise SchemaError(f"{where}: key column {key!r} is not there. {_nearest(key, list(fields))}")
         if key in seen:
-            raise SchemaError(f"key column {key!r} is named twice: name each key column once")
+            raise SchemaError(f"{where}: key column {key!r} is named twice: name each key column once")
         seen.add(key)
         kind, metadata = fields[key]["type"], fields[key].get("metadata") or {}
         reason = _why_not_a_key(kind, metadata)
         if reason:
             raise UnsupportedTypeError(
-                f"key column {key!r} is {type_name(kind, metadata)}: {reason}. Use a column of integers, strings,"
+                f"{where}: key column {key!r} is {type_name(kind, metadata)}: {reason}. Use a column of integers, strings,"
                 " booleans, bytes, dates, timestamps or decimals, or add one that is computed from it (a cast, a hash)."
             )
 

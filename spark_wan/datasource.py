@@ -113,7 +113,7 @@ class _Sink:
         where = f"wan sink, stream {options.stream}"
         check_columns(table, where)
         if options.key:
-            check_keys(table, options.key)
+            check_keys(table, options.key, where)
         self.schema = table
         open_channel(options.channel, options.storage).prepare()
 

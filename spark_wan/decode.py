@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_wan.columns import as_type
 from spark_wan.delta import portable_schema
 from spark_wan.events import ID, OP, VERSION, Operation
-from spark_wan.wire import decode_frame
+from spark_wan.wire import FrameRef, decode_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ EVENT_COLUMNS = "wan_operation string, wan_origin string, wan_stream string, wan
 def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
     """Decode the gateway batches of one table. ``schema``: the table's columns, a StructType or Spark's schema JSON.
 
-    Columns that a batch does not have are null. Raises FrameError (inside the query) for a frame that was altered.
+    Columns that a batch does not have are null. Raises FrameError (inside the query) for a frame that is not the one that its manifest names.
 
     Example::
 
@@ -42,7 +42,7 @@ def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
     assert isinstance(event, StructType)
     full = StructType([*event.fields, *table.fields])
     task = _RowsTask(to_arrow_schema(full, timezone="UTC"))
-    return batches.select("stream", "epoch", "origin", "path", "payload").mapInArrow(task, full)
+    return batches.select("stream", "epoch", "origin", "events", "path", "checksum", "payload").mapInArrow(task, full)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class _RowsTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                _, events = decode_frame(row["payload"], row["path"])
+                ref = FrameRef(row["path"], row["events"], len(row["payload"]), row["checksum"])
+                _, events = decode_frame(row["payload"], row["path"], ref)
                 yield self._rows(events, row)
 
     def _rows(self, events: pa.RecordBatch, row: Mapping[str, Any]) -> pa.RecordBatch:

@@ -99,6 +99,12 @@ def table_id(spark: SparkSession, location: str) -> str | None:
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
+def has_change_feed(spark: SparkSession, location: str) -> bool:
+    """Whether the table keeps a change feed for what is written from now on."""
+    properties = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("properties").collect()[0][0]
+    return str((properties or {}).get("delta.enableChangeDataFeed", "false")).lower() == "true"
+
+
 def history(spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK) -> list[Commit]:
     """The commits above version ``after`` that the history still has, ascending. Looks back no further than it must."""
     while True:
@@ -170,6 +176,32 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": entry["name"], "type": kind(entry["type"]), "nullable": True, "metadata": kept}
 
     return {"type": "struct", "fields": [field(entry) for entry in schema["fields"]]}
+
+
+def sql_type(kind: Any) -> str:
+    """A type of Spark's schema JSON in SQL.
+
+    >>> sql_type({"type": "struct", "fields": [{"name": "a-b", "type": "integer"}]})
+    'struct<`a-b`: integer>'
+    """
+    if not isinstance(kind, Mapping):
+        return str(kind)
+    if kind["type"] == "array":
+        return f"array<{sql_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{sql_type(kind['keyType'])}, {sql_type(kind['valueType'])}>"
+    fields = (f"{quoted(entry['name'])}: {sql_type(entry['type'])}" for entry in kind["fields"])
+    return f"struct<{', '.join(fields)}>"
+
+
+def needs_column_mapping(kind: Any) -> bool:
+    """Whether a name in a type of Spark's schema JSON has characters that Delta takes with a column mapping only."""
+    if not isinstance(kind, Mapping):
+        return False
+    fields = kind.get("fields", ())
+    return any(set(entry["name"]) & set(" ,;{}()\n\t=") or needs_column_mapping(entry["type"]) for entry in fields) or any(
+        needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType")
+    )
 
 
 def error_text(error: BaseException) -> str:

@@ -67,6 +67,7 @@ class Job:
         if self.killed:
             return
         if self.process.poll() is not None:
+            self._reader.join(_STOP_WAIT)
             cause = self._error or f"it ended with code {self.process.returncode}"
             raise WanError(f"{self.name}: {cause} (more in {self.log})")
         for stream, told in list(self.progress.items()):

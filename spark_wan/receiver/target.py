@@ -26,10 +26,12 @@ from spark_wan.delta import (
     is_missing,
     literal,
     load,
+    needs_column_mapping,
     portable_schema,
     quoted,
     reference,
     schema_json,
+    sql_type,
     table_id,
 )
 from spark_wan.errors import FrameError, SchemaError, TargetError, WanError
@@ -95,6 +97,8 @@ class DeltaTarget:
             writer = self.spark.createDataFrame([], schema).write.format("delta").mode("ignore")
             # Marked, so that it does not look like somebody's own write to the table.
             writer = writer.option("userMetadata", LOCAL_ONLY)
+            if needs_column_mapping(epoch.manifest.schema):
+                writer = writer.option("delta.columnMapping.mode", "name")
             if is_path(self.location):
                 writer.save(self.location)
             else:
@@ -225,10 +229,7 @@ class DeltaTarget:
         return list(change.added)
 
     def _add_columns(self, added: Sequence[Mapping[str, Any]]) -> None:
-        from pyspark.sql.types import StructType
-
-        fields = StructType.fromJson(portable_schema({"fields": list(added)})).fields
-        columns = ", ".join(f"{quoted(entry.name)} {entry.dataType.simpleString()}" for entry in fields)
+        columns = ", ".join(f"{quoted(entry['name'])} {sql_type(entry['type'])}" for entry in added)
         try:
             self.spark.sql(f"ALTER TABLE {reference(self.location)} ADD COLUMNS ({columns})").collect()
         except Exception as error:

@@ -97,6 +97,8 @@ class Publisher:
     decisions: Mapping[int, str] = field(default_factory=dict)
     _quiet_through: int = -1
     _latest: int = -1
+    _checked: bool = False
+    """Whether the source was compared with the log since this publisher began."""
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; None when there is nothing to publish. Raises SourceError, SchemaError, LogGapError,
@@ -107,9 +109,10 @@ class Publisher:
         last = self.log.last()
         check_log(stream, memory, last, self.log.channel.url)
         yield "publish.1 log-read"
-        if not self._newer(last):
+        if not self._newer(last) and (last is None or self._checked):
             return None
         table_id = self.source.table_id() if last is None else self._check_source(last)
+        self._checked = True
         yield "publish.2 source-checked"
         planned = self._plan(last)
         if planned is None:
@@ -216,7 +219,7 @@ class Publisher:
     def _check_columns(self, schema: Mapping[str, Any]) -> None:
         check_columns(dict(schema), self.settings.table)
         if self.settings.keys:
-            check_keys(dict(schema), list(self.settings.keys))
+            check_keys(dict(schema), list(self.settings.keys), self.settings.table)
 
     def _worth_recording(self, last: Manifest | None, planned: CaptureRange) -> bool:
         """Whether a range without events gets a manifest: new columns, a long range, or more commits waiting behind it."""

@@ -19,6 +19,8 @@ from spark_wan.columns import arrow_ready
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     condition,
+    feed_advice,
+    has_change_feed,
     history,
     load,
     map_in_arrow,
@@ -28,7 +30,7 @@ from spark_wan.delta import (
     source_error,
     table_id,
 )
-from spark_wan.errors import KeylessChangeError, SourceError
+from spark_wan.errors import ChangeFeedError, KeylessChangeError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.sender.batches import BatchPublisher, Limits
@@ -144,6 +146,9 @@ class DeltaSource:
         from pyspark.sql import functions as F
 
         with self._errors():
+            if not has_change_feed(self.spark, self.location):
+                # Nothing could ever follow the snapshot.
+                raise ChangeFeedError(feed_advice(self.table, self.location, "its change feed is off"))
             frame = load(self.spark, self.location, versionAsOf=version)
             names = [field["name"] for field in schema["fields"]]
             return self._publish(
@@ -165,21 +170,29 @@ class DeltaSource:
         frames: list[FrameRef] = []
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
+        changes: list[dict[str, Any]] = []
         disjoint = True
         for kind, content in map_in_arrow(rows, task, _RESULT).collect():
             told = json.loads(content)
             if kind == "change":
-                raise KeylessChangeError(
-                    f"{self.table}: version {told['version']} changes rows other than by inserting ({told['change']}), and the table has "
-                    "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:` under a "
-                    "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata)."
-                )
+                changes.append(told)
+                continue
             if kind == "dead":
                 letters.append(SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])}))
                 continue
             frames += [FrameRef(**entry) for entry in told["frames"]]
             versions.update(told["versions"])
             disjoint = disjoint and not told["split"]
+        if changes or len(letters) > MAX_DEAD_LETTERS:
+            # The stream is held and tried again: what was written in vain must not pile up.
+            self.channel.trim_frames(header.stream, [frame.path for frame in frames])
+        if changes:
+            first = min(changes, key=lambda change: int(change["version"]))
+            raise KeylessChangeError(
+                f"{self.table}: version {first['version']} changes rows other than by inserting ({first['change']}), and the table has "
+                "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:` under a "
+                "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata)."
+            )
         if letters:
             if len(letters) > MAX_DEAD_LETTERS:
                 raise SourceError(

@@ -18,7 +18,9 @@ def checkpoints(sites: Sites, whose: tuple[str, ...]) -> list[Path]:
 
 
 @WHOSE
-def test_f06_checkpoint_deleted(spark: Any, sites: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]) -> None:
+def test_f06_checkpoint_deleted(
+    spark: Any, sites: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]
+) -> None:
     """Keyed and keyless: the sender goes on where the log ends, the receiver where its ledger ends."""
     wan = _with_checkpoints(spark, _replicated, tmp_path)
     before = [wan.version(table) for table in TABLES]

@@ -101,7 +101,9 @@ def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
     spark_wan.register(spark)
     wan: Sites = sites()
     events = [(f"{key}.{turn}", turn, key, turn / 2) for key in range(3) for turn in range(7)]
-    shuffled = spark.createDataFrame(sorted(events, key=lambda e: hash((e[0], 5))), "event string, turn long, id long, price double")
+    shuffled = spark.createDataFrame(
+        sorted(events, key=lambda e: hash((e[0], 5))), "event string, turn long, id long, price double"
+    )
     wan.write_events("prices", shuffled.repartition(4), sequence="turn", batchSize=4)
     wan.apply(spark, "events")
     assert dict(wan.rows("prices")) == {(f"{key}.6", key, 3.0, 6): 1 for key in range(3)}
@@ -124,4 +126,6 @@ def test_f29_event_ids_expired_then_a_replay(spark: Any, clicked: Sites) -> None
     assert (status.dead_letters, status.duplicates) == (6, 4)
     letters = clicked.dead_letters("clicks")
     assert {json.loads(letter["row"])["event"] for letter in letters} == {f"click {i}" for i in range(6)}
-    assert {letter["cause"] for letter in letters} == {"older than the event IDs that are kept: cannot be told from a replay"}
+    assert {letter["cause"] for letter in letters} == {
+        "older than the event IDs that are kept: cannot be told from a replay"
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +56,11 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
 
         channel.unlink()
         channel.with_name("away").rename(channel)
-        _wait_until(lambda: all(status.held is None and status.published > 2 and not status.backlog for status in sender.status()))
+        _wait_until(
+            lambda: all(
+                status.held is None and status.published > 2 and not status.backlog for status in sender.status()
+            )
+        )
         assert receiver.exception() is None
     finally:
         sender.stop()

@@ -22,7 +22,9 @@ def test_f26_another_commit_collides_with_an_apply(spark: Any, waiting: Sites, t
     _spread(waiting)
     applier = waiting.applier(spark, "orders")
     version = waiting.version("orders")
-    applier.target.channel = CollidingChannel(waiting.channel(), waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1)
+    applier.target.channel = CollidingChannel(
+        waiting.channel(), waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1
+    )
     outcome = run(applier.round())
     assert (outcome.applied, outcome.held) == (3, None)
     assert waiting.version("orders") == version + 2
@@ -35,7 +37,9 @@ def test_f26_collisions_without_end(
     """Attempts are bounded: the stream is held, with the reason, and succeeds when it is tried again later."""
     monkeypatch.setattr(apply, "ATTEMPTS", 2)
     applier = waiting.applier(spark, "orders")
-    applier.target.channel = CollidingChannel(waiting.channel(), waiting.path("orders", SEATTLE), "local writer", tmp_path / "collided", 2)
+    applier.target.channel = CollidingChannel(
+        waiting.channel(), waiting.path("orders", SEATTLE), "local writer", tmp_path / "collided", 2
+    )
     outcome = run(applier.round())
     assert (outcome.applied, outcome.held) == (2, 3)
     assert "2 writes in a row lost" in str(outcome.cause)
@@ -48,14 +52,17 @@ def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> 
     """A dozen commits of one key, deleted and made again between, in frames of three events: the last one wins."""
     replicated.write_topology(batch_size=3)
     for turn in range(5):
-        replicated.upsert("orders", [{"id": 99, "item": f"turn {turn}", "amount": float(turn)}, {"id": 98, "item": "x", "amount": -turn}])
+        replicated.upsert(
+            "orders",
+            [{"id": 99, "item": f"turn {turn}", "amount": float(turn)}, {"id": 98, "item": "x", "amount": -turn}],
+        )
         replicated.delete("orders", "id = 98" if turn % 2 else "id = 99")
     replicated.upsert("orders", [{"id": 99, "item": "the last", "amount": 5.0}])
     replicated.send(spark)
     assert len(replicated.log("orders").read(3).frames) > 3
     replicated.apply(spark)
     replicated.assert_equal("orders")
-    assert ( 5.0, 99, "the last") in replicated.rows("orders")
+    assert (5.0, 99, "the last") in replicated.rows("orders")
 
 
 def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from deltalake import DeltaTable
@@ -29,9 +30,7 @@ def marks(sites: Sites, table: str) -> list[Mark]:
     return [mark for mark in reversed(found) if mark is not None]
 
 
-def test_f08_two_senders_and_two_receivers_in_two_processes(
-    replicated: Sites, workers: Callable[[], Worker]
-) -> None:
+def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, workers: Callable[[], Worker]) -> None:
     """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once."""
     pair = [workers(), workers()]
     for worker in pair:
@@ -39,7 +38,9 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(
     assert all(worker.answer()["running"] for worker in pair)
     for start in range(50, 130, 20):
         replicated.change(start)
-        _wait_until(lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and _equal(replicated))
+        _wait_until(
+            lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and _equal(replicated)
+        )
     for worker in pair:
         worker.tell(do="stop")
     for worker in pair:
@@ -48,7 +49,7 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(
     for table in TABLES:
         log = replicated.log(table)
         ranges = [(m.first, m.last) for m in map(log.read, log.since(0))]
-        assert all(after[0] == before[1] + 1 for before, after in zip(ranges, ranges[1:], strict=False))
+        assert all(after[0] == before[1] + 1 for before, after in pairwise(ranges))
         applies = [mark.apply for mark in marks(replicated, table)]
         assert applies == list(range(1, len(applies) + 1))
 

@@ -16,9 +16,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import spark_wan.sender.job as sender_job
 from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
+
+import spark_wan.sender.job as sender_job
 from spark_wan.channels.base import Channel
 from spark_wan.local import local_session
 from spark_wan.receiver.job import Receiver

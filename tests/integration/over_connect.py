@@ -34,7 +34,7 @@ def connect() -> Any:
         "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "2",
@@ -91,7 +91,7 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     told_at_last["queries"] = len(spark.streams.active)
 
     sites.send(spark)
-    sites.receive(spark)
+    sites.apply(spark)
     sites.assert_equal()
     told_at_last["rows"] = sites.rows("orders").total()
     return told_at_last

@@ -32,7 +32,7 @@ def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE * 3, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=540, env=environment)
 
 
 def told(text: str) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(sites: Callable[.
 
 
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
-    """Twenty days of it. Discards nothing, and fails, when the receiver's plan forgets what its ledger knows."""
+    """Twenty days of it. Fails (0 discarded) when the plan does not count known epochs that were never acked."""
     words = [sys.executable, "-m", "spark_wan.cli", "demo", "--directory", str(tmp_path / "demo"), "--days", "20"]
     done = _run([*words, "--output", "json"])
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,18 @@ from typing import Any
 import pytest
 from sites import SEATTLE, Sites, at
 from users import CLICKS, PRICES, clicks, frame, price
+from waiting import DEADLINE, wait_until
 
 import spark_wan
 from spark_wan import datasource
 from spark_wan.channels import Channel, StreamLog, open_channel
 from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
 
-DEADLINE = 120.0
-"""Seconds until a test that waits gives up. None depends on how long anything takes."""
-
 
 @pytest.fixture
 def wan(spark: Any, sites: Callable[..., Sites]) -> Sites:
     spark_wan.register(spark)
     return sites()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.1)
 
 
 def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
@@ -254,7 +244,7 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     writing, errors = in_background(
         lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h")
     )
-    wait_for(lambda: wan.numbers("clicks") == [1, 2] or bool(errors))
+    wait_until(lambda: wan.numbers("clicks") == [1, 2] or bool(errors), "the second epoch")
     assert writing.is_alive()
     wan.apply(spark, "events")
     writing.join(DEADLINE)
@@ -286,7 +276,7 @@ def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path)
         return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
 
     query = start(blockOnAck="1h", stopMarker=str(marker))
-    wait_for(lambda: wan.numbers("clicks") == [1])
+    wait_until(lambda: wan.numbers("clicks") == [1] or not query.isActive, "the epoch")
     assert query.isActive
     marker.touch()
     with pytest.raises(Exception, match=f"stream {CLICKS}: stopped while waiting for acks; epoch 1 is in the channel"):

@@ -8,23 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sites import Sites
 from users import CLICKS, PRICES, clicks, price, write_epoch
+from waiting import wait_until
 
 import spark_wan
 from spark_wan.datasource import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
 from spark_wan.options import SourceOptions
 from spark_wan.wire import decode_frame
-
-DEADLINE = 120.0
-"""Seconds until a test that waits gives up. None depends on how long anything takes."""
 
 Batches = list[list[tuple[str, int]]]
 """Per micro-batch that had rows, stream and epoch of each gateway batch."""
@@ -103,13 +100,6 @@ def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any
     return source.latestOffset(start, source.getDefaultReadLimit())
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.1)
-
-
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -164,19 +154,17 @@ def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
     one_by_one = read(spark, wan, maxEpochsPerTrigger=1)
     assert one_by_one == [[(CLICKS, 1)] * 3, [(PRICES, 1)], [(CLICKS, 2)], [(CLICKS, 3)]]
 
-    two = wan.log("clicks").read(2).bytes + wan.log("clicks").read(3).bytes
-    source = reader(wan, maxBytesPerTrigger=two)
-    start, ends = source.initialOffset(), []
-    while not ends or start["streams"] != ends[-1]:
-        ends.append(start["streams"])
-        start = next_offset(source, start)
-    assert ends == [
-        {CLICKS: 0, PRICES: 0},
-        {CLICKS: 1, PRICES: 0},
-        {CLICKS: 2, PRICES: 1},
-        {CLICKS: 3, PRICES: 1},
-    ]
-    assert next_offset(reader(wan, maxBytesPerTrigger="1GiB"), source.initialOffset())["streams"] == ends[-1]
+    tables = {CLICKS: "clicks", PRICES: "prices"}
+    limit = wan.log("clicks").read(2).bytes + wan.log("clicks").read(3).bytes
+    source = reader(wan, maxBytesPerTrigger=limit)
+    start, steps = source.initialOffset(), []
+    while (end := next_offset(source, start))["streams"] != start["streams"]:
+        taken = {(row.row["stream"], row.row["epoch"]) for row in source.partitions(start, end)}
+        assert len(taken) == 1 or sum(wan.log(tables[stream]).read(epoch).bytes for stream, epoch in taken) <= limit
+        steps.append(len(taken))
+        start = end
+    assert sum(steps) == 4 > len(steps)
+    assert next_offset(reader(wan, maxBytesPerTrigger="1GiB"), source.initialOffset()) == start
 
 
 def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
@@ -237,9 +225,9 @@ def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> No
     )
     query = writer.option("checkpointLocation", str(wan.folder / "checkpoint")).start()
     try:
-        wait_for(lambda: query.exception() is not None or len(seen) == 3)
+        wait_until(lambda: query.exception() is not None or len(seen) == 3, "three epochs")
         write_epoch(wan, "clicks", clicks([100]))
-        wait_for(lambda: query.exception() is not None or len(seen) == 4)
+        wait_until(lambda: query.exception() is not None or len(seen) == 4, "another")
         first = next(progress.sources[0] for progress in query.recentProgress if progress.numInputRows)
     finally:
         query.stop()
@@ -373,43 +361,41 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(wan: Sites, tmp
     """Driver and JVM are killed while the source looks for epochs and a commit waits for an ack that does not come."""
     script = tmp_path / "queries.py"
     script.write_text(QUERIES)
-    log = (tmp_path / "output").open("w")
     channel = wan.channel("events")
     words = [sys.executable, str(script), str(tmp_path), channel.url, str(wan.folder / "wan.yaml")]
-    with subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True) as driver:
-        try:
-            wait_for(
-                lambda: (
-                    driver.poll() is not None
-                    or (bool(channel.stream_numbers("waiting")) and (tmp_path / "source/commits/0").exists())
-                )
-            )
-            assert driver.poll() is None, (tmp_path / "output").read_text()
-            descendants = list(children(driver.pid))
-            jvm, *workers = descendants
-            assert "java" in command(jvm)
-            assert any("python_streaming_source_runner" in command(worker) for worker in workers)
-            for process in (driver.pid, jvm):
-                os.kill(process, signal.SIGKILL)
-            driver.wait()
-            wait_for(lambda: not any(map(command, workers)))
-        finally:
-            for process in [driver.pid, *children(driver.pid)]:
-                if driver.poll() is None:
-                    os.kill(process, signal.SIGKILL)
-
-
-def children(process: int) -> Iterator[int]:
-    """All processes below one, parents first."""
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            yield child
-            yield from children(child)
-
-
-def command(process: int) -> str:
-    """What a process runs; empty for one that has ended."""
+    with (tmp_path / "output").open("w") as output:
+        driver = subprocess.Popen(words, stdout=output, stderr=output, start_new_session=True)
     try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+        wait_until(
+            lambda: (
+                driver.poll() is not None
+                or (bool(channel.stream_numbers("waiting")) and (tmp_path / "source/commits/0").exists())
+            ),
+            "an epoch in the channel, and a look of the source",
+        )
+        processes = of_session(driver.pid)
+        assert any("python_streaming_source_runner" in command for command in processes.values()), (
+            tmp_path / "output"
+        ).read_text()
+        for process, command in processes.items():
+            if process == driver.pid or "java" in command.split()[0]:
+                os.kill(process, signal.SIGKILL)
+        driver.wait()
+        wait_until(lambda: not of_session(driver.pid), "the end of all workers")
+    finally:
+        for process in of_session(driver.pid):
+            os.kill(process, signal.SIGKILL)
+        driver.wait()
+
+
+def of_session(leader: int) -> dict[int, str]:
+    """The processes that one and its descendants have started, also once it has ended: ID -> command line."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+    return found

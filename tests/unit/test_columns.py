@@ -243,7 +243,7 @@ def test_collated_strings_and_types_that_are_not_carried_are_no_keys() -> None:
     ],
 )
 def test_a_missing_key_names_the_nearest_column(key: str, hint: str) -> None:
-    with pytest.raises(SchemaError, match=rf"^key column '{key}' is not there\. .*{hint}"):
+    with pytest.raises(SchemaError, match=rf"^the table: key column '{key}' is not there\. .*{hint}"):
         check_keys(schema(order_id="long", Place=schema(city="string")), [key])
 
 

@@ -1,0 +1,126 @@
+"""Acks on their way back: lost ones are asked for again, done epochs leave the channel, what is held is told and tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import NEWARK, SEATTLE, Sites
+from waiting import wait_until
+
+import spark_wan.receiver.job as receiver_job
+from spark_wan.receiver.job import Receiver, ReceiverHandle
+from spark_wan.running import milliseconds
+from spark_wan.sender.job import Sender, SenderHandle, StreamStatus
+
+ORDERS = "newark.east.orders"
+
+
+@pytest.fixture(scope="module")
+def running(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Sites, SenderHandle, ReceiverHandle]]:
+    """A sender that announces soon and a receiver that tries again soon, at work."""
+    wan = Sites.make(tmp_path_factory.mktemp("acks") / "wan", ack_timeout="300ms")
+    wan.change(10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(receiver_job, "RETRY_INTERVAL", 0.5)
+        sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
+        receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1).start()
+    yield wan, sender, receiver
+    sender.stop()
+    receiver.stop()
+
+
+def status(sender: SenderHandle, table: str = "orders") -> StreamStatus:
+    return next(status for status in sender.status() if status.table == table)
+
+
+def all_acked(wan: Sites, *handles: Any) -> None:
+    def done(table: str) -> bool:
+        numbers = wan.numbers(table)
+        return bool(numbers) and wan.acked(table) == numbers[-1] and wan.rows(table) == wan.rows(table, NEWARK)
+
+    wait_until(lambda: done("orders") and done("readings"), "all acked", *handles)
+
+
+def test_what_every_site_has_leaves_the_channel(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+    """Frames first; of the manifests each stream keeps its newest."""
+    wan, *handles = running
+    all_acked(wan, *handles)
+    wan.change(30)
+    all_acked(wan, *handles)
+    for table in ("orders", "readings"):
+        wait_until(lambda table=table: len(wan.numbers(table)) == 1 and not wan.frames(table), "trimmed", *handles)
+        assert wan.numbers(table)[0] >= 2
+    wan.assert_equal()
+
+
+def test_f11_a_lost_ack_is_given_again_from_the_ledger(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+    """The epoch counts as not acked, is announced again after ``ackTimeout``, and answered without another write to the table. Never
+    answered without the announcement: the receiver has no reason to look at the stream."""
+    wan, *handles = running
+    all_acked(wan, *handles)
+    answer, version = wan.ack("orders"), wan.version("orders")
+    assert answer is not None
+    ack = Path(wan.channel().url) / "acks" / ORDERS / f"{SEATTLE}.json"
+    ack.unlink()
+    wait_until(ack.exists, "an answer", *handles)
+    assert replace(answer, dead_letters=0) == wan.ack("orders")
+    wait_until(lambda: not wan.channel().announcements(), "the announcement is withdrawn", *handles)
+    assert wan.version("orders") == version
+    wan.assert_equal()
+
+
+def test_b34_what_is_held_is_told_and_tried_again(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+    """A target that is away: the ack says since which epoch and why, the sender's status too, and nothing of it is trimmed. The other
+    table goes on. Once it is back, the receiver finds that out by itself."""
+    wan, sender, receiver = running
+    all_acked(wan, sender, receiver)
+    applied = wan.acked("orders")
+    target = wan.path("orders", SEATTLE)
+    target.rename(target.with_name("away"))
+    wan.change(60)
+    wait_until(lambda: SEATTLE in status(sender).remote_holds, "the hold is told", sender, receiver)
+    ack = wan.ack("orders")
+    assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
+    assert ack.cause == status(sender).remote_holds[SEATTLE]
+    assert "orders: the table is missing at site seattle" in str(ack.cause)
+    assert status(sender).held is None
+    wait_until(
+        lambda: wan.rows("readings") == wan.rows("readings", NEWARK), "the other table goes on", sender, receiver
+    )
+    assert wan.named_frames("orders") == wan.frames("orders") != set()
+
+    target.with_name("away").rename(target)
+    all_acked(wan, sender, receiver)
+    wait_until(lambda: not status(sender).remote_holds and not status(sender).backlog, "all is well", sender, receiver)
+    wan.assert_equal()
+
+
+def test_block_on_ack_of_a_sender(spark: Any, tmp_path: Path) -> None:
+    """The next epoch is published when the policy is met for the last one, and not before. A stop ends the wait (b27)."""
+    wan = Sites.make(tmp_path / "wan", block_on_ack="1h")
+    wan.change(10)
+    for _ in range(2):
+        sender = Sender(spark, wan.topology, NEWARK, tables=["orders"], senders=["east"]).start()
+        wait_until(lambda: wan.numbers("orders") == [1], "the first epoch", sender)
+        sender.stop()
+        assert sender.exception() is None
+
+    wan.delete("orders", "id = 10")
+    sender = Sender(spark, wan.topology, NEWARK, tables=["orders"], senders=["east"]).start()
+    try:
+        wait_until(
+            lambda: wan.numbers("orders") == [1, 2], "the next one, since a restart does not wait for what was", sender
+        )
+        wan.delete("orders", "id = 12")
+        before = milliseconds()
+        wan.apply(spark)
+        wait_until(lambda: wan.numbers("orders")[-1] == 3, "the one after it", sender)
+        assert wan.log("orders").read(3).created >= before
+    finally:
+        sender.stop()

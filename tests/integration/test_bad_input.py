@@ -1,0 +1,458 @@
+"""Bad input: a clear error that says what happened, where and what to do; nothing is lost, nothing is sent by mistake, and other
+streams go on.
+
+Elsewhere: damaged frames and lost history in ``tests/crash``, columns that cannot be carried in ``test_schema``, types in
+``test_types``, changes of a keyless table in ``test_propagation``, the topology file and option values in ``tests/unit``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import DeltaTable, write_deltalake
+from sites import COLUMNS, NEWARK, SEATTLE, Sites
+from users import clicks, frame, price, write_epoch
+from waiting import wait_until
+
+import spark_wan
+from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
+from spark_wan.receiver.job import Receiver
+from spark_wan.sender.job import Sender, StreamStatus
+from spark_wan.topology import load_topology
+
+ORDER = {"id": 900, "item": "after it all", "amount": 9.0}
+
+
+@pytest.fixture(scope="module")
+def _sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    wan = Sites.make(tmp_path_factory.mktemp("sent") / "wan")
+    wan.change(10)
+    shutil.copytree(wan.path("orders"), wan.folder / "older")
+    wan.change(30)
+    wan.send(spark)
+    return wan
+
+
+@pytest.fixture
+def sent(_sent: Sites, tmp_path: Path) -> Sites:
+    """Newark has published orders through version 7 (it was at version 3 when ``older`` was copied) and readings; nobody received yet."""
+    return _sent.copy(tmp_path / "wan")
+
+
+def attempt(spark: Any, wan: Sites, **settings: Any) -> dict[str, StreamStatus]:
+    """A run of the sender in which streams may be held; what it says of each."""
+    handle = Sender(spark, wan.topology, NEWARK, **{"senders": ["east"], **settings}).start(available_now=True)
+    with suppress(WanError):
+        handle.await_termination()
+    wait_until(lambda: not handle.is_active, "the end of all streams", handle)
+    return {status.table: status for status in handle.status()}
+
+
+def edit(wan: Sites, table: str, **settings: object) -> None:
+    """Change a table's settings in the topology."""
+    file = wan.folder / "wan.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["tables"][table].update(settings)
+    file.write_text(yaml.safe_dump(content))
+
+
+# --- a source that is not what it was ---------------------------------------------------------------------------------
+
+
+def put_back(spark: Any, wan: Sites) -> None:
+    shutil.rmtree(wan.path("orders"))
+    shutil.copytree(wan.folder / "older", wan.path("orders"))
+
+
+def put_back_and_written(spark: Any, wan: Sites) -> None:
+    """Up to the very version that was published."""
+    put_back(spark, wan)
+    for n in range(4):
+        wan.append("orders", [{"id": 700 + n, "item": "other history", "amount": 0.0}])
+    assert wan.version("orders", NEWARK) == 7
+
+
+def put_back_and_written_further(spark: Any, wan: Sites) -> None:
+    put_back_and_written(spark, wan)
+    wan.append("orders", [{"id": 710, "item": "other history", "amount": 0.0}])
+
+
+def made_again(spark: Any, wan: Sites) -> None:
+    shutil.rmtree(wan.path("orders"))
+    for n in range(9):
+        wan.append("orders", [{"id": n, "item": "another table", "amount": 0.0}])
+
+
+def feed_off_for_a_while(spark: Any, wan: Sites) -> None:
+    name = f"delta.`{wan.path('orders')}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)").collect()
+    wan.upsert("orders", [ORDER])
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)").collect()
+
+
+def other_keys(spark: Any, wan: Sites) -> None:
+    edit(wan, "orders", keys=["id", "item"])
+    wan.upsert("orders", [ORDER])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (put_back, r"its newest version is 3, but version 7 was published: the table was put back.*full copy"),
+        (put_back_and_written, r"version 7 is not the commit that was published: .*put back.*full copy"),
+        (put_back_and_written_further, r"version 7 is not the commit that was published: .*put back.*full copy"),
+        (made_again, r"has the ID [0-9a-f-]+; the stream carries [0-9a-f-]+\. It was dropped.*full copy"),
+        (feed_off_for_a_while, r"no change feed .*ALTER TABLE delta\.`.*orders` SET TBLPROPERTIES"),
+        (other_keys, r"its keys are \['id', 'item'\] in the topology, but the stream was published with \['id'\]\. .*put the keys back"),
+    ],
+)  # fmt: skip
+def test_a_source_that_is_not_what_it_was(
+    spark: Any, sent: Sites, damage: Callable[[Any, Sites], None], message: str
+) -> None:
+    """Held, each time it is tried, and nothing of it is published; the other table goes on. With the old state put back, so does this.
+
+    Published as if nothing had happened, or not noticed, with ``Publisher._check_source`` taken out.
+    """
+    shutil.copytree(sent.path("orders"), sent.folder / "good")
+    damage(spark, sent)
+    sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
+    status = attempt(spark, sent)
+    assert re.match(f"orders: .*{message}", str(status["orders"].held), re.S)
+    assert sent.numbers("orders") == [1]
+    assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
+
+    shutil.rmtree(sent.path("orders"))
+    (sent.folder / "good").rename(sent.path("orders"))
+    edit(sent, "orders", keys=["id"])
+    sent.upsert("orders", [ORDER])
+    assert attempt(spark, sent)["orders"].held is None
+    assert sent.log("orders").read(2).last == 8
+
+
+def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> None:
+    """A DELETE of all rows, a TRUNCATE, a RESTORE: named, with the two ways to decide. What was before them is sent, other tables go
+    on. Distributed, they arrive; skipped, the remote site keeps its rows. Sent at once with ``table_operation`` taken out."""
+    name = f"delta.`{sent.path('orders')}`"
+    sent.upsert("orders", [ORDER])
+    spark.sql(f"DELETE FROM {name}").collect()
+    sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
+    status = attempt(spark, sent)
+    advice = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
+    assert re.match(f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held))
+    assert [sent.log("orders").read(n).last for n in sent.numbers("orders")] == [7, 8]
+    assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
+
+    decided = {("orders", 9): "distribute"}
+    spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 8").collect()
+    assert "orders: version 10 is a RESTORE." in str(attempt(spark, sent, decisions=decided)["orders"].held)
+    sent.apply(spark)
+    assert not sent.rows("orders")
+    assert attempt(spark, sent, decisions={("orders", 10): "distribute"})["orders"].held is None
+    sent.apply(spark)
+    sent.assert_equal()
+
+    spark.sql(f"TRUNCATE TABLE {name}").collect()
+    assert "orders: version 11 is a TRUNCATE." in str(attempt(spark, sent)["orders"].held)
+    edit(sent, "orders", on_table_operation="skip")
+    before = sent.rows("orders")
+    sent.append("orders", [{"id": 901, "item": "goes on", "amount": 0.0}])
+    assert attempt(spark, sent)["orders"].held is None
+    sent.apply(spark)
+    assert sent.rows("orders") - before == {(0.0, 901, "goes on"): 1}
+    assert not before - sent.rows("orders")
+
+
+# --- first contact ----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) -> None:
+    """Refused before anything is sent, whether it is to start with its rows or with a version, with the statement that mends it. With
+    that done, a snapshot works, and so does a start at a later version."""
+    wan = sites()
+    for table in ("orders", "readings"):
+        write_deltalake(wan.path(table), pa.Table.from_pylist([{}], schema=COLUMNS[table]).slice(1))
+    row = {"id": 1, "item": "before", "amount": 1.0}
+    write_deltalake(wan.path("orders"), pa.Table.from_pylist([row], schema=COLUMNS["orders"]), mode="append")
+    status = attempt(spark, wan)
+    for table in ("orders", "readings"):
+        held = str(status[table].held)
+        statement = re.search(
+            r"ALTER TABLE delta\.`[^`]*` SET TBLPROPERTIES \(delta\.enableChangeDataFeed = true\)", held
+        )
+        assert held.startswith(f"{table}: the table keeps no change feed") and statement
+        assert (wan.numbers(table), wan.frames(table)) == ([], set())
+        spark.sql(statement[0]).collect()
+        wan.append(table, [dict.fromkeys(COLUMNS[table].names) | ({"id": 2} if table == "orders" else {})])
+
+    assert "readings: the table keeps no change feed" in str(attempt(spark, wan)["readings"].held)
+    edit(wan, "readings", start={"version": 2})
+    assert [status.held for status in attempt(spark, wan).values()] == [None, None]
+    wan.apply(spark)
+    wan.assert_equal()
+
+
+def test_f09_history_that_was_cleaned_before_the_first_contact(spark: Any, sites: Callable[..., Sites]) -> None:
+    """A start at a version that the history no longer has, or not yet."""
+    wan = sites()
+    wan.change(10)
+    table = DeltaTable(wan.path("readings"))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (wan.path("readings") / "_delta_log" / f"{version:020d}.json").unlink()
+    edit(wan, "orders", start={"version": 7})
+    status = attempt(spark, wan)
+    assert re.match(
+        r"readings: versions 0 to 1 are no longer in the table's history.*full copy", str(status["readings"].held)
+    )
+    assert str(status["orders"].held) == "orders: it is to start at version 7, but its newest is 3."
+    assert wan.numbers("readings") == wan.numbers("orders") == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["Id"], r"^orders: key column 'Id' is not there\. Did you mean 'id'\?"),
+        (["amount"], r"^orders: key column 'amount' is double: floating-point numbers do not compare exactly"),
+        (["id", "ID"], r"wan\.yaml: tables\.orders\.keys\[1\]: 'ID' is given twice; keep one"),
+    ],
+)
+def test_keys_that_cannot_be(spark: Any, sites: Callable[..., Sites], keys: list[str], message: str) -> None:
+    wan = sites()
+    wan.append("orders", [ORDER])
+    wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
+    edit(wan, "orders", keys=keys)
+    try:
+        held = str(attempt(spark, wan)["orders"].held)
+        assert wan.numbers("readings") == [1]
+    except TopologyError as error:
+        held = str(error)
+    assert re.search(message, held)
+    assert wan.numbers("orders") == []
+
+
+def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:
+    """A null in the key, and two rows of one key in a commit: dead letters at the sender, whole and once, with their causes; one of
+    the two is sent; the others go on. Sent, or an error, with ``_CaptureTask._with_keys`` taken out."""
+    wan = sites()
+    wan.append("orders", [{"id": n, "item": "good", "amount": 0.0} for n in range(3)])
+    wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
+    wan.send(spark)
+    wan.append(
+        "orders",
+        [
+            {"id": None, "item": "nameless", "amount": 1.0},
+            {"id": None, "item": "nameless", "amount": 1.0},
+            {"id": 5, "item": "one", "amount": 5.0},
+            {"id": 5, "item": "other", "amount": 5.0},
+            {"id": 6, "item": "good", "amount": 6.0},
+        ],
+    )
+    fork = wan.copy(wan.folder.parent / "fork")
+    status = {status.table: status for status in wan.send(spark)}
+    assert (status["orders"].held, status["orders"].dead_letters) == (None, 3)
+    letters = wan.dead_letters("orders", NEWARK)
+    assert {(letter["side"], letter["origin_version"], letter["operation"]) for letter in letters} == {
+        ("sender", 1, "put")
+    }
+    rows = sorted((letter["cause"], json.loads(letter["row"])["item"]) for letter in letters)
+    (set_aside,) = {"one", "other"} & {item for _, item in rows}
+    assert rows == [("duplicate_key", set_aside), ("null_in_key", "nameless"), ("null_in_key", "nameless")]
+    with pa.ipc.open_stream(
+        next(letter["payload"] for letter in letters if letter["cause"] == "duplicate_key")
+    ) as reader:
+        assert reader.read_all().to_pylist() == [{"id": 5, "item": set_aside, "amount": 5.0}]
+    assert wan.dead_letters("readings", NEWARK) == []
+    wan.apply(spark)
+    arrived = {row[1]: row[2] for row in wan.rows("orders")}
+    assert arrived == {**dict.fromkeys((0, 1, 2, 6), "good"), 5: ({"one", "other"} - {set_aside}).pop()}
+
+    # The same capture again, as after a crash before the manifest: the same letters, not more.
+    shutil.copytree(wan.folder / NEWARK / "_wan" / "ledger", fork.folder / NEWARK / "_wan" / "ledger")
+    fork.send(spark)
+    assert len(fork.dead_letters("orders", NEWARK)) == 3
+
+
+# --- sites and places -------------------------------------------------------------------------------------------------
+
+
+def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sites]) -> None:
+    wan = sites()
+    topology = wan.topology
+    for wrong, message in (
+        (lambda: Sender(spark, topology, "newak"), r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?"),
+        (lambda: Receiver(spark, topology, "seatle"), r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?"),
+        (lambda: Sender(spark, topology, NEWARK, senders=["esat"]), r"sender 'esat' is unknown; did you mean 'east'\?"),
+        (
+            lambda: Sender(spark, topology, NEWARK, tables=["order"]),
+            r"table 'order' is unknown; did you mean 'orders'\?",
+        ),
+        (lambda: Sender(spark, topology, SEATTLE), r"site seattle has nothing to send"),
+        (
+            lambda: Receiver(spark, topology, NEWARK),
+            r"nothing comes to site newark: no sender has it among its remotes",
+        ),
+    ):
+        with pytest.raises(TopologyError, match=message):
+            wrong()
+    text = (wan.folder / "wan.yaml").read_text()
+    (wan.folder / "wrong.yaml").write_text(text.replace("- seattle", "- seatle"))
+    with pytest.raises(
+        TopologyError, match=r"senders\.east\.remotes\[0\]: unknown site 'seatle'; did you mean 'seattle'\?"
+    ):
+        load_topology(wan.folder / "wrong.yaml")
+
+
+def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) -> None:
+    """A channel and a site's state where there is a file: said before anything is captured or applied. Nothing is lost by it."""
+    wan = sites()
+    wan.change(10)
+    channel, newark, seattle = (wan.folder / name for name in ("channel", f"{NEWARK}/_wan", f"{SEATTLE}/_wan"))
+    seattle.parent.mkdir()
+    for place in (channel, newark, seattle):
+        place.write_text("in the way")
+    for start in (Sender(spark, wan.topology, NEWARK, senders=["east"]).start,):
+        with pytest.raises(
+            ChannelError, match=r"channel .*/channel: cannot be opened .*Check the path or URL, its permissions"
+        ):
+            start()
+    with pytest.raises(
+        LedgerError, match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can be written"
+    ):
+        Receiver(spark, wan.topology, SEATTLE, senders=["east"]).start()
+    channel.unlink()
+    status = attempt(spark, wan)
+    assert re.search(
+        r"newark/_wan/.*: cannot read the sender's memory of .*Check that the site's `state`",
+        str(status["orders"].held),
+    )
+    assert wan.numbers("orders") == []
+    for place in (newark, seattle):
+        place.unlink()
+    wan.replicate(spark)
+    wan.assert_equal()
+
+
+# --- what stands in the channel ---------------------------------------------------------------------------------------
+
+
+def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callable[..., Sites]) -> None:
+    """Foreign files are passed over where nobody would read them. A foreign, altered or newer manifest, a newer or foreign frame and a
+    table that is not at this site hold their own stream, are named there and in its ack; all others are applied, and the query of the
+    receiver goes on. Ends the receiver with ``WanStreamReader.partitions`` reading manifests for it."""
+    wan = sites()
+    channel = wan.channel("events")
+    root = Path(channel.url)
+    for kind in ("altered", "newer", "frame", "foreign-frame", "good"):
+        write_epoch(wan, "clicks", clicks([1]), stream=kind, batchSize=1)
+    write_epoch(wan, "prices", [price("p1", 1, 1.0)], table="strays", stream="stray")
+
+    def manifest(stream: str) -> Path:
+        return root / "log" / stream / f"{1:020d}.json"
+
+    def change(path: Path, how: Callable[[bytes], bytes]) -> None:
+        path.write_bytes(how(path.read_bytes()))
+
+    originals = {path: path.read_bytes() for path in (root / "log").rglob("*.json")}
+    change(manifest("altered"), lambda data: data.replace(b'"clicks"', b'"prices"'))
+    change(manifest("newer"), lambda data: data.replace(b"WANM 1", b"WANM 2"))
+    frames = {kind: next((root / "frames" / kind).iterdir()) for kind in ("frame", "foreign-frame")}
+    originals |= {path: path.read_bytes() for path in frames.values()}
+    change(frames["frame"], lambda data: data[:4] + b"\x02" + data[5:])
+    frames["foreign-frame"].write_bytes(b"PAR1")
+    manifest("foreign").parent.mkdir()
+    manifest("foreign").write_text("{}")
+    for name in ("notes.txt", "log/notes.txt", "log/good/notes.txt", "frames/good/notes.frame", "acks/good/notes.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("somebody's")
+    assert "notes.txt" in channel.foreign()
+
+    expected = {
+        "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held; put the original back",
+        "newer": r"manifest 1 of newer: manifest version 2; this spark_wan reads version 1\..* update spark_wan at this site",
+        "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. Its stream is held",
+        "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* update spark_wan at this site",
+        "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame \(foreign or empty object\)\. Its stream is held",
+        "stray": r"stray: table 'strays' is not at site seattle in .*wan\.yaml\. Add it below `tables:` with `at: \{seattle: …\}`",
+        "good": None,
+    }  # fmt: skip
+    handle = Receiver(spark, wan.topology, SEATTLE, senders=["events"]).start(available_now=True)
+    handle.await_termination()
+    held = {status.stream: status.held for status in handle.status()}
+    assert held.keys() == expected.keys()
+    acks = {stream: json.loads(data) for stream in expected for data in channel.acks(stream).values()}
+    for stream, message in expected.items():
+        if message is None:
+            assert (held[stream], acks[stream]["applied"]) == (None, 1)
+        else:
+            assert re.search(message, str(held[stream])), held[stream]
+            assert (acks[stream]["applied"], acks[stream]["held"], acks[stream]["cause"]) == (0, 1, held[stream])
+    assert sum(wan.rows("clicks").values()) == 1
+
+    for path, data in originals.items():
+        path.write_bytes(data)
+    handle = Receiver(spark, wan.topology, SEATTLE, senders=["events"]).start(available_now=True)
+    handle.await_termination()
+    assert {status.stream for status in handle.status() if status.held} == {"foreign", "stray"}
+    assert sum(status.duplicates for status in handle.status()) == 4
+    assert sum(wan.rows("clicks").values()) == 1
+
+
+# --- the user's sink --------------------------------------------------------------------------------------------------
+
+ROW = ("e1", 1, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({"bachSize": 3}, [ROW], r"wan sink: unknown option 'bachsize'; did you mean 'batchSize'\?"),
+        ({"table": "price"}, [ROW], r"wan\.yaml: table 'price' is unknown; did you mean 'prices'\?"),
+        ({"eventId": "evnt"}, [ROW], r"wan sink: eventId names column 'evnt', which the rows do not have; did you mean 'event'\?"),
+        ({"sequence": "price"}, [ROW], r"wan sink: sequence column 'price' is double; it must be one of byte, short"),
+        ({"key": "id,ID"}, [ROW], r"wan sink: option key: \[1\] 'ID' is given twice; keep one"),
+        ({"key": "idd"}, [ROW], r"wan sink, stream newark\.events\.prices: key column 'idd' is not there\. Did you mean 'id'\?"),
+        ({"channel": __file__}, [ROW], r"channel .*test_bad_input\.py: cannot be opened .*Check the path or URL"),
+        ({}, [ROW, (None, 1, 2, 1.0)], r"stream newark\.events\.prices: 1 events have no ID \(column 'event' is null\)"),
+        ({}, [ROW, ("e2", 1, None, 1.0)], r"1 events have a null in key column 'id': .*Filter them out before the sink"),
+        ({}, [ROW, ("e1", 1, 2, 1.0)], r"1 event IDs come twice in one epoch\. .*Nothing of it was sent"),
+        ({}, [ROW, ("e2", 2, 1, 1.0)], r"1 keys come twice in one epoch\. Name a `sequence` column .*Nothing of it was sent"),
+        ({"operation": "event"}, [ROW], r"unknown operations \['e1'\] in column 'event'; known are create, put, destroy"),
+    ],
+)  # fmt: skip
+def test_what_the_sink_refuses(
+    spark: Any, sites: Callable[..., Sites], options: dict[str, object], rows: list[tuple[Any, ...]], message: str
+) -> None:
+    """As a whole, before or at its commit: the user sees our message in Spark's, and no manifest names anything of it."""
+    spark_wan.register(spark)
+    wan = sites()
+    events = frame(spark, "prices", [dict(zip(COLUMNS["prices"].names, row, strict=True)) for row in rows])
+    given = {**wan.sink_options("prices"), **options}
+    with pytest.raises(Exception, match=message):
+        events.coalesce(1).write.format("wan").mode("append").options(**given).save()
+    assert wan.numbers("prices") == []
+    assert wan.frames("prices") == set()
+
+
+def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(spark: Any, sent: Sites) -> None:
+    spark_wan.register(spark)
+    rows = frame(spark, "clicks", clicks([1])).selectExpr("*", "'put' AS what")
+    with pytest.raises(Exception, match="the table has no key, so only `create` events can be carried; give `key`"):
+        sent.write_events("clicks", rows, operation="what")
+    orders = spark.sql("SELECT 'e' AS event, 1L AS id, 'x' AS item, 1.0D AS amount")
+    with pytest.raises(
+        Exception, match=r"stream newark\.east\.orders carries the captured table orders; give the sink a `stream`"
+    ):
+        orders.write.format("wan").mode("append").options(
+            config=str(sent.folder / "wan.yaml"), sender="east", table="orders", eventId="event"
+        ).save()
+    assert sent.numbers("orders") == [1]
+    assert sent.frames("orders") == sent.named_frames("orders")
