@@ -36,9 +36,7 @@ HERE = Path(__file__).parent
 SCRATCH = HERE / "scratch"
 RESULTS = HERE / "results" / "end_to_end.json"
 COLUMNS = ["order_id", "customer", "status", "product", "quantity", "price", "discount", "ordered_on", "updated_at"]
-TYPES = (
-    "order_id bigint, customer string, status string, product string, quantity int, price double, discount double, ordered_on date, updated_at timestamp"
-)
+TYPES = "order_id bigint, customer string, status string, product string, quantity int, price double, discount double, ordered_on date, updated_at timestamp"
 MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 """Spark's JSON writes milliseconds unless told: the rows would not be equal."""
 PIPELINES = ("floor", "handwritten", "spark_wan")
@@ -116,16 +114,25 @@ class Bench:
 
         def write(batch: Any, _: int) -> None:
             with self.timed_merge():
-                batch.select(F.from_json("value", change, MICROSECONDS).alias("r")).select("r.*").createOrReplaceTempView("batch")
+                batch.select(F.from_json("value", change, MICROSECONDS).alias("r")).select(
+                    "r.*"
+                ).createOrReplaceTempView("batch")
                 batch.sparkSession.sql(merge(target, "batch", "_commit_version", changes=True)).collect()
 
         with hidden_commits(SCRATCH / "source", place / "source") as reveal:
             feed = self.spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
             rows = feed.load(str(place / "source")).where("_change_type <> 'update_preimage'").drop("_commit_timestamp")
             lines = rows.select(F.to_json(F.struct("*"), MICROSECONDS).alias("value"))
-            out = lines.writeStream.format("text").option("path", files).option("checkpointLocation", str(place / "out")).start()
+            out = (
+                lines.writeStream.format("text")
+                .option("path", files)
+                .option("checkpointLocation", str(place / "out"))
+                .start()
+            )
             out.processAllAvailable()
-            back = self.spark.readStream.format("text").schema("value string").load(files).writeStream.foreachBatch(write)
+            back = (
+                self.spark.readStream.format("text").schema("value string").load(files).writeStream.foreachBatch(write)
+            )
             into = back.option("checkpointLocation", str(place / "in")).start()
 
             def arrive() -> None:
@@ -167,7 +174,9 @@ class Bench:
         events = self.spark.read.format("delta").load(str(SCRATCH / "events")).persist()
         events.count()
         began = time.monotonic()
-        writer = events.write.format("wan").mode("append").option("channel", str(place / "channel")).option("site", "newark")
+        writer = (
+            events.write.format("wan").mode("append").option("channel", str(place / "channel")).option("site", "newark")
+        )
         writer = writer.option("remotes", "seattle").option("table", "orders").option("key", "order_id")
         writer.option("eventId", "event_id").option("sequence", "event_id").save()
         took = time.monotonic() - began
@@ -183,7 +192,12 @@ class Bench:
     def json_bytes(self, place: Path) -> tuple[int, int]:
         """The same change rows as JSON lines: plain, and under zstd."""
         feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
-        rows = feed.load(str(SCRATCH / "source")).where("_change_type <> 'update_preimage'").drop("_commit_timestamp").coalesce(2)
+        rows = (
+            feed.load(str(SCRATCH / "source"))
+            .where("_change_type <> 'update_preimage'")
+            .drop("_commit_timestamp")
+            .coalesce(2)
+        )
         rows.write.json(str(place / "plain"))
         rows.write.option("compression", "zstd").json(str(place / "zstd"))
         return size_of(place / "plain", ".json"), size_of(place / "zstd", ".zst")
@@ -233,7 +247,9 @@ def topology_of(place: Path) -> Topology:
     content = {
         "version": 1,
         "sites": {"newark": {"state": str(place / "newark")}, "seattle": {"state": str(place / "seattle")}},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": str(place / "channel"), "batch_interval": 0.2}},
+        "senders": {
+            "east": {"site": "newark", "remotes": ["seattle"], "channel": str(place / "channel"), "batch_interval": 0.2}
+        },
         "tables": {
             "orders": {
                 "keys": ["order_id"],
@@ -338,7 +354,9 @@ class PeakMemory:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=10)

@@ -11,7 +11,9 @@ import tempfile
 import spark_wan
 from spark_wan.topology import parse_topology
 
-folder = pathlib.Path(tempfile.mkdtemp(prefix="spark-wan-"))  # on a cluster: a volume or cloud storage that both sites reach
+folder = pathlib.Path(
+    tempfile.mkdtemp(prefix="spark-wan-")
+)  # on a cluster: a volume or cloud storage that both sites reach
 newark, seattle = f"{folder}/newark/orders", f"{folder}/seattle/orders"
 
 # COMMAND ----------
@@ -28,7 +30,12 @@ topology = parse_topology(
         "sites": {"newark": {"state": f"{folder}/newark/_wan"}, "seattle": {"state": f"{folder}/seattle/_wan"}},
         "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/channel"}},
         "tables": {
-            "orders": {"keys": ["id"], "writers": ["newark"], "senders": ["east"], "at": {"newark": newark, "seattle": seattle}},
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "at": {"newark": newark, "seattle": seattle},
+            },
         },
     },
     "quickstart",
@@ -41,8 +48,10 @@ topology = parse_topology(
 
 # COMMAND ----------
 
-spark.sql(f"CREATE TABLE delta.`{newark}` (id BIGINT, item STRING) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)")  # noqa: F821
-spark.sql(f"INSERT INTO delta.`{newark}` VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")  # noqa: F821
+spark.sql(
+    f"CREATE TABLE delta.`{newark}` (id BIGINT, item STRING) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+)
+spark.sql(f"INSERT INTO delta.`{newark}` VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
 
 # COMMAND ----------
 
@@ -52,9 +61,9 @@ spark.sql(f"INSERT INTO delta.`{newark}` VALUES (1, 'pear'), (2, 'plum'), (3, 'f
 
 # COMMAND ----------
 
-spark_wan.Sender(spark, topology, "newark").start(available_now=True).await_termination()  # noqa: F821
-spark_wan.Receiver(spark, topology, "seattle").start(available_now=True).await_termination()  # noqa: F821
-spark.read.format("delta").load(seattle).orderBy("id").show()  # noqa: F821
+spark_wan.Sender(spark, topology, "newark").start(available_now=True).await_termination()
+spark_wan.Receiver(spark, topology, "seattle").start(available_now=True).await_termination()
+spark.read.format("delta").load(seattle).orderBy("id").show()
 
 # COMMAND ----------
 
@@ -63,13 +72,13 @@ spark.read.format("delta").load(seattle).orderBy("id").show()  # noqa: F821
 
 # COMMAND ----------
 
-spark.sql(f"UPDATE delta.`{newark}` SET item = 'quince' WHERE id = 2")  # noqa: F821
-spark.sql(f"DELETE FROM delta.`{newark}` WHERE id = 3")  # noqa: F821
+spark.sql(f"UPDATE delta.`{newark}` SET item = 'quince' WHERE id = 2")
+spark.sql(f"DELETE FROM delta.`{newark}` WHERE id = 3")
 
-sender = spark_wan.Sender(spark, topology, "newark").start(available_now=True)  # noqa: F821
+sender = spark_wan.Sender(spark, topology, "newark").start(available_now=True)
 sender.await_termination()
-receiver = spark_wan.Receiver(spark, topology, "seattle").start(available_now=True)  # noqa: F821
+receiver = spark_wan.Receiver(spark, topology, "seattle").start(available_now=True)
 receiver.await_termination()
 print(sender.status())
 print(receiver.status())
-replicated = spark.read.format("delta").load(seattle).orderBy("id").collect()  # noqa: F821
+replicated = spark.read.format("delta").load(seattle).orderBy("id").collect()

@@ -199,9 +199,9 @@ def needs_column_mapping(kind: Any) -> bool:
     if not isinstance(kind, Mapping):
         return False
     fields = kind.get("fields", ())
-    return any(set(entry["name"]) & set(" ,;{}()\n\t=") or needs_column_mapping(entry["type"]) for entry in fields) or any(
-        needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType")
-    )
+    return any(
+        set(entry["name"]) & set(" ,;{}()\n\t=") or needs_column_mapping(entry["type"]) for entry in fields
+    ) or any(needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType"))
 
 
 def error_text(error: BaseException) -> str:
@@ -264,10 +264,8 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
     found, text = condition(error), error_text(error)
     if found.startswith(_FEED_OFF) or "DELTA_MISSING_CHANGE_DATA" in text:
         return ChangeFeedError(feed_advice(table, location, text))
-    if (
-        found.startswith(_HISTORY_LOST)
-        or (any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException"))
-        and not is_missing(error))
+    if found.startswith(_HISTORY_LOST) or (
+        any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException")) and not is_missing(error)
     ):
         return HistoryLostError(
             f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
@@ -295,7 +293,9 @@ def select_columns(names: Sequence[str]) -> list[Any]:
     return [F.col(quoted(name)) for name in names]
 
 
-def map_in_arrow(frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str) -> DataFrame:
+def map_in_arrow(
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str
+) -> DataFrame:
     """``frame.mapInArrow(task, result)`` for columns with any names: pyspark's own takes dots for struct fields and fails on backticks."""
     names = frame.columns
 

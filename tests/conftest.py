@@ -26,6 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.master": "local[2,2]",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2,  # so many tasks a VACUUM has
         },
     )
     yield session

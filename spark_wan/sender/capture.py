@@ -121,9 +121,7 @@ def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], ta
         )
 
 
-def _cut(
-    first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None
-) -> tuple[int, Mapping[str, Any]]:
+def _cut(first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
     """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema.
 
     ``before`` is the schema of the version before ``first``, where it is known: mostly it is that of ``last`` still."""

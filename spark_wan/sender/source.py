@@ -166,7 +166,9 @@ class DeltaSource:
         if self.keys:
             keys = select_columns(self.keys)
             # A number of its own, since adaptive execution would make one task of what it takes for little.
-            rows = rows.repartition(max(1, math.ceil(estimate / ROWS_PER_TASK)), *keys).sortWithinPartitions(*keys, COMMIT_VERSION, _RANK_COLUMN)
+            rows = rows.repartition(max(1, math.ceil(estimate / ROWS_PER_TASK)), *keys).sortWithinPartitions(
+                *keys, COMMIT_VERSION, _RANK_COLUMN
+            )
         frames: list[FrameRef] = []
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []

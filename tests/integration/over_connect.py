@@ -14,6 +14,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sites import NEWARK, SEATTLE, Sites
+
 from spark_wan import Receiver, Sender
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.running import is_connect
@@ -58,11 +59,22 @@ def wait_until(true: Callable[[], bool], what: str, told: Callable[[], object]) 
         time.sleep(0.2)
 
 
+def start_receiver(spark: Any, sites: Sites) -> Any:
+    """The server gives the worker of a foreachBatch ten seconds to come up; on a busy machine it may need another try."""
+    for _ in range(10):
+        try:
+            return Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError("the worker of foreachBatch never came up")
+
+
 def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     sites.change(10)
     handles: list[Any] = [
+        start_receiver(spark, sites),
         Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
-        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
     ]
 
     def told() -> object:
@@ -77,7 +89,7 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     wait_until(applied(1), "the first epochs are applied", told)
     sites.change(30)
     wait_until(applied(2), "the next epochs are applied", told)
-    sender, receiver = handles
+    receiver, sender = handles
     wait_until(lambda: all(s.backlog == 0 for s in sender.status()), "the sender has seen the acks", told)
     told_at_last = {
         "sender": [(s.table, s.held, s.events) for s in sender.status()],

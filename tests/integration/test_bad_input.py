@@ -58,10 +58,10 @@ def attempt(spark: Any, wan: Sites, **settings: Any) -> dict[str, StreamStatus]:
 
 
 def edit(wan: Sites, table: str, **settings: object) -> None:
-    """Change a table's settings in the topology."""
+    """Change a table's settings in the topology, or add a table."""
     file = wan.folder / "wan.yaml"
     content = yaml.safe_load(file.read_text())
-    content["tables"][table].update(settings)
+    content["tables"].setdefault(table, {}).update(settings)
     file.write_text(yaml.safe_dump(content))
 
 
@@ -229,14 +229,15 @@ def test_keys_that_cannot_be(spark: Any, sites: Callable[..., Sites], keys: list
     wan = sites()
     wan.append("orders", [ORDER])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
+    channel = wan.channel()
     edit(wan, "orders", keys=keys)
     try:
         held = str(attempt(spark, wan)["orders"].held)
-        assert wan.numbers("readings") == [1]
+        assert channel.numbers() == {"newark.east.readings": [1]}
     except TopologyError as error:
         held = str(error)
     assert re.search(message, held)
-    assert wan.numbers("orders") == []
+    assert not channel.stream_numbers("newark.east.orders")
 
 
 def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:
@@ -353,7 +354,14 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
     root = Path(channel.url)
     for kind in ("altered", "newer", "frame", "foreign-frame", "good"):
         write_epoch(wan, "clicks", clicks([1]), stream=kind, batchSize=1)
+    settings = (wan.folder / "wan.yaml").read_text()
+    edit(
+        wan,
+        "strays",
+        **yaml.safe_load(settings)["tables"]["prices"] | {"at": dict.fromkeys((NEWARK, SEATTLE), "./strays")},
+    )
     write_epoch(wan, "prices", [price("p1", 1, 1.0)], table="strays", stream="stray")
+    (wan.folder / "wan.yaml").write_text(settings)
 
     def manifest(stream: str) -> Path:
         return root / "log" / stream / f"{1:020d}.json"

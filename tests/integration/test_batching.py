@@ -41,7 +41,9 @@ class HeldClock(threading.Event):
         self._go_on.release()
 
 
-def test_b44_an_interval_only_batch_waits_for_its_interval(spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b44_an_interval_only_batch_waits_for_its_interval(
+    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Commits below every limit wait until the interval has passed, and then travel together.
 
     Taken out once: the wait of a sender that has nothing to publish (`wait = 0`): it asked for less than the interval.
@@ -83,7 +85,9 @@ def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
     sizes = [chance.randrange(100, 2_000) for _ in range(60)]
     sizes[17] = 5 * LIMIT
     sizes[41] = LIMIT + 1
-    here.append("orders", [{"id": i, "item": chance.randbytes(size // 2).hex(), "amount": 0.0} for i, size in enumerate(sizes)])
+    here.append(
+        "orders", [{"id": i, "item": chance.randbytes(size // 2).hex(), "amount": 0.0} for i, size in enumerate(sizes)]
+    )
     here.append("readings", [{"sensor": chance.randbytes(size // 2).hex(), "value": 0.0} for size in sizes])
     here.replicate(spark)
     here.assert_equal()
@@ -98,7 +102,7 @@ def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
     """Also in a user's stream."""
     here: Sites = sites(batch_size=7)
     here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
-    here.send(spark)
+    here.send(spark, tables=["orders"])
     assert max(frame.num_rows for frame in decoded(here.log("orders"))) <= 7
     rows = spark.range(30).selectExpr("concat('e', id) AS event", "id AS turn", "id", "double(id) AS price").coalesce(1)
     here.write_events("prices", rows, batchSize="7")

@@ -13,7 +13,18 @@ from pathlib import Path
 import spark_wan
 
 SCRIPT = Path(__file__).with_name("over_connect.py")
-FORBIDDEN = {"sparkContext", "_sc", "rdd", "_jvm", "_jdf", "_jsparkSession", "_jvm_helper", "SparkContext", "RDD", "toDebugString"}
+FORBIDDEN = {
+    "sparkContext",
+    "_sc",
+    "rdd",
+    "_jvm",
+    "_jdf",
+    "_jsparkSession",
+    "_jvm_helper",
+    "SparkContext",
+    "RDD",
+    "toDebugString",
+}
 
 
 def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from users import CLICKS, clicks, write_epoch
 
 import spark_wan
 from spark_wan.events import keyed_event_id
+from spark_wan.wire import decode_frame, encode_frame
 
 ORDERS = "newark.east.orders"
 
@@ -85,15 +87,22 @@ def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None
     assert told == [(f"click {n}", f"click {n}", f"/{n}", "create", None) for n in (1, 2)]
 
 
+def again(frame: bytes) -> bytes:
+    """A good frame with the same events, but not the one that the manifest names."""
+    header, events = decode_frame(frame, "frame")
+    return encode_frame(replace(header, attempt="another"), events)
+
+
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
         (lambda frame: frame[:-9] + bytes([frame[-9] ^ 1]) + frame[-8:], "altered: checksum"),
+        (again, "altered: checksum"),
         (lambda frame: frame[:-1], "truncated or overlong"),
         (lambda frame: b"something else", "not a spark_wan frame"),
         (lambda frame: frame[:4] + b"\x02" + frame[5:], "wire version 2; this spark_wan reads version 1"),
     ],
-    ids=["altered", "truncated", "foreign", "version"],
+    ids=["altered", "another", "truncated", "foreign", "version"],
 )
 def test_f20_a_damaged_frame_ends_the_query_and_is_named(
     spark: Any, sent: Sites, tmp_path: Path, damage: Callable[[bytes], bytes], what: str

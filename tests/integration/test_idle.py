@@ -45,7 +45,9 @@ def versions(sites: Sites) -> dict[str, int]:
 def files(folder: Path) -> dict[str, tuple[int, int]]:
     """Everything below a folder, with its size and the time that it was written."""
     return {
-        str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
@@ -58,7 +60,7 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
     """
     here: Sites = sites()
     here.change(10)
-    looked = {table: 0 for table in TABLES}
+    looked = dict.fromkeys(TABLES, 0)
     newer = Publisher._newer
 
     def counted(publisher: Publisher, last: Any) -> bool:

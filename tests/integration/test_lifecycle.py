@@ -246,7 +246,11 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
     here.send(spark)
 
     def read() -> list[tuple[int, bool]]:
-        batches = spark.readStream.format("wan").option("channel", here.channel().url).option("streams", here.log("orders").stream)
+        batches = (
+            spark.readStream.format("wan")
+            .option("channel", here.channel().url)
+            .option("streams", here.log("orders").stream)
+        )
         rows = batches.load().select("epoch", "possible_duplicate")
         writer = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start(str(tmp_path / "batches")).awaitTermination()
@@ -265,7 +269,9 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
     here.assert_equal()
 
 
-def test_b17_b14_a_sender_that_was_not_started_ships_nothing_and_a_receiver_may_be_first(spark: Any, sites: Any) -> None:
+def test_b17_b14_a_sender_that_was_not_started_ships_nothing_and_a_receiver_may_be_first(
+    spark: Any, sites: Any
+) -> None:
     here: Sites = sites()
     here.change(10)
     assert here.receive(spark) == {}

@@ -10,8 +10,7 @@ import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
-from spark_wan import LOCAL_ONLY
-from spark_wan.delta import load, reference
+from spark_wan.delta import load
 from spark_wan.errors import WanError
 from spark_wan.events import OP, VERSION, Operation
 from spark_wan.sender.job import StreamStatus
@@ -51,7 +50,11 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         world.make(spark, table, "id bigint, item string, amount double")
     world.make(spark, "lines", "order_id bigint, line int, item string")
     world.make(spark, "readings", "sensor string, value double")
-    run("orders", "INSERT INTO {t} SELECT id, concat('item ', id), id / 4 FROM range(20)", "DELETE FROM {t} WHERE id = 19")
+    run(
+        "orders",
+        "INSERT INTO {t} SELECT id, concat('item ', id), id / 4 FROM range(20)",
+        "DELETE FROM {t} WHERE id = 19",
+    )
     run("lines", "INSERT INTO {t} SELECT id div 2, id % 2, 'first' FROM range(10)")
     run("late", "INSERT INTO {t} VALUES (1, 'before', 1.0)", "INSERT INTO {t} VALUES (2, 'from here on', 2.0)")
     run("readings", "INSERT INTO {t} VALUES ('attic', 20.5), ('attic', 20.5)")
@@ -198,7 +201,8 @@ def test_what_a_receiver_wrote_is_not_captured_again(spark: Any, sites: Any, tmp
     here: Sites = sites()
     here.change(10)
     onward = Pair.of(
-        tmp_path / "onward", {"orders": {"start": {"version": 0}, "at": {NEWARK: str(here.path("orders", SEATTLE)), SEATTLE: "./third"}}}
+        tmp_path / "onward",
+        {"orders": {"start": {"version": 0}, "at": {NEWARK: str(here.path("orders", SEATTLE)), SEATTLE: "./third"}}},
     )
     onward.make(spark, "orders", "id bigint, item string, amount double")
     here.replicate(spark)

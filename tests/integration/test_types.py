@@ -144,7 +144,13 @@ def as_text(spark: Any, pair: Pair, table: str, site: str) -> list[tuple[Any, ..
     """Rows as text, by Spark's own casts, and instants as microseconds."""
     frame = load(spark, pair.location(table, site))
     casts = [f"CAST(`{name}` AS string)" for name in TYPES]
-    exact = ["unix_micros(instant)", "hex(text)", "hex(bytes)", "unix_micros(nested.zz.at)", "unix_micros(get(instants, 0))"]
+    exact = [
+        "unix_micros(instant)",
+        "hex(text)",
+        "hex(bytes)",
+        "unix_micros(nested.zz.at)",
+        "unix_micros(get(instants, 0))",
+    ]
     return sorted(map(tuple, frame.selectExpr("id", *casts, *exact).collect()))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import COLUMNS, Row, Sites, at
 
+from spark_wan.channels import StreamLog
 from spark_wan.options import SinkOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.events_sink import EventsWriter, SinkColumns, append_epoch
@@ -37,13 +38,13 @@ def frame(spark: Any, table: str, rows: Iterable[Row]) -> Any:
     )
 
 
-def write_epoch(sites: Sites, table: str, rows: Iterable[Row], **options: object) -> Manifest:
+def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: object) -> Manifest:
     """What a batch write of ``rows`` does, in this process."""
     given = SinkOptions.parse({**sites.sink_options(table), **{name: str(value) for name, value in options.items()}})
     schema = json.loads(from_arrow_schema(COLUMNS[table]).json())
     columns = SinkColumns.of(given, schema)
     content = columns.table_schema(schema)
-    log = sites.log(table)
+    log = StreamLog(sites.channel("events"), given.stream)
     log.channel.prepare()
     batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
     written = EventsWriter(log.channel, given, columns, content).write([batch])
