@@ -70,7 +70,7 @@ def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, sites: Any
     rows = here.rows("orders")
     shutil.rmtree(here.path("orders"))
     here.append("readings", [{"sensor": "attic", "value": 1.0}])
-    with pytest.raises(WanError, match="orders: .*no Delta table at"):
+    with pytest.raises(WanError, match=r"orders: .*no Delta table at"):
         here.send(spark)
     here.apply(spark)
     assert here.rows("orders") == rows
