@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.delta import error_text, is_cancelled
-from spark_wan.errors import StoppedError, TopologyError, WanError
+from spark_wan.errors import ChannelError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.ledger import Ledger
@@ -38,6 +38,8 @@ EXPIRY_INTERVAL = 3_600.0
 """Seconds between two times at which event IDs are forgotten."""
 RETRY_INTERVAL = 10.0
 """Seconds until a held stream is tried again, when nothing else wakes it."""
+CHANNEL_LOOK = 1.0
+"""Seconds between looks at a channel that does not answer."""
 
 
 Announced = tuple[tuple[int, int], ...]
@@ -128,7 +130,13 @@ class Receiver:
     def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
         sender = next(sender for sender in self.senders if sender.channel == url)
         channel = InboundChannel(
-            self.topology, self.site.name, url, dict(sender.storage), self.parallel, self.max_bytes
+            self.topology,
+            self.site.name,
+            url,
+            dict(sender.storage),
+            self.parallel,
+            self.max_bytes,
+            waits=not available_now,
         )
         channel.stop = stop
         open_channel(url, sender.storage).prepare()
@@ -206,6 +214,8 @@ class InboundChannel:
     storage: dict[str, str]
     parallel: int
     max_bytes: int
+    waits: bool = True
+    """A channel that does not answer is waited for; otherwise the micro-batch fails."""
     stop: threading.Event | None = None
     on_outcome: Callable[[str, Outcome], None] | None = None
     _appliers: dict[str, TableApplier] = field(default_factory=dict)
@@ -216,15 +226,31 @@ class InboundChannel:
     """Per stream: the newest epoch and the announcements when all was applied and acked."""
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("topology", "site", "url", "storage", "parallel", "max_bytes")
+        kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Apply whatever the channel's logs have for this site. Called by Spark for every micro-batch."""
-        self.apply_all(frame.sparkSession)
+        """Apply whatever the channel's logs have for this site. Called by Spark for every micro-batch.
+
+        While the channel does not answer, the micro-batch neither fails, which would end the receiver, nor counts as done: nobody
+        might wake the receiver again."""
+        spark = frame.sparkSession
+        while True:
+            try:
+                return self.apply_all(spark)
+            except ChannelError as error:
+                if not self.waits:
+                    raise
+                log.warning("%s", error)
+            if self.stop is not None:
+                self.stop.wait(CHANNEL_LOOK)
+            else:
+                time.sleep(CHANNEL_LOOK)
+            self._check_stopped()
+            spark.range(1).collect()  # raises when the query was stopped
 
     def apply_all(self, spark: SparkSession) -> None:
         """Apply, stream by stream, until the logs have no more. One apply at a time per table; several tables at once."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +47,43 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
     receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
     try:
-        channel = Path(topology.sender("east").channel)
-        channel.rename(channel.with_name("away"))
-        channel.write_text("no directory any more")
-        replicated.change(50)
-        _wait_until(lambda: all(status.held for status in sender.status()))
-        replicated.change(70)
-        assert sender.is_active and receiver.is_active
-        assert receiver.exception() is None
-
-        channel.unlink()
-        channel.with_name("away").rename(channel)
-        _wait_until(
-            lambda: all(
-                status.held is None and status.published > 2 and not status.backlog for status in sender.status()
-            )
-        )
+        with unreachable(replicated):
+            replicated.change(50)
+            _wait_until(lambda: all(status.held for status in sender.status()))
+            replicated.change(70)
+            assert sender.is_active and receiver.is_active
+        _wait_until(lambda: all(replicated.acked(table) > 2 for table in ("orders", "readings")) and _equal(replicated))
+        assert [status.held for status in sender.status()] == [None, None]
         assert receiver.exception() is None
     finally:
         sender.stop()
         receiver.stop()
     replicated.assert_equal()
+
+
+def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
+    spark: Any, waiting: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The receiver was woken, and the channel is gone: the micro-batch neither fails nor counts as done."""
+    inbound = waiting.inbound()
+    micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))
+    with unreachable(waiting):
+        micro_batch.start()
+        _wait_until(lambda: "cannot be opened" in caplog.text)
+        assert micro_batch.is_alive()
+    micro_batch.join(DEADLINE)
+    waiting.assert_equal()
+
+
+@contextmanager
+def unreachable(sites: Sites) -> Iterator[None]:
+    """The channel's directory cannot be entered."""
+    channel = Path(sites.topology.sender("east").channel)
+    channel.rename(channel.with_name("away"))
+    channel.write_text("no directory any more")
+    yield
+    channel.unlink()
+    channel.with_name("away").rename(channel)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "gone"])
@@ -103,3 +121,11 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "what was waited for did not happen"
         time.sleep(0.1)
+
+
+def _equal(sites: Sites) -> bool:
+    try:
+        sites.assert_equal()
+    except AssertionError:
+        return False
+    return True

@@ -20,22 +20,19 @@ BULK = 130_000
 """Rows of the bulk load: more than two tasks of the sender take."""
 
 
-class World(Pair):
-    """The sites after all rounds, and what the sender said of itself before seattle had a receiver."""
-
-    alone: dict[str, StreamStatus]
-
-
 @pytest.fixture(scope="module")
-def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Round 1: what was there before the first contact. Round 2: changes. Nobody receives until then. Round 3: more changes."""
-    world = World.of(
+def rounds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, dict[str, StreamStatus]]:
+    """The sites after three rounds, and what the sender said of itself after the second.
+
+    Round 1: what was there before the first contact. Round 2: changes. Nobody receives until then. Round 3: more changes.
+    """
+    world = Pair.of(
         tmp_path_factory.mktemp("propagation") / "wan",
         {
             "orders": {},
             "lines": {
                 "keys": ["order_id", "line"],
-                "at": {NEWARK: "newark_lines", SEATTLE: "seattle_lines"},
+                "at": {NEWARK: "default.newark_lines", SEATTLE: "default.seattle_lines"},
             },
             "late": {"start": {"version": 2}},
             "readings": {"keys": []},
@@ -44,7 +41,6 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         },
         {"east": {"batch_size": 1_000}, "west": {"batch_size": 10_000}},
     )
-    assert isinstance(world, World)
     run = lambda table, *statements: [world.sql(spark, table, statement) for statement in statements]  # noqa: E731
     for table in ("orders", "late", "stock"):
         world.make(spark, table, "id bigint, item string, amount double")
@@ -77,18 +73,22 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
     run("stock", "INSERT OVERWRITE {t} SELECT id, if(id < 4, 'old', 'new'), 0.0 FROM range(2, 12)")
     world.make(spark, "bulk", "id bigint, item string, amount double")
     run("bulk", f"INSERT INTO {{t}} SELECT id, concat('item ', id % 100), rand(7) FROM range({BULK})")
-    statuses = world.send(spark, senders=["east", "west"])
-    world.alone = {status.table: status for status in statuses}
+    alone = {status.table: status for status in world.send(spark, senders=["east", "west"])}
     world.receive(spark, senders=["east", "west"])
 
     run("late", "UPDATE {t} SET amount = 3.0 WHERE id = 2", "INSERT INTO {t} VALUES (3, 'later', 3.0)")
     run("orders", "UPDATE {t} SET amount = 7.5 WHERE id IN (100, 200)", "INSERT INTO {t} VALUES (5, 'back again', 5.0)")
     world.send(spark, senders=["east", "west"])
     world.receive(spark, senders=["east", "west"])
-    return world
+    return world, alone
 
 
-def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: World) -> None:
+@pytest.fixture(scope="module")
+def world(rounds: tuple[Pair, dict[str, StreamStatus]]) -> Pair:
+    return rounds[0]
+
+
+def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: Pair) -> None:
     world.assert_same(spark, "orders", "lines")
     rows = {row["id"]: row["item"] for row in load(spark, world.location("orders", SEATTLE)).collect()}
     assert (rows[100], rows[1], rows[2], rows[8], rows[300]) == (
@@ -102,7 +102,7 @@ def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: World) -> Non
     assert not {7, 19, 101} & rows.keys()
 
 
-def test_b01_a_key_change_is_a_destroy_and_a_create(world: World) -> None:
+def test_b01_a_key_change_is_a_destroy_and_a_create(world: Pair) -> None:
     """The row of the old key is not left behind."""
     events = world.events("orders", 2).to_pylist()
     [change] = [event[VERSION] for event in events if event["id"] == 200]
@@ -112,7 +112,7 @@ def test_b01_a_key_change_is_a_destroy_and_a_create(world: World) -> None:
     }
 
 
-def test_b01_an_overwrite_arrives(spark: Any, world: World) -> None:
+def test_b01_an_overwrite_arrives(spark: Any, world: Pair) -> None:
     """As what it changed: rows that it wrote again as they were are no events."""
     world.assert_same(spark, "stock")
     events = Counter((event[OP], event["id"]) for event in world.events("stock", 2).to_pylist())
@@ -123,7 +123,7 @@ def test_b01_an_overwrite_arrives(spark: Any, world: World) -> None:
     )
 
 
-def test_b02_a_bulk_load_is_complete(spark: Any, world: World) -> None:
+def test_b02_a_bulk_load_is_complete(spark: Any, world: Pair) -> None:
     """Written by several tasks, in frames of at most ``batch_size`` events."""
     world.assert_same(spark, "bulk")
     frames = [frame for manifest in world.manifests("bulk") for frame in manifest.frames]
@@ -133,13 +133,14 @@ def test_b02_a_bulk_load_is_complete(spark: Any, world: World) -> None:
     assert len({frame.path.split("-")[0] for frame in frames}) > 1
 
 
-def test_b03_the_queue_grows_while_the_remote_is_absent(world: World) -> None:
+def test_b03_the_queue_grows_while_the_remote_is_absent(rounds: tuple[Pair, dict[str, StreamStatus]]) -> None:
     """Two epochs were waiting for seattle, nothing was acked, and the sender was content."""
-    status = world.alone["orders"]
+    _, alone = rounds
+    status = alone["orders"]
     assert (status.published, status.backlog, status.acked, status.held) == (2, 2, {}, None)
 
 
-def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, world: World) -> None:
+def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, world: Pair) -> None:
     """Each stream has its own log; each sender its own channel."""
     world.assert_same(spark, "orders", "lines", "readings", "bulk", "stock")
     east, west = (set(world.channel(sender).numbers()) for sender in ("east", "west"))
@@ -147,7 +148,7 @@ def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, w
     assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
 
 
-def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: World) -> None:
+def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: Pair) -> None:
     """One epoch of creates that stands for everything through its version; the changes go on at the next."""
     first, second, third = world.manifests("orders")
     assert (first.kind, first.start, first.first, first.last) == (SNAPSHOT, True, 0, 2)
@@ -155,19 +156,19 @@ def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: W
     assert (second.last, third.first) == (8, 9)
 
 
-def test_a_start_at_a_version_leaves_out_what_was_before(spark: Any, world: World) -> None:
+def test_a_start_at_a_version_leaves_out_what_was_before(spark: Any, world: Pair) -> None:
     assert [manifest.first for manifest in world.manifests("late")] == [2, 3]
     found = {row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()}
     assert found == {2: 3.0, 3: 3.0}
 
 
-def test_equal_rows_of_a_keyless_table_are_events_of_their_own(spark: Any, world: World) -> None:
+def test_equal_rows_of_a_keyless_table_are_events_of_their_own(spark: Any, world: Pair) -> None:
     world.assert_same(spark, "readings")
     assert len(world.hashes(spark, "readings")) == 4
     assert len(set(world.hashes(spark, "readings"))) == 2
 
 
-def test_tables_by_catalog_name_stand_beside_tables_by_path(spark: Any, world: World) -> None:
+def test_tables_by_catalog_name_stand_beside_tables_by_path(spark: Any, world: Pair) -> None:
     world.assert_same(spark, "lines")
     assert spark.catalog.tableExists("seattle_lines")
     kinds = spark.sql("DESCRIBE TABLE EXTENDED seattle_lines").where("col_name = 'Type'").collect()
@@ -192,7 +193,7 @@ def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, wh
             here.send(spark)
     assert here.numbers("orders")[-1] == 2
     assert [here.log("readings").read(number).last for number in here.numbers("readings")][-1] < version
-    here.receive(spark)
+    here.apply(spark)
     here.assert_equal("orders")
 
 
@@ -205,13 +206,15 @@ def test_what_a_receiver_wrote_is_not_captured_again(spark: Any, sites: Any, tmp
         {"orders": {"start": {"version": 0}, "at": {NEWARK: str(here.path("orders", SEATTLE)), SEATTLE: "./third"}}},
     )
     onward.make(spark, "orders", "id bigint, item string, amount double")
-    here.replicate(spark)
+    here.send(spark)
+    here.apply(spark)
     onward.send(spark)
     assert [manifest.rows for manifest in onward.manifests("orders")] in ([], [0])
 
     onward.sql(spark, "orders", "INSERT INTO {t} VALUES (900, 'written at seattle', 0.0)")
     here.change(30)
-    here.replicate(spark)
+    here.send(spark)
+    here.apply(spark)
     onward.send(spark)
     events = [event for number in onward.numbers("orders") for event in frames_of(onward, number)]
     assert [event["id"] for event in events] == [900]
