@@ -280,14 +280,11 @@ class InboundChannel:
         """Statuses as the channel's acks tell them."""
         channel = open_channel(self.url, self.storage)
         found = []
-        for stream in channel.numbers():
-            ack = StreamLog(channel, stream).acks().get(self.site)
-            if ack is not None:
-                found.append(
-                    TableStatus(
-                        stream, self._tables.get(stream, ""), ack.applied, dead_letters=ack.dead_letters, held=ack.cause
-                    )
-                )
+        for name in channel.numbers():
+            stream = StreamLog(channel, name)
+            ack, last = stream.acks().get(self.site), stream.last()
+            if ack is not None and last is not None:
+                found.append(TableStatus(name, last.table, ack.applied, dead_letters=ack.dead_letters, held=ack.cause))
         return found
 
     def _table_of(self, stream: StreamLog, number: int) -> str | None:
