@@ -17,8 +17,10 @@ env: $(STAMP) ## .venv with all that is pinned, the Delta jars, and a Java if th
 demo: $(STAMP) ## two sites, a year of flights, a crash on the way; ends with a comparison of all rows
 	$(BIN)/spark-wan demo
 
-test: $(STAMP) ## unit tests, simulations, tests with Spark, crash tests
-	$(PY) -m pytest tests
+TESTS     ?= tests
+
+test: $(STAMP) ## unit tests, simulations, tests with Spark, crash tests; TESTS="FILE ..." runs some of them
+	$(PY) -m pytest $(TESTS)
 
 check: $(STAMP) ## formatter, linter, types, and that imports point one way
 	$(BIN)/ruff format --check .
