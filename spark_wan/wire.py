@@ -19,10 +19,12 @@ Manifest: one line ``WANM <version> <CRC-32C of the rest, 8 hex digits>`` and a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -210,6 +212,8 @@ class Manifest:
     stream: str
     incarnation: str
     number: int
+    previous: str
+    """The fingerprint of the manifest before this one, "" for the first: a log cannot be rewritten unnoticed."""
     kind: str
     origin: str
     sent_to: tuple[str, ...]
@@ -242,8 +246,10 @@ class Manifest:
     def bytes(self) -> int:
         return sum(frame.bytes for frame in self.frames)
 
-    def renumbered(self, number: int, incarnation: str) -> Manifest:
-        return replace(self, number=number, incarnation=incarnation)
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the manifest as it is encoded: what the next one calls its ``previous``."""
+        return hashlib.blake2b(self.encode(), digest_size=16).hexdigest()
 
     def encode(self) -> _Data:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()

@@ -17,10 +17,9 @@ from typing import Any
 
 from spark_wan.channels import StreamLog, open_channel
 from spark_wan.errors import WanError
+from spark_wan.local.classes import QUICK
 from spark_wan.receiver.ledger import Mark
 
-_QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-"""Compile less: it takes a quarter off a run as short as this one."""
 _STOP_WAIT = 60
 _HELD_WAIT = 30
 
@@ -37,7 +36,7 @@ class Job:
         self.killed = False
         self._error: str | None = None
         words = [sys.executable, "-m", "spark_wan.cli", command, "--config", str(config), "--site", site]
-        words += ["--output", "json", "--verbose", "--conf", _QUICK]
+        words += ["--output", "json", "--verbose", "--conf", f"spark.driver.extraJavaOptions={QUICK}"]
         with log.open("ab") as file:
             # A session of its own: an interrupt at the keyboard is for the demo, which then stops its jobs.
             self.process = subprocess.Popen(

@@ -268,6 +268,7 @@ class TableApplier:
             stream=last.stream,
             incarnation=last.incarnation,
             epoch=last.number,
+            fingerprint=last.fingerprint,
             ids=work.ids,
             dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
         )

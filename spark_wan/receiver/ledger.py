@@ -36,6 +36,8 @@ class Mark:
     stream: str
     incarnation: str
     epoch: int
+    fingerprint: str
+    """Of the manifest of ``epoch``."""
     ids: bool
     """Event IDs were recorded under this apply."""
     dead_letters: int = 0
@@ -228,4 +230,4 @@ class Ledger:
             self.last_apply = max(self.last_apply, mark.apply)
             self.tokens.add(mark.token)
             self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
-            self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch)
+            self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch, mark.fingerprint)

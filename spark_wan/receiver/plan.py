@@ -24,16 +24,22 @@ class Progress:
     through: dict[Origin, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
     """(stream, incarnation) -> the last epoch of it that took effect."""
+    fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(stream, incarnation) -> the fingerprint of that epoch's manifest."""
 
     def copy(self) -> Progress:
-        return Progress(dict(self.through), dict(self.positions))
+        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints))
 
-    def advance(self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int) -> None:
+    def advance(
+        self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int, fingerprint: str
+    ) -> None:
         """Epoch ``epoch`` took effect. Progress never goes back."""
         if through >= 0:
             self.through[origin] = max(through, self.through.get(origin, -1))
         place = (stream, incarnation)
-        self.positions[place] = max(epoch, self.positions.get(place, 0))
+        if epoch > self.positions.get(place, 0):
+            self.positions[place] = epoch
+            self.fingerprints[place] = fingerprint
 
 
 @dataclass(frozen=True)
@@ -92,15 +98,12 @@ def plan_stream(
             "restore the channel's log."
         )
         return plan
+    before = progress.fingerprints.get((stream, plan.incarnation)) if newer and newer[0] == position + 1 else None
     for number in newer:
         try:
             manifest = read(number)
-            if plan.incarnation and manifest.incarnation != plan.incarnation:
-                raise LogGapError(
-                    f"{stream}: manifest {number} belongs to another log than the ones beside it: the log was rewritten under its "
-                    "readers. The stream is held; restore the channel's log."
-                )
-            plan.incarnation = manifest.incarnation
+            _check_follows(manifest, plan.incarnation, before)
+            plan.incarnation, before = manifest.incarnation, manifest.fingerprint
             above = None if site not in manifest.addressees else _above(manifest, ahead)
         except WanError as error:
             plan.held, plan.cause = number, str(error)
@@ -122,8 +125,20 @@ def plan_stream(
         plan.new.append(PlannedEpoch(manifest, above))
         size += manifest.bytes
         last = manifest.last if manifest.kind != EVENTS else -1
-        ahead.advance(origin_of(manifest), last, stream, manifest.incarnation, number)
+        ahead.advance(origin_of(manifest), last, stream, manifest.incarnation, number, manifest.fingerprint)
     return plan
+
+
+def _check_follows(manifest: Manifest, incarnation: str, before: str | None) -> None:
+    """A manifest belongs to the log of those before it, and names the one before it (``before``: that one's fingerprint, if known)."""
+    where = f"{manifest.stream}: manifest {manifest.number}"
+    advice = "the log was rewritten under its readers. The stream is held; restore the channel's log."
+    if incarnation and manifest.incarnation != incarnation:
+        raise LogGapError(f"{where} belongs to another log than the ones beside it: {advice}")
+    if before is not None and manifest.previous != before:
+        raise LogGapError(
+            f"{where} does not follow the manifest {manifest.number - 1} that this site has read: {advice}"
+        )
 
 
 def _from_position(
@@ -139,10 +154,18 @@ def _from_position(
     if not listed:
         return []
     try:
-        incarnation = read(listed[-1]).incarnation
+        newest = read(listed[-1])
     except WanError:
         return listed
+    incarnation = newest.incarnation
     position = progress.positions.get((stream, incarnation), 0)
+    if position == newest.number and progress.fingerprints[stream, incarnation] != newest.fingerprint:
+        plan.incarnation, plan.known, plan.held = incarnation, position, position + 1
+        plan.cause = (
+            f"{stream}: manifest {position} is not the one that this site has applied: the log was rewritten under its readers. The "
+            "stream is held; restore the channel's log."
+        )
+        return []
     if position:
         plan.incarnation, plan.known = incarnation, min(position, listed[-1])
     for number in listed:

@@ -217,6 +217,7 @@ def append_epoch(
             stream=options.stream,
             incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
             number=last.number + 1 if last is not None else 1,
+            previous=last.fingerprint if last is not None else "",
             kind=EVENTS,
             origin=options.site,
             sent_to=tuple(sorted(options.remotes)),

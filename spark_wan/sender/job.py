@@ -134,7 +134,7 @@ class Sender:
         self.parallel = parallel
 
     def start(self, available_now: bool = False) -> SenderHandle:
-        """Begin to capture. ``available_now``: publish what is there, look once at the acks, and end.
+        """Begin to capture. ``available_now``: publish the versions that are there now, look at the acks, and end.
 
         Raises ChannelError when a channel cannot be written to, before anything is captured."""
         channels: dict[str, Channel] = {}
@@ -259,6 +259,7 @@ class SenderHandle:
 
     def _loop(self, stream: _Stream) -> None:
         wait = stream.interval
+        through = self._newest(stream) if self._available_now else None
         while not self._stop.is_set():
             began = time.monotonic()
             published = self._publish(stream)
@@ -268,6 +269,8 @@ class SenderHandle:
                     if stream.status.held:
                         raise WanError(stream.status.held)
                     return
+                if through is not None and published.last >= through:
+                    return
                 continue
             if published is not None:
                 self._block_on_ack(stream, published)
@@ -275,6 +278,15 @@ class SenderHandle:
             wait = min(_LONGEST_WAIT, wait * 2) if stream.status.held else stream.interval
             if published is None:
                 self._stop.wait(max(0.05, wait - (time.monotonic() - began)))
+
+    def _newest(self, stream: _Stream) -> int | None:
+        """The source's newest version: where a run that is to end does end, however fast its writers are."""
+        try:
+            with self._slots:
+                return stream.publisher.source.newest().version
+        except Exception as error:
+            self._hold(stream, error)
+            return None
 
     def _publish(self, stream: _Stream) -> Manifest | None:
         status = stream.status

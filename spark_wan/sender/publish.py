@@ -254,6 +254,7 @@ class Publisher:
             stream=settings.stream,
             incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
             number=last.number + 1 if last is not None else 1,
+            previous=last.fingerprint if last is not None else "",
             kind=SNAPSHOT if snapshot else CAPTURE,
             origin=settings.origin,
             sent_to=settings.sent_to,

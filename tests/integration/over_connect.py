@@ -17,6 +17,7 @@ from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan import Receiver, Sender
 from spark_wan.local import cached_jars, ensure_java
+from spark_wan.local.classes import java_options
 from spark_wan.running import is_connect
 
 DEADLINE = 240.0
@@ -35,7 +36,7 @@ def connect() -> Any:
         "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+        "spark.driver.extraJavaOptions": java_options(quick=True),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "2",

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from sites import NEWARK, SEATTLE, Sites
 
-from spark_wan.local import ensure_java, prepare_jars
+from spark_wan.local import cached_jars, ensure_java
+from spark_wan.local.classes import QUICK, java_options
 
 ROOT = Path(__file__).parents[2]
 SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli import main; main()"
@@ -140,7 +141,7 @@ def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path
 
 
 def command(name: str, config: Path, site: str, *more: str) -> list[str]:
-    quick = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"
+    quick = f"spark.driver.extraJavaOptions={QUICK}"
     words = [sys.executable, "-m", "spark_wan.cli", name, "--config", str(config), "--site", site, "--output", "json"]
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
@@ -177,10 +178,10 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     settings = {
         "spark.master": "local[2]",
-        "spark.jars": ",".join(map(str, prepare_jars())),
+        "spark.jars": ",".join(map(str, cached_jars())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": java_options(quick=True),
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",

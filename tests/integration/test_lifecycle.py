@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
-from waiting import children, sockets, wait_until, wan_threads, workers
+from waiting import children, connections, wait_until, wan_threads, workers
 
 import spark_wan.receiver.job as receiver_job
 import spark_wan.sender.job as sender_job
@@ -83,7 +83,7 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     here.change(10)
     here.replicate(spark)  # what a session starts once and keeps is there now
     gc.collect()
-    queries, processes, connections = len(spark.streams.active), set(workers()), sockets()
+    queries, processes, connected = len(spark.streams.active), set(workers()), connections(spark)
     threads = {thread.name for thread in threading.enumerate() if not of_py4j(thread)}
 
     handles = start(spark, here)
@@ -102,7 +102,7 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     assert len(spark.streams.active) == queries
     wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
     gc.collect()
-    wait_until(lambda: sockets() <= connections, "connections are closed")
+    wait_until(lambda: connections(spark) <= connected, f"connections are closed {connections(spark) - connected}")
     here.assert_equal()
 
 

@@ -50,12 +50,22 @@ def workers() -> list[str]:
     return sorted(command for command in children().values() if "streaming" in command or "data_source" in command)
 
 
-def sockets() -> int:
-    """How many connections this process holds."""
-    count = 0
+def connections(spark: Any) -> set[tuple[str, str]]:
+    """The TCP connections that this process holds, as (own end, other end); without py4j's, which keeps those of ended calls and
+    callbacks for the next ones."""
+    gateway = spark.sparkContext._gateway
+    own = {gateway.gateway_parameters.port, gateway.java_gateway_server.getCallbackClient().getPort()}
+    held = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            count += os.readlink(entry).startswith("socket:")
+            held.add(os.readlink(entry).removeprefix("socket:[").rstrip("]"))
         except OSError:
             continue
-    return count
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (Path("/proc/self/net") / table).read_text().splitlines()[1:]:
+            words = line.split()
+            ends = words[1], words[2]
+            if words[9] in held and not own & {int(end.rpartition(":")[2], 16) for end in ends}:
+                found.add(ends)
+    return found

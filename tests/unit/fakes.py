@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ MANIFEST = Manifest(
     stream=STREAM,
     incarnation="a" * 32,
     number=1,
+    previous="",
     kind=CAPTURE,
     origin="newark",
     sent_to=("seattle",),
@@ -75,6 +76,14 @@ def manifest(number: int = 1, **changes: Any) -> Manifest:
     return replace(MANIFEST, number=number, **{**versions, **changes})
 
 
+def chained(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """The same manifests, each naming the one before it."""
+    found: list[Manifest] = []
+    for each in manifests:
+        found.append(replace(each, previous=found[-1].fingerprint) if found else each)
+    return found
+
+
 def memory_channel() -> Channel:
     """A channel of the test's own, in memory."""
     return open_channel(f"memory://{uuid.uuid4().hex}")
@@ -94,7 +103,8 @@ def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> l
     appended = []
     for number in numbers:
         refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
-        appended.append(manifest(number, stream=log.stream, frames=refs, **changes))
+        before = log.read(number - 1).fingerprint if number - 1 in log.channel.stream_numbers(log.stream) else ""
+        appended.append(manifest(number, previous=before, stream=log.stream, frames=refs, **changes))
         log.append(appended[-1])
     return appended
 

@@ -215,9 +215,9 @@ def test_two_keepers_at_once_cost_requests_and_nothing_else() -> None:
 
 def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
     kept = Kept()
-    publish(kept.log, 1)
+    publish(kept.log, 1, 2, 3)
+    kept.log.channel.trim_manifest(STREAM, 2)
     kept.log.channel.append(STREAM, 2, b"WANM altered")
-    publish(kept.log, 3)
     kept.ack("seattle", 3)
     with pytest.raises(ManifestError, match="manifest 2"):
         kept.round()

@@ -300,7 +300,7 @@ def test_f20_a_manifest_that_is_altered_holds_the_stream_there() -> None:
 
 def test_a_manifest_for_another_table_is_held() -> None:
     site = Site(1)
-    site.log.append(manifest(2, table="cities"))
+    site.log.append(manifest(2, table="cities", previous=site.log.read(1).fingerprint))
     outcome = site.round()
     assert (outcome.held, outcome.applied) == (2, 1)
     assert "is for table cities, not orders" in str(outcome.cause)

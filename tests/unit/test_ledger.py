@@ -26,6 +26,7 @@ MARK = Mark(
     stream=STREAM,
     incarnation=MANIFEST.incarnation,
     epoch=1,
+    fingerprint=MANIFEST.fingerprint,
     ids=False,
 )
 ORIGIN = origin_of(MANIFEST)
@@ -34,7 +35,9 @@ PLACE = (STREAM, MANIFEST.incarnation)
 MARK_V1 = (
     '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1","origin":"newark",'
     '"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","through":9,"stream":"newark.east.orders",'
-    '"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"ids":false,"dead_letters":0}}'
+    '"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"fingerprint":"'
+    + MANIFEST.fingerprint
+    + '","ids":false,"dead_letters":0}}'
 )
 
 

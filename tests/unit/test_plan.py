@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, manifest, schema
+from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.errors import ManifestError
 from spark_wan.receiver.plan import Progress, StreamPlan, origin_of, plan_stream
@@ -22,9 +22,12 @@ class Log:
     """Manifests by number; reading is counted."""
 
     def __init__(self, *manifests: Manifest) -> None:
-        self.manifests = {each.number: each for each in manifests}
+        self.manifests = {each.number: each for each in chained(manifests)}
         self.read: list[int] = []
         self.broken: set[int] = set()
+
+    def extend(self, added: Manifest) -> None:
+        self.manifests[added.number] = replace(added, previous=self.manifests[added.number - 1].fingerprint)
 
     def __call__(self, number: int) -> Manifest:
         self.read.append(number)
@@ -37,14 +40,17 @@ def plan(
     log: Log, progress: Progress | None = None, acked: int = 0, site: str = "seattle", **limits: Any
 ) -> StreamPlan:
     wide = {"max_bytes": 1 << 40, "max_epochs": 1_000}
-    return plan_stream(
-        STREAM, sorted(log.manifests), log, progress or Progress(), site, {A: acked}, **{**wide, **limits}
-    )
+    progress = progress.copy() if progress is not None else Progress()
+    for place, position in progress.positions.items():
+        if not progress.fingerprints[place] and position in log.manifests:
+            progress.fingerprints[place] = log.manifests[position].fingerprint
+    return plan_stream(STREAM, sorted(log.manifests), log, progress, site, {A: acked}, **{**wide, **limits})
 
 
-def applied(through: int, epoch: int, **origin: Any) -> Progress:
+def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> Progress:
+    """What a site has applied. Without a fingerprint, the manifest that is there is the one that was applied."""
     progress = Progress()
-    progress.advance(origin_of(replace(MANIFEST, **origin)), through, STREAM, A, epoch)
+    progress.advance(origin_of(replace(MANIFEST, **origin)), through, STREAM, A, epoch, fingerprint)
     return progress
 
 
@@ -174,6 +180,34 @@ def test_f17_a_log_that_was_put_back_is_held() -> None:
     assert "ends at manifest 2, but this site has applied through 5" in str(found.cause)
 
 
+def test_f17_a_log_that_was_put_back_and_written_to_again_is_held() -> None:
+    """Its numbers go beyond what this site has applied, so only the chain tells. Fails when `previous` is not compared, at the
+    site's position or between manifests; the epochs in between would then be lost without a word."""
+    old, again = users(1, 2, 3), users(1, 2)
+    for number in (3, 4, 5):
+        again.extend(replace(users(number).manifests[number], created=7))
+    found = plan(again, position(3, old.manifests[3].fingerprint))
+    assert (found.held, found.new) == (4, [])
+    assert "does not follow the manifest 3 that this site has read: the log was rewritten" in str(found.cause)
+    mixed = users(1, 2, 3)
+    mixed.manifests[2] = replace(mixed.manifests[2], created=7)
+    found = plan(mixed)
+    assert (found.held, new(found)) == (3, [(1, -1), (2, -1)])
+
+
+def test_f17_a_log_that_was_put_back_and_is_as_long_again_is_held() -> None:
+    """Fails when the manifest at the site's position is not compared."""
+    found = plan(users(1, 2, 3), position(3, "of another manifest"))
+    assert (found.held, found.new, found.known) == (4, [], 3)
+    assert "manifest 3 is not the one that this site has applied" in str(found.cause)
+
+
+def test_what_is_behind_a_trimmed_part_of_the_log_is_not_compared() -> None:
+    log = epochs(1, 2, 3, 4)
+    del log.manifests[1], log.manifests[2]
+    assert new(plan(log, applied(19, 1, "of the trimmed manifest"))) == [(3, -1), (4, -1)]
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -208,9 +242,9 @@ def users(*numbers: int, **changes: Any) -> Log:
     return epochs(*numbers, **{"kind": EVENTS, "table_id": "events", "first": -1, "last": -1, **changes})
 
 
-def position(epoch: int) -> Progress:
+def position(epoch: int, fingerprint: str = "") -> Progress:
     progress = Progress()
-    progress.advance(("newark", "events", "all"), -1, STREAM, A, epoch)
+    progress.advance(("newark", "events", "all"), -1, STREAM, A, epoch, fingerprint)
     return progress
 
 
@@ -238,9 +272,13 @@ def test_a_users_stream_that_began_anew_begins_anew() -> None:
 
 
 def test_progress_never_goes_back() -> None:
-    progress = applied(30, 3)
-    progress.advance(ORIGIN, 20, STREAM, A, 2)
-    assert (progress.through[ORIGIN], progress.positions[STREAM, A]) == (30, 3)
+    progress = applied(30, 3, "newer")
+    progress.advance(ORIGIN, 20, STREAM, A, 2, "older")
+    assert (progress.through[ORIGIN], progress.positions[STREAM, A], progress.fingerprints[STREAM, A]) == (
+        30,
+        3,
+        "newer",
+    )
 
 
 def test_planning_changes_no_progress() -> None:
@@ -257,6 +295,6 @@ def test_planning_bit_by_bit_is_planning_at_once(cut: int) -> None:
     step: Callable[[], StreamPlan] = lambda: plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)  # noqa: E731
     while (part := step()).new:
         for each in part.new:
-            progress.advance(ORIGIN, each.manifest.last, STREAM, A, each.manifest.number)
+            progress.advance(ORIGIN, each.manifest.last, STREAM, A, each.manifest.number, each.manifest.fingerprint)
         found += new(part)
     assert found == everything

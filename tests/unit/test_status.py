@@ -52,6 +52,7 @@ def publish(topology: Topology, number: int, *, events: int, size: int, incarnat
         stream=STREAM,
         incarnation=incarnation,
         number=number,
+        previous="",
         kind=CAPTURE,
         origin="newark",
         sent_to=SITES,

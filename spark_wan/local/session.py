@@ -1,0 +1,60 @@
+"""Spark sessions with Delta on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from spark_wan.local.cache import cache_folder
+from spark_wan.local.classes import java_options
+from spark_wan.local.jars import cached_jars
+from spark_wan.local.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Setting = bool | float | int | str | None
+
+
+def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSession:
+    """A ``local[*]`` session with Delta, quiet, in UTC, bound to the loopback interface.
+
+    Args:
+        app: Name of the application.
+        quick: Compile less in the JVM: takes a quarter off short runs, slows long ones. For tests.
+        conf: More settings, which win over those made here: ``local_session("a", **{"spark.master": "local[4]"})``.
+
+    Raises:
+        WanError: no Java was found, or ``SPARK_WAN_JARS`` points to the wrong folder.
+    """
+    ensure_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers run the interpreter that has our packages, whatever `python3` on the PATH is.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    settings: dict[str, Setting] = {
+        "spark.master": "local[*]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.databricks.delta.snapshotPartitions": 2,
+    }
+    builder = SparkSession.Builder().appName(app)
+    if jars := cached_jars():
+        settings["spark.jars"] = ",".join(map(str, jars))
+    else:
+        builder = configure_spark_with_delta_pip(builder)
+        settings["spark.jars.ivy"] = str(cache_folder() / "ivy")
+    settings |= conf
+    options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
+    settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)
+    return builder.config(map=settings).getOrCreate()
