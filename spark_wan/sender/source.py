@@ -88,7 +88,9 @@ class DeltaSource:
     def latest(self, known: int) -> int:
         # Asking the change feed for the version after the known one runs no Spark job and reads no more than the log's end.
         try:
-            load(self.spark, self.location, readChangeFeed="true", startingVersion=known + 1)
+            feed = load(self.spark, self.location, readChangeFeed="true", startingVersion=known + 1)
+            # A Connect session asks only when it must.
+            _ = feed.columns
         except Exception as error:
             if condition(error) == "DELTA_CDC_START_VERSION_AFTER_LATEST":
                 found = re.search(r"latest table version (-?\d+)", str(error))

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sites import NEWARK, SEATTLE, Sites
 
+import spark_wan.sender.source as source
 from spark_wan import Receiver, Sender
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
@@ -71,6 +72,27 @@ def start_receiver(spark: Any, sites: Sites) -> Any:
     raise AssertionError("the worker of foreachBatch never came up")
 
 
+def histories_while_idle(told: Callable[[], object]) -> int:
+    """How often a sender with nothing to send reads a history (a Spark job) in ten looks at its tables."""
+    looks, histories = [], []
+    load, history = source.load, source.history
+
+    def counted_load(*args: Any, **options: Any) -> Any:
+        looks.append(args)
+        return load(*args, **options)
+
+    def counted_history(*args: Any) -> Any:
+        histories.append(args)
+        return history(*args)
+
+    source.load, source.history = counted_load, counted_history
+    try:
+        wait_until(lambda: len(looks) >= 10, "the sender looks at its tables", told)
+    finally:
+        source.load, source.history = load, history
+    return len(histories)
+
+
 def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     sites.change(10)
     handles: list[Any] = [
@@ -97,6 +119,7 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
         "receiver": [(s.table, s.held, s.applied) for s in receiver.status()],
         "errors": [str(handle.exception()) for handle in handles if handle.exception()],
     }
+    told_at_last["histories_while_idle"] = histories_while_idle(told)
     sites.change(50)  # stopped while there is something to do
     for handle in handles:
         handle.stop()
