@@ -185,16 +185,21 @@ class ReceiverHandle:
 
     def exception(self) -> BaseException | None:
         """The error that ended a query, or None."""
-        return next((error for error in (query.exception() for query in self.queries) if error is not None), None)
+        errors = (query.exception() for query in self.queries)
+        return next((error for error in errors if error is not None and not self._is_own(error)), None)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the receiver has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it."""
         end = None if timeout is None else time.monotonic() + timeout
         for query in self.queries:
-            if end is None:
-                query.awaitTermination()
-            elif not query.awaitTermination(max(0, round(end - time.monotonic()))):
-                return False
+            try:
+                if end is None:
+                    query.awaitTermination()
+                elif not query.awaitTermination(max(0, round(end - time.monotonic()))):
+                    return False
+            except Exception as error:
+                if not self._is_own(error):
+                    raise
         return True
 
     def stop(self) -> None:
@@ -202,6 +207,10 @@ class ReceiverHandle:
         self._stop.set()
         for query in self.queries:
             query.stop()
+
+    def _is_own(self, error: BaseException) -> bool:
+        """Whether ``stop()`` ended a query this way: its micro-batch gave up before Spark's own stop had come."""
+        return self._stop.is_set() and StoppedError.__name__ in str(error)
 
 
 @dataclass

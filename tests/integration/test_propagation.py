@@ -42,7 +42,7 @@ def rounds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, 
         {"east": {"batch_size": 1_000}, "west": {"batch_size": 10_000}},
     )
     run = lambda table, *statements: [world.sql(spark, table, statement) for statement in statements]  # noqa: E731
-    for table in ("orders", "late", "stock"):
+    for table in ("orders", "late", "stock", "bulk"):
         world.make(spark, table, "id bigint, item string, amount double")
     world.make(spark, "lines", "order_id bigint, line int, item string")
     world.make(spark, "readings", "sensor string, value double")
@@ -71,7 +71,6 @@ def rounds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, 
     run("lines", "UPDATE {t} SET line = 9 WHERE order_id = 1 AND line = 1", "DELETE FROM {t} WHERE order_id = 2")
     run("readings", "INSERT INTO {t} VALUES ('attic', 20.5)", "INSERT INTO {t} VALUES (null, double('NaN'))")
     run("stock", "INSERT OVERWRITE {t} SELECT id, if(id < 4, 'old', 'new'), 0.0 FROM range(2, 12)")
-    world.make(spark, "bulk", "id bigint, item string, amount double")
     run("bulk", f"INSERT INTO {{t}} SELECT id, concat('item ', id % 100), rand(7) FROM range({BULK})")
     alone = {status.table: status for status in world.send(spark, senders=["east", "west"])}
     world.receive(spark, senders=["east", "west"])
