@@ -140,8 +140,9 @@ class Sites:
         return {status.table: status for status in handle.status()}
 
     def replicate(self, spark: Any) -> dict[str, TableStatus]:
+        """Send, and apply without the query that wakes a receiver, which costs some seconds of processes."""
         self.send(spark)
-        return self.receive(spark)
+        return self.apply(spark)
 
     def apply(self, spark: Any, sender: str = "east", rounds: int = 1) -> dict[str, TableStatus]:
         """What :meth:`receive` does, without the query that wakes it."""

@@ -22,7 +22,7 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
 
     Args:
         app: Name of the application.
-        quick: Compile less in the JVM: takes a quarter off short runs, slows long ones. For tests.
+        quick: Compile less, in the JVM and in Spark: shortens short runs, slows long ones. For tests.
         conf: More settings, which win over those made here: ``local_session("a", **{"spark.master": "local[4]"})``.
 
     Raises:
@@ -54,6 +54,8 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
     else:
         builder = configure_spark_with_delta_pip(builder)
         settings["spark.jars.ivy"] = str(cache_folder() / "ivy")
+    if quick:
+        settings |= {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     settings |= conf
     options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
     settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)

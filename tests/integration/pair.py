@@ -12,7 +12,6 @@ from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan.channels import StreamLog
 from spark_wan.delta import load, map_in_arrow, reference
-from spark_wan.receiver.job import TableStatus
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.topology import stream_name
 from spark_wan.wire import Manifest, decode_frame
@@ -69,11 +68,6 @@ class Pair(Sites):
         log = self.log(table)
         paths = [frame.path for frame in log.read(number).frames]
         return pa.Table.from_batches([decode_frame(log.channel.get_frame(path), path)[1] for path in paths])
-
-    def replicate(self, spark: Any) -> dict[str, TableStatus]:
-        """Send, and apply without the query that wakes a receiver."""
-        self.send(spark)
-        return self.apply(spark)
 
     # --- through Spark
 
