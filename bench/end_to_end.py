@@ -155,7 +155,7 @@ class Bench:
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
         topology = topology_of(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
-        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=0.2).start()
+        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=0.1).start()
         try:
             yield sender, receiver
         finally:
@@ -210,7 +210,7 @@ class Bench:
             wait_for(lambda: arrived(sender, receiver, 1) and sender.status()[0].backlog == 0)
             time.sleep(2)  # what arriving has set off comes to rest
             before = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-            time.sleep(looks * 0.2)
+            time.sleep(looks * 0.1)
             after = (files_below(place), len(tracker.getJobIdsForGroup(None)))
         changed = {name for name in before[0].keys() | after[0].keys() if before[0].get(name) != after[0].get(name)}
         commits = [name for name in changed if "/_delta_log/" in name]
@@ -250,7 +250,7 @@ def topology_of(place: Path) -> Topology:
         "version": 1,
         "sites": {"newark": {"state": str(place / "newark")}, "seattle": {"state": str(place / "seattle")}},
         "senders": {
-            "east": {"site": "newark", "remotes": ["seattle"], "channel": str(place / "channel"), "batch_interval": 0.2}
+            "east": {"site": "newark", "remotes": ["seattle"], "channel": str(place / "channel"), "batch_interval": 0.1}
         },
         "tables": {
             "orders": {

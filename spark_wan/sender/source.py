@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MAX_DEAD_LETTERS = 10_000
 """So many rows of one epoch without a usable key are no accident: the stream is held instead."""
 
-ROWS_PER_TASK = 64_000
+ROWS_PER_TASK = 250_000
 """A task of the sender nets and encodes about so many events."""
 
 _RANK_COLUMN = "_wan_rank"

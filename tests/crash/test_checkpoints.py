@@ -44,7 +44,8 @@ def test_f07_checkpoint_restored_from_a_backup(
     for folder in checkpoints(wan, whose):
         shutil.copytree(folder, tmp_path / "backup" / folder.name)
     wan.change(50)
-    wan.replicate(spark)
+    wan.send(spark)
+    wan.receive(spark)
     before = [wan.version(table) for table in TABLES]
     wan.change(70)
     for folder in checkpoints(wan, whose):

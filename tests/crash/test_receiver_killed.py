@@ -27,7 +27,7 @@ def test_f23_killed_before_the_table_commit(spark: Any, waiting: Sites, worker: 
     assert versions(waiting) == before
     assert acked(waiting) == [2, 2]
 
-    waiting.receive(spark)
+    waiting.apply(spark)
     waiting.assert_equal()
     assert versions(waiting) == [version + 1 for version in before]
     assert acked(waiting) == [3, 3]

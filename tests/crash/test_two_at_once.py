@@ -44,7 +44,10 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, w
     for worker in pair:
         worker.tell(do="stop")
     for worker in pair:
-        assert worker.answer() == {"held": [], "errors": []}
+        answer = worker.answer()
+        assert answer["held"] == []
+        # Of two queries on one checkpoint Spark ends one when they meet; what it had applied counts.
+        assert all("CONCURRENT_STREAM_LOG_UPDATE" in error for error in answer["errors"]), answer
     replicated.assert_equal()
     for table in TABLES:
         log = replicated.log(table)

@@ -26,6 +26,8 @@ from spark_wan.sender.memory import ForgottenMemories
 from spark_wan.steps import run
 
 TABLES = ("orders", "readings")
+PACE = 0.2
+"""Seconds that writers leave between commits. They write on while something is stopped; that they write little keeps tests short."""
 
 
 def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
@@ -58,6 +60,7 @@ def writing(sites: Sites, start: int) -> Iterator[Callable[[], int]]:
             if number % 3 == 0:
                 sites.upsert("orders", [{"id": key - 1, "item": "changed", "amount": 0.0}])
             counted[0] = number
+            ended.wait(PACE)
 
     thread = threading.Thread(target=write, name="writer")
     thread.start()

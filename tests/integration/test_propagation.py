@@ -16,8 +16,8 @@ from spark_wan.events import OP, VERSION, Operation
 from spark_wan.sender.job import StreamStatus
 from spark_wan.wire import CAPTURE, SNAPSHOT
 
-BULK = 130_000
-"""Rows of the bulk load: more than two tasks of the sender take."""
+BULK = 260_000
+"""Rows of the bulk load: more than one task of the sender takes."""
 
 
 @pytest.fixture(scope="module")
