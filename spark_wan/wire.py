@@ -213,7 +213,7 @@ class Manifest:
     incarnation: str
     number: int
     previous: str
-    """The fingerprint of the manifest before this one, "" for the first: a log cannot be rewritten unnoticed."""
+    """The fingerprint of the manifest before this one, "" for the first: receivers notice a log that was rewritten."""
     kind: str
     origin: str
     sent_to: tuple[str, ...]

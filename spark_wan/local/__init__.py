@@ -10,7 +10,7 @@ For tests, the demo, benchmarks and first steps; a cluster brings all of this al
 ``python -m spark_wan.local java`` tells which Java sessions would use.
 
 Cache folder: ``.cache`` in a checkout, otherwise ``~/.cache/spark_wan``. It holds ``jars`` (the Delta jars), ``ivy``
-(what they were resolved with), ``java`` (a JAVA_HOME, where one had to be made) and ``classes.jsa`` (Spark's classes as a JVM maps them, 190 MB: a
+(what they were resolved with), ``java`` (a JAVA_HOME, where one had to be made) and ``classes-….jsa`` (Spark's classes as a JVM maps them, 190 MB: a
 session starts in two thirds of the time). All of it can be deleted.
 """
 

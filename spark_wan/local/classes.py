@@ -6,6 +6,10 @@ still the same; if not, it starts as without one.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import os
+import shutil
 from pathlib import Path
 
 from spark_wan.local import cache
@@ -15,15 +19,18 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 def class_archive() -> Path:
-    """Where the archive is, or would be."""
-    return cache.cache_folder() / "classes.jsa"
+    """Where the archive of this Spark and this Java is, or would be. A JVM passes over one that does not fit without a word."""
+    home = os.environ.get("JAVA_HOME")
+    java = (Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")).resolve()
+    built = java.stat().st_mtime_ns if java.is_file() else 0
+    what = f"{importlib.metadata.version('pyspark')} {java} {built}"
+    return cache.cache_folder() / f"classes-{hashlib.blake2b(what.encode(), digest_size=4).hexdigest()}.jsa"
 
 
 def java_options(*, quick: bool) -> str:
     """Options for a session's JVM, so that it starts fast. ``quick``: compile less as well, for short runs."""
     options = []
     if class_archive().is_file():
-        # An archive that no longer fits is passed over without a word.
         options += [f'"-XX:SharedArchiveFile={class_archive()}"', "-Xshare:auto", "-Xlog:cds*=off"]
     if quick:
         options.append(QUICK)

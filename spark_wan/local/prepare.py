@@ -57,6 +57,7 @@ def prepare_classes() -> Path | None:
     archive = class_archive()
     if archive.is_file():
         return archive
+    cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="classes-", dir=cache_folder()) as folder:
         fresh = Path(folder) / archive.name
         # The JVM writes the archive when it ends, after its Python: its end is known by the end of the output that it inherits.

@@ -169,6 +169,7 @@ class ReceiverHandle:
         """The streaming queries, one per inbound channel: their progress shows the lag."""
         self._inbound = list(inbound)
         self._stop = stop
+        self._stopped: list[StreamingQuery] = []
         self._classic = classic
 
     @property
@@ -185,8 +186,8 @@ class ReceiverHandle:
 
     def exception(self) -> BaseException | None:
         """The error that ended a query, or None."""
-        errors = (query.exception() for query in self.queries)
-        return next((error for error in errors if error is not None and not self._is_own(error)), None)
+        errors = ((query, query.exception()) for query in self.queries)
+        return next((error for query, error in errors if error is not None and not self._is_own(query, error)), None)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the receiver has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it."""
@@ -195,22 +196,23 @@ class ReceiverHandle:
             try:
                 if end is None:
                     query.awaitTermination()
-                elif not query.awaitTermination(max(0, round(end - time.monotonic()))):
+                elif not query.awaitTermination(max(0.001, end - time.monotonic())):  # type: ignore[arg-type]
                     return False
             except Exception as error:
-                if not self._is_own(error):
+                if not self._is_own(query, error):
                     raise
         return True
 
     def stop(self) -> None:
         """Stop. What is being applied is given up between two steps, and decided again at the next start."""
+        self._stopped += [query for query in self.queries if query.isActive]
         self._stop.set()
         for query in self.queries:
             query.stop()
 
-    def _is_own(self, error: BaseException) -> bool:
+    def _is_own(self, query: StreamingQuery, error: BaseException) -> bool:
         """Whether ``stop()`` ended a query this way: its micro-batch gave up before Spark's own stop had come."""
-        return self._stop.is_set() and StoppedError.__name__ in str(error)
+        return query in self._stopped and StoppedError.__name__ in str(error)
 
 
 @dataclass

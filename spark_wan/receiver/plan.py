@@ -91,24 +91,31 @@ def plan_stream(
     newer = _from_position(listed, read, progress, stream, plan, site, acked)
     position = progress.positions.get((stream, plan.incarnation), 0)
     if listed and position > listed[-1]:
-        plan.held = listed[-1] + 1
+        # Nothing of it is acked: what is there now may be all there is of it.
+        plan.known, plan.held = 0, listed[-1] + 1
         plan.cause = (
             f"{stream}: the log ends at manifest {listed[-1]}, but this site has applied through {position} of it: the channel was "
             "put back to an older state. The stream is held, so that other epochs with old numbers are not mistaken for those; "
             "restore the channel's log."
         )
         return plan
-    before = progress.fingerprints.get((stream, plan.incarnation)) if newer and newer[0] == position + 1 else None
+    before = None
     for number in newer:
         try:
             manifest = read(number)
             _check_follows(manifest, plan.incarnation, before)
+            if not _is_as_applied(manifest, progress):
+                plan.known = 0
+                raise LogGapError(f"{stream}: manifest {number} {_REWRITTEN}")
             plan.incarnation, before = manifest.incarnation, manifest.fingerprint
             above = None if site not in manifest.addressees else _above(manifest, ahead)
         except WanError as error:
             plan.held, plan.cause = number, str(error)
             break
         if above is None:
+            if site not in manifest.addressees and number == ahead.positions.get((stream, manifest.incarnation), 0) + 1:
+                # Passed over, not missed.
+                ahead.advance(origin_of(manifest), -1, stream, manifest.incarnation, number, manifest.fingerprint)
             if not plan.new:
                 plan.known = number
                 if number > acked.get(manifest.incarnation, 0) and site in manifest.addressees:
@@ -129,16 +136,30 @@ def plan_stream(
     return plan
 
 
+_REWRITTEN = (
+    "is not the one that this site has applied, or does not follow it: the log was rewritten under its readers. The stream is held; "
+    "restore the channel's log."
+)
+
+
+def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
+    """False for a manifest at the site's position that is another one than was applied, and for one behind it that follows another."""
+    place = (manifest.stream, manifest.incarnation)
+    position, applied = progress.positions.get(place), progress.fingerprints.get(place)
+    return not (
+        (manifest.number == position and manifest.fingerprint != applied)
+        or (position is not None and manifest.number == position + 1 and manifest.previous != applied)
+    )
+
+
 def _check_follows(manifest: Manifest, incarnation: str, before: str | None) -> None:
-    """A manifest belongs to the log of those before it, and names the one before it (``before``: that one's fingerprint, if known)."""
+    """A manifest belongs to the log of those before it, and names the one before it (``before``: its fingerprint, None for the first)."""
     where = f"{manifest.stream}: manifest {manifest.number}"
     advice = "the log was rewritten under its readers. The stream is held; restore the channel's log."
     if incarnation and manifest.incarnation != incarnation:
         raise LogGapError(f"{where} belongs to another log than the ones beside it: {advice}")
     if before is not None and manifest.previous != before:
-        raise LogGapError(
-            f"{where} does not follow the manifest {manifest.number - 1} that this site has read: {advice}"
-        )
+        raise LogGapError(f"{where} does not follow manifest {manifest.number - 1} as it is there: {advice}")
 
 
 def _from_position(
@@ -159,12 +180,9 @@ def _from_position(
         return listed
     incarnation = newest.incarnation
     position = progress.positions.get((stream, incarnation), 0)
-    if position == newest.number and progress.fingerprints[stream, incarnation] != newest.fingerprint:
-        plan.incarnation, plan.known, plan.held = incarnation, position, position + 1
-        plan.cause = (
-            f"{stream}: manifest {position} is not the one that this site has applied: the log was rewritten under its readers. The "
-            "stream is held; restore the channel's log."
-        )
+    if position == newest.number and not _is_as_applied(newest, progress):
+        plan.incarnation, plan.held = incarnation, position + 1
+        plan.cause = f"{stream}: manifest {position} {_REWRITTEN}"
         return []
     if position:
         plan.incarnation, plan.known = incarnation, min(position, listed[-1])

@@ -78,8 +78,13 @@ class AckKeeper:
         return {
             site
             for site, ack in self.state.acks.items()
-            if ack.incarnation == manifest.incarnation and ack.applied >= manifest.number
+            if self._answers(ack) and ack.incarnation == manifest.incarnation and ack.applied >= manifest.number
         }
+
+    def _answers(self, ack: Ack) -> bool:
+        """Whether an ack is about this log: one beyond its end was given before the log was put back to an older state."""
+        last = self.state.last
+        return last is not None and ack.incarnation == last.incarnation and ack.applied <= last.number
 
     def done(self, manifest: Manifest) -> bool:
         """Whether the ack policy calls ``manifest`` done."""
@@ -96,7 +101,7 @@ class AckKeeper:
         if last is None:
             return state
         yield "keep.1 acks-read"
-        answered = {site: a for site, a in acks.items() if a.incarnation == last.incarnation}
+        answered = {site: ack for site, ack in acks.items() if self._answers(ack)}
         applied = {site: answered[site].applied if site in answered else 0 for site in last.addressees}
         everywhere = min(applied.values(), default=last.number)
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))

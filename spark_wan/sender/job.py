@@ -251,19 +251,22 @@ class SenderHandle:
         try:
             self._spark.addTag(self._tag)
             self._loop(stream)
-        except StoppedError:
-            pass
+        except StoppedError as error:
+            if not self._stop.is_set():
+                self._errors.append(error)  # somebody else has cancelled its jobs
         except BaseException as error:
             log.exception("%s: ended by an unexpected error", stream.status.stream)
             self._errors.append(error)
 
     def _loop(self, stream: _Stream) -> None:
         wait = stream.interval
-        through = self._newest(stream) if self._available_now else None
+        through: int | None = None
         while not self._stop.is_set():
             began = time.monotonic()
+            if self._available_now and through is None:
+                through = self._newest(stream)
             published = self._publish(stream)
-            self._keep(stream)
+            self._keep(stream, force=self._available_now)
             if self._available_now:
                 if published is None:
                     if stream.status.held:

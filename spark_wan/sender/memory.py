@@ -102,7 +102,7 @@ def check_log(stream: str, memory: StreamMemory | None, last: Manifest | None, w
     acked = f"acked: {dict(memory.acked)}" if memory.acked else "nothing acked"
     advice = (
         "The stream is held, and nothing is published. Put the channel back; or, when every remote site has what was published, "
-        "delete the sender's checkpoint of this stream to begin a new log."
+        "delete the sender's checkpoint of this stream, and what is left of its log in the channel, to begin a new log."
     )
     if last is None:
         raise LogGapError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +26,8 @@ def test_the_python_of_the_readme_runs(spark: Any, tmp_path: Path, monkeypatch: 
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     assert [tuple(row) for row in names["arrived"]] == [(1, "pear"), (2, "quince")]
+    orders = [spark.read.format("delta").load(f"{names['folder']}/{site}/orders") for site in ("newark", "seattle")]
+    assert_df_equality(*orders, ignore_row_order=True)
     assert list((tmp_path / "try-it" / "clicks-channel" / "log").rglob("*.json"))
 
 

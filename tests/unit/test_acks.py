@@ -377,3 +377,13 @@ def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(monkeypatc
     monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
     assert kept.keeper.sweep(60) == 0
     assert channel.get_frame(frame.path)
+
+
+def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
+    """The log was put back to an older state and written to again; the answer was given before. Fails when it counts: the only
+    copy of what was written again is trimmed, though no site has applied it."""
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 7)
+    state = kept.round()
+    assert (kept.left(), state.backlog) == (([1, 2, 3], 3), 3)
+    assert not kept.keeper.done(state.last)

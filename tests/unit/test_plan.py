@@ -176,7 +176,7 @@ def test_f17_a_log_made_again_is_decided_by_versions() -> None:
 def test_f17_a_log_that_was_put_back_is_held() -> None:
     """Fails when a log that is shorter than what was applied of it is taken for one with nothing new."""
     found = plan(epochs(1, 2), applied(49, 5))
-    assert (found.held, found.new, found.known) == (3, [], 2)
+    assert (found.held, found.new, found.known) == (3, [], 0)
     assert "ends at manifest 2, but this site has applied through 5" in str(found.cause)
 
 
@@ -188,7 +188,8 @@ def test_f17_a_log_that_was_put_back_and_written_to_again_is_held() -> None:
         again.extend(replace(users(number).manifests[number], created=7))
     found = plan(again, position(3, old.manifests[3].fingerprint))
     assert (found.held, found.new) == (4, [])
-    assert "does not follow the manifest 3 that this site has read: the log was rewritten" in str(found.cause)
+    assert "is not the one that this site has applied, or does not follow it" in str(found.cause)
+    assert found.known == 0
     mixed = users(1, 2, 3)
     mixed.manifests[2] = replace(mixed.manifests[2], created=7)
     found = plan(mixed)
@@ -198,8 +199,25 @@ def test_f17_a_log_that_was_put_back_and_written_to_again_is_held() -> None:
 def test_f17_a_log_that_was_put_back_and_is_as_long_again_is_held() -> None:
     """Fails when the manifest at the site's position is not compared."""
     found = plan(users(1, 2, 3), position(3, "of another manifest"))
-    assert (found.held, found.new, found.known) == (4, [], 3)
+    assert (found.held, found.new, found.known) == (4, [], 0)
     assert "manifest 3 is not the one that this site has applied" in str(found.cause)
+
+
+def test_f17_a_rewritten_log_is_held_also_while_its_newest_manifest_cannot_be_read() -> None:
+    """Fails when the site's position is looked up by the newest manifest alone: the last rewritten epoch was then applied."""
+    log = users(1, 2, 3, 4)
+    log.broken = {4}
+    found = plan(log, position(2, "of another manifest"))
+    assert (found.held, found.new) == (2, [])
+
+
+def test_epochs_of_a_users_stream_for_others_are_no_gap() -> None:
+    """Fails when an epoch that is passed over does not count as seen."""
+    others = users(1, 2, 3)
+    for number in (1, 2):
+        others.manifests[number] = replace(others.manifests[number], addressees=("tacoma",))
+    found = plan(Log(*others.manifests.values()))
+    assert (new(found), found.held) == ([(3, -1)], None)
 
 
 def test_what_is_behind_a_trimmed_part_of_the_log_is_not_compared() -> None:
