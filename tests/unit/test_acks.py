@@ -385,5 +385,5 @@ def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 7)
     state = kept.round()
-    assert (kept.left(), state.backlog) == (([1, 2, 3], 3), 3)
+    assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
     assert not kept.keeper.done(state.last)
