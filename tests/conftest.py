@@ -24,6 +24,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         quick=True,
         **{
             "spark.master": "local[2,2]",
+            # Half an hour of tests is more than the usual gigabyte takes, with what a session keeps of its last thousand queries.
+            "spark.driver.memory": "4g",
+            "spark.sql.ui.retainedExecutions": 50,
+            "spark.ui.retainedJobs": 100,
+            "spark.ui.retainedStages": 100,
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2,  # so many tasks a VACUUM has
