@@ -84,7 +84,8 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     """
     here: Sites = sites()
     here.change(10)
-    here.replicate(spark)  # what a session starts once and keeps is there now
+    here.send(spark)
+    here.receive(spark)  # what a session starts once and keeps is there now
     gc.collect()
     queries, processes, connected = len(spark.streams.active), set(workers()), connections(spark)
     threads = {thread.name for thread in threading.enumerate() if not of_py4j(thread)}
