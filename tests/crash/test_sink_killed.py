@@ -41,7 +41,10 @@ def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
     spark: Any, clicked: Sites, tmp_path: Path, step: str
 ) -> None:
     """Spark's commit process dies, the query fails, Spark aborts the write. At the next start the micro-batch comes again, in
-    other partitions: it is the next epoch if it was not in the log, and already done if it was."""
+    other partitions: it is the next epoch if it was not in the log, and already done if it was.
+
+    Taken out once: the comparison with the writes that the log has (`told in writes`): the replay was a second epoch.
+    """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, step)
     with pytest.raises(Exception, match=r"(?i)exit|crash|worker|terminat"):
@@ -73,7 +76,10 @@ def test_f02_driver_killed_while_the_sink_commits(
 
 
 def test_f05_frames_of_a_failed_attempt_are_never_named(spark: Any, clicked: Sites, tmp_path: Path) -> None:
-    """A task fails after it has written its frames, and runs again. Both attempts' frames are there; the manifest names the second's."""
+    """A task fails after it has written its frames, and runs again. Both attempts' frames are there; the manifest names the second's.
+
+    Taken out once: the fresh attempt in the names of frames: the second attempt wrote over the first.
+    """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, "task")
     ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
@@ -83,7 +89,10 @@ def test_f05_frames_of_a_failed_attempt_are_never_named(spark: Any, clicked: Sit
 
 
 def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path) -> None:
-    """The whole stream comes again under a new query ID, together with what is new: the receiver drops what it had, by event ID."""
+    """The whole stream comes again under a new query ID, together with what is new: the receiver drops what it had, by event ID.
+
+    Taken out once: the filter of known event IDs in `DeltaTarget._drop_known_events`: rows were doubled.
+    """
     checkpoint = tmp_path / "checkpoint"
     ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
     clicked.apply(spark, "events")

@@ -1,0 +1,400 @@
+"""Take protections out, one at a time, and see that a test fails for each: ``python tests/protections.py [name ...]``.
+
+Works on a copy of the last commit (a git worktree below the temporary folder), so that nothing here is changed. What was seen to fail stands in
+the docstring of its test (*Taken out once*). Half a minute each, since each needs a Spark session of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+
+J = "spark_wan/sender/job.py"
+PUB = "spark_wan/sender/publish.py"
+SINK = "spark_wan/sender/events_sink.py"
+APP = "spark_wan/receiver/apply.py"
+LED = "spark_wan/receiver/ledger.py"
+TGT = "spark_wan/receiver/target.py"
+RJ = "spark_wan/receiver/job.py"
+PLAN = "spark_wan/receiver/plan.py"
+SRC = "spark_wan/sender/source.py"
+OS_ = "spark_wan/channels/object_store.py"
+DEL = "spark_wan/delta.py"
+CAP = "spark_wan/sender/capture.py"
+ACK = "spark_wan/sender/acks.py"
+WIRE = "spark_wan/wire.py"
+NET = "spark_wan/sender/netting.py"
+LOG = "spark_wan/channels/log.py"
+DS = "spark_wan/datasource.py"
+BAT = "spark_wan/sender/batches.py"
+TOP = "spark_wan/topology.py"
+MEM = (
+    PUB,
+    "        last = self.log.last()\n",
+    "        last = self.log.read(memory.number) if memory is not None else None\n",
+)
+PROG = (APP, "            self.ledger.progress,\n", "            type(self.ledger.progress)(),\n")
+CRASH = "tests/crash/"
+WITH_SPARK = "tests/integration/"
+PROTECTIONS = [
+    (
+        "f01",
+        [
+            (
+                PUB,
+                '        yield "publish.4 frames-written"\n        try:\n            self.log.append(manifest)\n',
+                '        try:\n            self.log.append(manifest)\n            yield "publish.4 frames-written"\n',
+            )
+        ],
+        [CRASH + "test_sender_killed.py::test_f01_killed_before_publish[publish.4]"],
+    ),
+    ("f02", [MEM], [CRASH + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"]),
+    (
+        "f03",
+        [(SRC, "replace(self.header, attempt=uuid.uuid4().hex)", 'replace(self.header, attempt="0" * 32)')],
+        [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
+    ),
+    (
+        "keeper",
+        [
+            (
+                ACK,
+                "                channel.trim_frames(stream, [frame.path for frame in manifest.frames])\n                yield",
+                "                channel.trim_manifest(stream, number)\n                yield",
+            )
+        ],
+        [CRASH + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.4]"],
+    ),
+    (
+        "keeper2",
+        [(ACK, "if not (self._everybody_has(manifest) and self.done(manifest)):", "if False:")],
+        [CRASH + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.5]"],
+    ),
+    (
+        "f04",
+        [(SINK, "if told in writes:", "if False:")],
+        [CRASH + "test_sink_killed.py::test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions[sink.4]"],
+    ),
+    (
+        "f02sink",
+        [(SINK, "if told in writes:", "if False:")],
+        [CRASH + "test_sink_killed.py::test_f02_driver_killed_while_the_sink_commits[sink.4]"],
+    ),
+    (
+        "f05",
+        [(SINK, "            attempt=uuid.uuid4().hex,", '            attempt="0" * 32,')],
+        [CRASH + "test_sink_killed.py::test_f05_frames_of_a_failed_attempt_are_never_named"],
+    ),
+    (
+        "f06sink",
+        [(TGT, "content.rows = judged.where(fresh & ~below)", "content.rows = judged")],
+        [CRASH + "test_sink_killed.py::test_f06_sinks_checkpoint_deleted"],
+    ),
+    (
+        "f06",
+        [MEM, PROG],
+        [
+            CRASH + "test_checkpoints.py::test_f06_checkpoint_deleted[sender]",
+            CRASH + "test_checkpoints.py::test_f06_checkpoint_deleted[receiver]",
+        ],
+    ),
+    (
+        "f07",
+        [MEM, PROG],
+        [
+            CRASH + "test_checkpoints.py::test_f07_checkpoint_restored_from_a_backup[sender]",
+            CRASH + "test_checkpoints.py::test_f07_checkpoint_restored_from_a_backup[receiver]",
+        ],
+    ),
+    (
+        "f08send",
+        [(OS_, 'obstore.put(self._store, path, data, mode="create")', "obstore.put(self._store, path, data)")],
+        [CRASH + "test_two_at_once.py::test_f08_second_sender_is_faster"],
+    ),
+    (
+        "f08recv",
+        [(TGT, '.option("txnVersion", mark.apply)', "")],
+        [CRASH + "test_two_at_once.py::test_f08_second_receiver_is_faster"],
+    ),
+    (
+        "f08both",
+        [
+            (OS_, 'obstore.put(self._store, path, data, mode="create")', "obstore.put(self._store, path, data)"),
+            (TGT, '.option("txnVersion", mark.apply)', ""),
+            (TGT, '                session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.apply))\n', ""),
+        ],
+        [CRASH + "test_two_at_once.py::test_f08_two_senders_and_two_receivers_in_two_processes"],
+    ),
+    (
+        "f09",
+        [
+            (
+                DEL,
+                "    found, text = condition(error), error_text(error)\n    if found.startswith(_FEED_OFF)",
+                "    return error\n    found, text = condition(error), error_text(error)\n    if found.startswith(_FEED_OFF)",
+            ),
+            (CAP, "    if newer[0].version != published + 1:", "    if False:"),
+        ],
+        [
+            CRASH + "test_source_and_channel_faults.py::test_f09_history_overtakes_a_lagging_sender[VACUUM]",
+            CRASH + "test_source_and_channel_faults.py::test_f09_history_overtakes_a_lagging_sender[log cleanup]",
+        ],
+    ),
+    (
+        "f12",
+        [(RJ, "                if not self.waits:\n                    raise\n", "                raise\n")],
+        [CRASH + "test_source_and_channel_faults.py::test_f12_channel_lost_in_the_middle_of_a_micro_batch"],
+    ),
+    (
+        "f12b",
+        [
+            (
+                J,
+                "        except Exception as error:\n            self._hold(stream, error)\n            return None\n        status.held = None",
+                "        except TypeError as error:\n            self._hold(stream, error)\n            return None\n        status.held = None",
+            )
+        ],
+        [CRASH + "test_source_and_channel_faults.py::test_f12_channel_unreachable_for_a_while"],
+    ),
+    (
+        "f20",
+        [(WIRE, "    if actual != found or actual != expected:", "    if False:")],
+        [CRASH + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[altered]"],
+    ),
+    (
+        "f20b",
+        [(APP, "                if index:\n", "                if False:\n")],
+        [
+            CRASH + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[truncated]",
+            CRASH + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[gone]",
+        ],
+    ),
+    (
+        "f23",
+        [
+            (
+                APP,
+                '            yield "apply.3 read"\n',
+                '            outcome.applied = epochs[-1].manifest.number\n            self._ack(outcome, None)\n            yield "apply.3 read"\n',
+            )
+        ],
+        [CRASH + "test_receiver_killed.py::test_f23_killed_before_the_table_commit[apply.3]"],
+    ),
+    ("f24", [PROG], [CRASH + "test_receiver_killed.py::test_f24_killed_after_commit_before_ack"]),
+    (
+        "f25",
+        [
+            (
+                LED,
+                "        if rows:\n            self.store.append",
+                "        if rows and self._loaded is None:\n            self.store.append",
+            )
+        ],
+        [CRASH + "test_receiver_killed.py::test_f25_killed_between_table_commit_and_ledger_commit"],
+    ),
+    (
+        "f26",
+        [
+            (
+                TGT,
+                "            if is_conflict(error):\n                raise WriteConflict(error_text(error)) from error\n",
+                "",
+            )
+        ],
+        [
+            CRASH + "test_target_faults.py::test_f26_another_commit_collides_with_an_apply[OPTIMIZE]",
+            CRASH + "test_target_faults.py::test_f26_another_commit_collides_with_an_apply[local writer]",
+        ],
+    ),
+    (
+        "f26b",
+        [(APP, "for _ in range(ATTEMPTS):", "for _ in range(10**6):")],
+        [CRASH + "test_target_faults.py::test_f26_collisions_without_end"],
+    ),
+    (
+        "f27a",
+        [
+            (
+                TGT,
+                "order += [F.col(SEQUENCE).desc(), F.col(ID).desc()]",
+                "order += [F.col(SEQUENCE).asc(), F.col(ID).desc()]",
+            )
+        ],
+        [CRASH + "test_sink_killed.py::test_f27_same_key_many_times_in_one_write"],
+    ),
+    (
+        "f27b",
+        [
+            (
+                TGT,
+                "                if self.keys and not self.user:\n                    events = _last_of_runs(events, self.keys)\n",
+                "",
+            ),
+            (
+                TGT,
+                "            if newest.keys and not (len(work.epochs) == 1 and newest.disjoint):",
+                "            if False:",
+            ),
+        ],
+        [CRASH + "test_target_faults.py::test_f27_same_key_many_times_in_one_apply"],
+    ),
+    (
+        "f29",
+        [(TGT, "below = F.lit(False) if floor is None else", "below = F.lit(False) if True else")],
+        [CRASH + "test_sink_killed.py::test_f29_event_ids_expired_then_a_replay"],
+    ),
+    (
+        "f30",
+        [(TGT, "        if not conditions:\n            return None", "        return None")],
+        [CRASH + "test_target_faults.py::test_f30_rows_that_the_target_refuses"],
+    ),
+    (
+        "f32a",
+        [
+            (
+                LED,
+                "                if self.target_id is not None:\n                    raise TargetError(",
+                "                if False:\n                    raise TargetError(",
+            )
+        ],
+        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[dropped]"],
+    ),
+    (
+        "f32b",
+        [(LED, "        if self.target_id is not None and target_id != self.target_id:", "        if False:")],
+        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[dropped and made again]"],
+    ),
+    (
+        "f32c",
+        [(LED, "        if newest < after:", "        if False:")],
+        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[put back from a backup]"],
+    ),
+    (
+        "f32d",
+        [(LED, 'elif commit.operation == "RESTORE" and (self.target_id is not None or rows):', "elif False:")],
+        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[RESTORE]"],
+    ),
+    (
+        "b01",
+        [(TGT, "WHEN MATCHED AND s.{OP} = {destroy} THEN DELETE ", "")],
+        [WITH_SPARK + "test_propagation.py::test_b01_creates_updates_and_deletes_arrive"],
+    ),
+    (
+        "b01key",
+        [
+            (
+                NET,
+                "np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY)",
+                "np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.PUT)",
+            )
+        ],
+        [
+            WITH_SPARK + "test_propagation.py::test_b01_a_key_change_is_a_destroy_and_a_create",
+            WITH_SPARK + "test_propagation.py::test_b01_an_overwrite_arrives",
+        ],
+    ),
+    (
+        "b02",
+        [
+            (
+                SRC,
+                '            frames += [FrameRef(**entry) for entry in told["frames"]]',
+                '            frames = [FrameRef(**entry) for entry in told["frames"]]',
+            )
+        ],
+        [WITH_SPARK + "test_propagation.py::test_b02_a_bulk_load_is_complete"],
+    ),
+    (
+        "b05",
+        [
+            (
+                J,
+                "table.name)\n        status = StreamStatus(",
+                'table.name.replace("lines", "orders"))\n        status = StreamStatus(',
+            )
+        ],
+        [WITH_SPARK + "test_propagation.py::test_b05_several_tables_on_one_channel_and_a_sender_for_others"],
+    ),
+    (
+        "b27s",
+        [(J, "        self._stop.set()\n        while self.is_active:", "        while self.is_active:")],
+        [WITH_SPARK + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[sender-publish.2]"],
+    ),
+    (
+        "b27r",
+        [
+            (
+                RJ,
+                "        self._stop.set()\n        for query in self.queries:\n            query.stop()",
+                "        self._stop.set()",
+            )
+        ],
+        [WITH_SPARK + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[receiver-apply.3]"],
+    ),
+    ("b38", [MEM], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
+    ("b38r", [PROG], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
+    (
+        "b40",
+        [(DS, '        "possible_duplicate": possible_duplicate,', '        "possible_duplicate": False,')],
+        [WITH_SPARK + "test_lifecycle.py::test_b40_redelivered_batches_carry_the_possible_duplicate_mark"],
+    ),
+    (
+        "b45",
+        [(BAT, "while count > self.limits.rows or (size > self.limits.bytes and count > 1):", "while False:")],
+        [WITH_SPARK + "test_sink.py::test_b45_frames_are_bounded_by_rows_and_bytes"],
+    ),
+    (
+        "b80",
+        [(TGT, "            if added:\n", "            if False:\n")],
+        [
+            WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_the_target",
+            WITH_SPARK + "test_schema.py::test_b80_also_when_the_target_starts_late",
+        ],
+    ),
+]
+
+
+def main(chosen: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "spark_wan"
+        git = ["git", "-C", str(HERE), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(copy)], check=True)
+        try:
+            for name, edits, tests in PROTECTIONS:
+                if not chosen or name in chosen:
+                    print(name, tried(copy, edits, tests), flush=True)
+        finally:
+            subprocess.run([*git, "remove", "--force", str(copy)], check=True)
+
+
+def tried(copy: Path, edits: list[tuple[str, str, str]], tests: list[str]) -> str:
+    """Whether all ``tests`` fail without the protection."""
+    originals = {}
+    for file, before, after in edits:
+        content = (copy / file).read_text()
+        originals.setdefault(file, content)
+        if content.count(before) != 1:
+            return f"DOES NOT FIT any more: {before!r} in {file}"
+        (copy / file).write_text(content.replace(before, after))
+    command = [sys.executable, "-m", "pytest", "-q", "--timeout", "150", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(
+        command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True
+    )
+    for file, content in originals.items():
+        (copy / file).write_text(content)
+    failed = sum(int(count) for count in re.findall(r"(\d+) (?:failed|error)", (done.stdout.splitlines() or [""])[-1]))
+    return (
+        "noticed"
+        if failed >= len(tests)
+        else f"NOT NOTICED by {len(tests) - failed} of {len(tests)}:\n{done.stdout[-2000:]}"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
