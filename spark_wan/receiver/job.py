@@ -249,6 +249,11 @@ class InboundChannel:
         While the channel does not answer, the micro-batch neither fails, which would end the receiver, nor counts as done: nobody
         might wake the receiver again."""
         spark = frame.sparkSession
+        plan: Any = getattr(frame, "_plan", None)
+        if plan is not None:
+            # Under Connect, a frame that nobody needs any more asks the server to forget it, which at times never answers. The server forgets
+            # it by itself after the micro-batch.
+            plan._relation_id = None
         while True:
             try:
                 return self.apply_all(spark)
