@@ -11,9 +11,8 @@ import tempfile
 import spark_wan
 from spark_wan.topology import parse_topology
 
-folder = pathlib.Path(
-    tempfile.mkdtemp(prefix="spark-wan-")
-)  # on a cluster: a volume or cloud storage that both sites reach
+# On a cluster: a volume or cloud storage that both sites reach.
+folder = pathlib.Path(tempfile.mkdtemp(prefix="spark-wan-"))
 newark, seattle = f"{folder}/newark/orders", f"{folder}/seattle/orders"
 
 # COMMAND ----------

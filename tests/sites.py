@@ -237,6 +237,13 @@ class Sites:
             assert there == here, f"{table}: missing at seattle {here - there}, too many there {there - here}"
             assert self.digest(table, SEATTLE) == self.digest(table, NEWARK)
 
+    def are_equal(self) -> bool:
+        try:
+            self.assert_equal()
+        except AssertionError:
+            return False
+        return True
+
     # --- checkpoints
 
     @property

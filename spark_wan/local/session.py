@@ -55,7 +55,11 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         builder = configure_spark_with_delta_pip(builder)
         settings["spark.jars.ivy"] = str(cache_folder() / "ivy")
     if quick:
-        settings |= {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        settings |= {
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": False,
+        }
     settings |= conf
     options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
     settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)

@@ -269,7 +269,7 @@ class InboundChannel:
             spark.range(1).collect()  # raises when the query was stopped
 
     def apply_all(self, spark: SparkSession) -> None:
-        """Apply, stream by stream, until the logs have no more. One apply at a time per table; several tables at once."""
+        """Apply, stream by stream, what the logs have now. One apply at a time per table; several tables at once."""
         channel = open_channel(self.url, self.storage)
         numbers = channel.numbers()
         again = channel.announcements()
@@ -350,25 +350,22 @@ class InboundChannel:
     ) -> None:
         applier = self._applier(spark, table, stream)
         status = self._statuses.setdefault(stream.stream, TableStatus(stream.stream, table))
-        known: Sequence[int] | None = numbers
+        # No further than the listing: what comes meanwhile wakes the receiver again, and other streams have their turn before it.
         while True:
             self._check_stopped()
-            outcome = self._round(applier, known)
+            outcome = self._round(applier, numbers)
             self._note(status, outcome, applier)
             if self.on_outcome is not None:
                 self.on_outcome(table, outcome)
             if outcome.epochs:
                 self._expire_event_ids(applier, outcome.plan.new[0].manifest)
-            if outcome.held is None and not outcome.again:
-                self._done[stream.stream] = (
-                    numbers[-1] if known is not None else max(numbers[-1], outcome.applied),
-                    announced,
-                )
-            if not outcome.again:
-                return
-            known = None
+            if outcome.again:
+                continue
+            if outcome.held is None:
+                self._done[stream.stream] = (numbers[-1], announced)
+            return
 
-    def _round(self, applier: TableApplier, numbers: Sequence[int] | None) -> Outcome:
+    def _round(self, applier: TableApplier, numbers: Sequence[int]) -> Outcome:
         try:
             return self._steps(applier.round(numbers))
         except Exception as error:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from processes import DEADLINE
 from sites import NEWARK, SEATTLE, Sites
+from waiting import DEADLINE, wait_until
 
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import Receiver
@@ -49,10 +48,15 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
     try:
         with unreachable(replicated):
             replicated.change(50)
-            _wait_until(lambda: all(status.held for status in sender.status()))
+            wait_until(lambda: all(status.held for status in sender.status()), "a hold", sender)
             replicated.change(70)
             assert sender.is_active and receiver.is_active
-        _wait_until(lambda: all(replicated.acked(table) > 2 for table in ("orders", "readings")) and _equal(replicated))
+        wait_until(
+            lambda: all(replicated.acked(table) > 2 for table in ("orders", "readings")) and replicated.are_equal(),
+            "equal sites",
+            sender,
+            receiver,
+        )
         assert [status.held for status in sender.status()] == [None, None]
         assert receiver.exception() is None
     finally:
@@ -69,7 +73,7 @@ def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
     micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))
     with unreachable(waiting):
         micro_batch.start()
-        _wait_until(lambda: "cannot be opened" in caplog.text)
+        wait_until(lambda: "cannot be opened" in caplog.text, "the warning")
         assert micro_batch.is_alive()
     micro_batch.join(DEADLINE)
     waiting.assert_equal()
@@ -114,18 +118,3 @@ def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: 
     path.write_bytes(content)
     waiting.apply(spark)
     waiting.assert_equal()
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.1)
-
-
-def _equal(sites: Sites) -> bool:
-    try:
-        sites.assert_equal()
-    except AssertionError:
-        return False
-    return True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from deltalake import DeltaTable
-from processes import DEADLINE, Worker
+from processes import Worker
 from sites import SEATTLE, Sites
+from waiting import wait_until
 
 from spark_wan.receiver.ledger import Mark
 from spark_wan.steps import Steps, run
@@ -38,8 +38,9 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, w
     assert all(worker.answer()["running"] for worker in pair)
     for start in range(50, 130, 20):
         replicated.change(start)
-        _wait_until(
-            lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and _equal(replicated)
+        wait_until(
+            lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and replicated.are_equal(),
+            "equal sites",
         )
     for worker in pair:
         worker.tell(do="stop")
@@ -83,18 +84,3 @@ def test_f08_second_receiver_is_faster(spark: Any, waiting: Sites) -> None:
     assert waiting.version("readings") == version + 1
     waiting.assert_equal("readings")
     assert [mark.apply for mark in marks(waiting, "readings")] == [1, 2]
-
-
-def _equal(sites: Sites) -> bool:
-    try:
-        sites.assert_equal()
-    except AssertionError:
-        return False
-    return True
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "the sites did not become equal"
-        time.sleep(0.2)
