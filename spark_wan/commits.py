@@ -62,6 +62,9 @@ _ROW_METRICS = (
     "num_deleted_rows",
 )
 
+SAME_TIME = 10_000
+"""Milliseconds by which the time of one commit may differ between two looks. Nobody puts a table back and writes the like of a commit so soon after it."""
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -77,17 +80,16 @@ class Commit:
 
     @property
     def identity(self) -> str:
-        """A hash of all that the history tells of this commit: the same version with another identity is another commit."""
+        """What the history tells of this commit: a hash, and the time. Compared by :func:`is_same_commit`."""
         told = [
             self.version,
-            self.time,
             self.operation,
             sorted(self.parameters.items()),
             sorted(self.metrics.items()),
             self.user_metadata,
             self.read_version,
         ]
-        return hashlib.blake2b(json.dumps(told, default=str).encode(), digest_size=12).hexdigest()
+        return f"{hashlib.blake2b(json.dumps(told, default=str).encode(), digest_size=12).hexdigest()}@{self.time}"
 
     @property
     def stays_here(self) -> bool:
@@ -116,3 +118,10 @@ class Commit:
             if predicate in ("", "[]", '["true"]', "true", "null"):
                 return "DELETE without a condition"
         return None
+
+
+def is_same_commit(one: str, other: str) -> bool:
+    """Whether two identities are of the same commit. Times may differ a little: Delta takes the log file's, which some stores keep in whole
+    seconds, and moves one that is not after its predecessor's, if the predecessor is among the commits that were asked for."""
+    (told, _, time), (others, _, its_time) = one.partition("@"), other.partition("@")
+    return told == others and abs(int(time or 0) - int(its_time or 0)) <= SAME_TIME

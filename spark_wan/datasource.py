@@ -271,8 +271,8 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = {**dict.fromkeys(ends, 0), **start["streams"]}
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begun, ends, limit)
-        # Progress never goes back: a stream that vanished keeps its place.
-        ends = {stream: max(number, ends.get(stream, 0)) for stream, number in begun.items()}
+        # Progress never goes back: a stream that vanished keeps its place. But a log that was begun anew must wake its receiver.
+        ends = {stream: max(0 if self._wakes else number, ends.get(stream, 0)) for stream, number in begun.items()}
         wake = self.options.wake_token or ""
         return _offset(ends, {**start["again"], **again}, wake, self._retry(start))
 

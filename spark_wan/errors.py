@@ -68,7 +68,11 @@ class TableReplacedError(SourceError):
 
 
 class KeylessChangeError(SourceError):
-    """A keyless table was updated or deleted from; only inserts can be carried without a key."""
+    """A keyless table was updated or deleted from, by the commit ``version``; only inserts can be carried without a key."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class TableOperationError(SourceError):

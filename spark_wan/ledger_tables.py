@@ -10,6 +10,7 @@ All are append-only. Appends do not conflict with each other.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +82,15 @@ class LedgerTables:
         """Add dead letters of the sender; one that is there already (by its event ID) is not added twice."""
         names = [part.split()[0] for part in SCHEMAS["dead_letters"].split(", ")]
         values = [tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names) for row in rows]
-        self.spark.createDataFrame(values, SCHEMAS["dead_letters"]).createOrReplaceTempView("wan_dead_letters")
-        self.spark.sql(
-            f"MERGE INTO {reference(self.location('dead_letters'))} t USING wan_dead_letters s "
-            "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream WHEN NOT MATCHED THEN INSERT *"
-        ).collect()
+        view = f"wan_{uuid.uuid4().hex}"  # of this call alone: streams record at the same time, in one session
+        self.spark.createDataFrame(values, SCHEMAS["dead_letters"]).createOrReplaceTempView(view)
+        try:
+            self.spark.sql(
+                f"MERGE INTO {reference(self.location('dead_letters'))} t USING {view} s "
+                "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+        finally:
+            self.spark.catalog.dropTempView(view)
 
     def read(self, name: str) -> DataFrame:
         """The rows of a table. Raises LedgerError for rows that a newer spark_wan wrote."""

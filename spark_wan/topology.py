@@ -144,7 +144,8 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
             data = loader.get_single_data()
     except OSError as error:
         raise TopologyError(f"{file}: cannot be read ({error.strerror}); give the path of a topology file") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # All but the first two: what PyYAML raises for tagged values such as `!!int ""`, and for thousands of nested brackets.
         raise TopologyError(f"{file}: is not valid YAML; correct it: {error}") from error
     if loader.repeated:
         raise TopologyError("\n".join(f"{file}: {path}: is given twice; keep one" for path in loader.repeated))
@@ -165,6 +166,7 @@ def parse_topology(data: object, file: str) -> Topology:
     sites = {entry.name: _site(entry, base) for entry in root.entries("sites", Site)}
     senders = {entry.name: _sender(entry, base, sites) for entry in root.entries("senders", Sender)}
     tables = {entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)}
+    _check_states(sites, senders, problems)
     _check_places(tables, problems)
     _check_streams(tables, senders, problems)
     problems.raise_any()
@@ -522,12 +524,31 @@ def _check_sites(entry: _Entry, table: Table, sites: Mapping[str, Site], senders
 # How the entries go together
 
 
+def _check_states(sites: Mapping[str, Site], senders: Mapping[str, Sender], problems: _Problems) -> None:
+    """A ledger belongs to one site, and a channel is nobody's state."""
+    taken: dict[str, str] = {}
+    for site in filter(lambda site: site.state, sites.values()):
+        other = taken.setdefault(_bare(site.state), site.name)
+        if other != site.name:
+            problem = f"{site.state!r} is the state of site {other!r} already; give each site a directory of its own"
+            problems.add(f"sites.{site.name}.state", problem)
+    for sender in senders.values():
+        owner = taken.get(_bare(sender.channel))
+        if owner is not None:
+            problem = f"{sender.channel!r} is the state of site {owner!r}; give the channel a place of its own"
+            problems.add(f"senders.{sender.name}.channel", problem)
+
+
+def _bare(place: str) -> str:
+    return place.removeprefix("file://").rstrip("/")
+
+
 def _check_places(tables: Mapping[str, Table], problems: _Problems) -> None:
     """Two tables at one place of a site would overwrite each other."""
     taken: dict[tuple[str, str], str] = {}
     for table in tables.values():
         for site, location in table.at.items():
-            place = location.removeprefix("file://").rstrip("/") if is_path(location) else location.lower()
+            place = _bare(location) if is_path(location) else location.lower()
             other = taken.setdefault((site, place), table.name)
             if other != table.name:
                 problem = f"table {other!r} is at {location!r} already; give each table a place of its own"

@@ -340,7 +340,22 @@ PROTECTIONS = [
         ],
         [WITH_SPARK + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[receiver-apply.3]"],
     ),
-    ("b38", [MEM], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
+    (
+        "b38",
+        [
+            (
+                PUB,
+                "        published = self._published(last)\n        history",
+                "        published = self._published(last) if last is None else self.source.newest().version - 1\n        history",
+            )
+        ],
+        [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"],
+    ),
+    (
+        "time",
+        [("spark_wan/commits.py", "<= SAME_TIME", "== 0")],
+        [WITH_SPARK + "test_bad_input.py::test_a_commit_whose_time_looks_different_is_still_the_same"],
+    ),
     ("b38r", [PROG], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
     (
         "b40",

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -274,20 +275,33 @@ class InboundChannel:
         numbers = channel.numbers()
         again = channel.announcements()
         by_table: dict[str, list[str]] = {}
+        errors: list[ChannelError] = []
         for stream, found in numbers.items():
             if self._done.get(stream) == (found[-1], tuple(again.get(stream, ()))):
                 continue
-            table = self._table_of(StreamLog(channel, stream), found[-1])
-            if table is not None:
-                by_table.setdefault(table, []).append(stream)
+            with self._one_of_many(stream, errors):
+                table = self._table_of(StreamLog(channel, stream), found[-1])
+                if table is not None:
+                    by_table.setdefault(table, []).append(stream)
 
         def work(table: str) -> None:
             for stream in by_table[table]:
-                self._apply_stream(
-                    spark, table, StreamLog(channel, stream), numbers[stream], tuple(again.get(stream, ()))
-                )
+                with self._one_of_many(stream, errors):
+                    own, announced = StreamLog(channel, stream), tuple(again.get(stream, ()))
+                    self._apply_stream(spark, table, own, numbers[stream], announced)
 
         self._in_parallel(spark, list(by_table), work)
+        if errors:
+            raise errors[0]
+
+    @contextmanager
+    def _one_of_many(self, stream: str, errors: list[ChannelError]) -> Iterator[None]:
+        """What the channel refuses for one stream is kept until the others have had their turn."""
+        try:
+            yield
+        except ChannelError as error:
+            errors.append(error)
+            self._statuses.setdefault(stream, TableStatus(stream, self._tables.get(stream, ""))).held = str(error)
 
     def statuses(self) -> list[TableStatus]:
         return [self._statuses[stream] for stream in sorted(self._statuses)]
@@ -384,8 +398,11 @@ class InboundChannel:
         assert isinstance(applier.target, DeltaTarget)
         try:
             applier.target.expire_event_ids(applied.origin, int((time.time() - ttl) * 1_000_000))
-        except WanError as error:
-            log.warning("%s: event IDs could not be expired now: %s", applier.table, error)
+        except Exception as error:
+            # Tried again in an hour; what was applied is not touched by it.
+            if self._stopping() or is_cancelled(error):
+                raise StoppedError("the receiver was stopped") from error
+            log.warning("%s: event IDs could not be expired now: %s", applier.table, error_text(error))
 
     def _note(self, status: TableStatus, outcome: Outcome, applier: TableApplier) -> None:
         status.applied = outcome.applied

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from spark_wan.commits import Commit
+from spark_wan.commits import Commit, is_same_commit
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.plan import Origin, Progress
@@ -141,9 +141,10 @@ class Ledger:
                         "itself: put it back (UNDROP, or from a backup of the same state), or give this site a full copy."
                     )
                 return None
-            # One more than is needed: the version that was seen last must still be there.
-            commits = target.history(after - 1)
+            # From the newest mark on, which must still be there: what was looked at since may be other commits now.
+            commits = target.history(self.seen - 1)
             self._check_identity(target_id, commits[-1].version if commits else -1, after)
+            after = self.seen
         self._check_last_mark(commits)
         newer = [commit for commit in commits if commit.version > after]
         rows = self._read_commits(newer, target_id, after)
@@ -171,7 +172,11 @@ class Ledger:
             commits = target.history(after - 1)
         except TargetError:
             return None
-        return commits if commits and (commits[0].version, commits[0].identity) == (after, self._last) else None
+        return (
+            commits
+            if commits and commits[0].version == after and is_same_commit(commits[0].identity, self._last)
+            else None
+        )
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
         if self.target_id is not None and target_id != self.target_id:
@@ -218,7 +223,7 @@ class Ledger:
                     f"{self.table}: version {commit.version} at site {self.site} is a RESTORE: the table went back, the ledger did not. "
                     "Nothing is applied to it; this site needs a full copy."
                 )
-            elif commit.changes_rows and not commit.stays_here:
+            elif commit.changes_rows and not commit.stays_here and commit.version > self._looked:
                 self.local_commits += 1
         return rows
 

@@ -43,7 +43,7 @@ from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import is_connect
 from spark_wan.topology import is_path
-from spark_wan.wire import EVENTS, FrameRef, check_frame, decode_frame
+from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -117,8 +117,8 @@ class DeltaTarget:
                 self._add_columns(added)
                 existing = load(self.spark, self.location)
             schema = StructType.fromJson(portable_schema(newest.schema))
-            rows = self._decode(epochs, schema)
             checks = self._checks(existing, [name.lower() for name in schema.names])
+            rows = self._decode(epochs, schema, all_of_a_key=checks is not None)
             if checks is not None:
                 rows = rows.withColumn(CAUSE, F.when(F.col(OP) != int(Operation.DESTROY), checks))
             work.content = _Content(rows, schema.names, newest.keys)
@@ -132,13 +132,16 @@ class DeltaTarget:
         with self._errors():
             if work.ids:
                 self._drop_known_events(work)
-            if newest.keys and not (len(work.epochs) == 1 and newest.disjoint):
-                content.rows = _newest_per_key(content.rows, newest.keys, work.ids)
+            one_per_key = len(work.epochs) == 1 and newest.disjoint
             if CAUSE in content.rows.columns:
+                # Before one row per key is chosen: a bad row must not take a good, older one with it.
+                one_per_key = False
                 checked = self._persist(content, content.rows)
                 bad = checked.where(F.col(CAUSE).isNotNull())
                 self._add_dead(content, bad)
                 content.rows = checked.where(F.col(CAUSE).isNull()).drop(CAUSE)
+            if newest.keys and not one_per_key:
+                content.rows = _newest_per_key(content.rows, newest.keys, work.ids)
             if content.dead is not None:
                 content.dead = self._persist(content, content.dead)
                 work.dead_letters = content.dead.count()
@@ -205,7 +208,7 @@ class DeltaTarget:
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:
-            check_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
+            decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
 
     def _reconcile(self, existing: Mapping[str, Any], travelling: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The columns that the target lacks. Raises SchemaError for those that cannot be reconciled by name."""
@@ -254,7 +257,7 @@ class DeltaTarget:
             return None
         return F.coalesce(*(F.when(broken, F.lit(cause)) for cause, broken in conditions))
 
-    def _decode(self, epochs: Sequence[PlannedEpoch], schema: Any) -> DataFrame:
+    def _decode(self, epochs: Sequence[PlannedEpoch], schema: Any, all_of_a_key: bool) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
@@ -264,7 +267,8 @@ class DeltaTarget:
             extra += [StructField(ID, StringType()), StructField(SEQUENCE, LongType()), StructField(TIME, LongType())]
             extra.append(StructField(CONTENT, StringType()))
         full = StructType([*extra, *schema.fields])
-        task = _DecodeTask(self.channel, newest.keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS)
+        keys = () if all_of_a_key or newest.kind == EVENTS else newest.keys
+        task = _DecodeTask(self.channel, keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS)
         refs = [
             (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.number)
             for epoch in epochs
@@ -326,11 +330,10 @@ class DeltaTarget:
     def expire_event_ids(self, origin: str, before: int) -> None:
         """Forget event IDs with an event time at or before ``before`` (microseconds since 1970 UTC). What comes later with such a time is
         a dead letter: it cannot be told from a replay. The floor is durable before the first ID goes."""
-        self.ledger.append(
-            "event_ids", [{"table": self.table, "origin": origin, "event_id": None, "time": before, "token": "floor"}]
-        )
+        floor = {"table": self.table, "origin": origin, "event_id": None, "time": before, "token": "floor"}
         location = reference(self.ledger.location("event_ids"))
         with self._errors():
+            self.ledger.append("event_ids", [floor])
             self.spark.sql(
                 f"DELETE FROM {location} WHERE `table` = {literal(self.table)} AND origin = {literal(origin)} "
                 f"AND event_id IS NOT NULL AND time <= {int(before)}"
@@ -448,6 +451,7 @@ class _DecodeTask:
 
     channel: Channel
     keys: tuple[str, ...]
+    """Of captured rows of one key in a frame only the last is given; none: all are."""
     schema: pa.Schema
     user: bool
 
@@ -462,7 +466,7 @@ class _DecodeTask:
                     events = self._identified(events, number)
                 elif above >= 0:
                     events = events.filter(pc.greater(events.column(VERSION), above))
-                if self.keys and not self.user:
+                if self.keys:
                     events = _last_of_runs(events, self.keys)
                 if events.num_rows:
                     yield self._typed(events)

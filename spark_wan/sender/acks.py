@@ -107,7 +107,8 @@ class AckKeeper:
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
         once = self._remember(last, applied)
         yield "keep.2 remembered"
-        self._announce(last, everywhere, bool(answered) or once)
+        # Whoever answered another log of this name has to be told of this one.
+        self._announce(last, everywhere, bool(acks) or once)
         yield "keep.3 announced"
         for number in numbers:
             manifest = self._read(number)

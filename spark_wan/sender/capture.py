@@ -7,7 +7,7 @@ estimate of their rows, and leave out what receivers and local-only writers have
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +37,12 @@ class CaptureRange:
     @property
     def identity(self) -> str:
         return self.commits[-1].identity
+
+    def before(self, version: int) -> CaptureRange:
+        """What of it is before ``version``, which must not be its first."""
+        commits = tuple(commit for commit in self.commits if commit.version < version)
+        left_out = tuple(each for each in self.left_out if each < version)
+        return replace(self, last=version - 1, left_out=left_out, commits=commits)
 
 
 SchemaAt = Callable[[int], Mapping[str, Any]]
@@ -77,6 +83,14 @@ def plan_range(
     rows = 0
     for commit in newer:
         leave = commit.stays_here
+        if commit.operation == "DROP COLUMNS":
+            if taken:
+                break
+            raise SchemaError(
+                f"{table}: version {commit.version} drops columns ({commit.parameters.get('columns', '?')}). The remote sites have values in "
+                "them, and a column that is added again under the same name is empty here and not there. The stream is held before that "
+                "version. Give the table a new name in the topology and a full copy."
+            )
         operation = None if leave else commit.table_operation
         if operation is not None:
             action = (decisions or {}).get(commit.version, on_table_operation)
@@ -116,8 +130,8 @@ def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], ta
         what += [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
         raise SchemaError(
             f"{table}: at version {version} its columns changed in a way that cannot be carried by name: {'; '.join(what)}. "
-            "The stream is held before that version. Put the column back, or give the table a new name in the topology and a "
-            "full copy."
+            "The stream is held before that version. Rename or retype it back, or give the table a new name in the topology "
+            "and a full copy."
         )
 
 

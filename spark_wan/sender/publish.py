@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from spark_wan.channels import StreamLog
 from spark_wan.columns import check_columns, check_keys, fingerprint
-from spark_wan.commits import Commit
-from spark_wan.errors import ManifestExists, SourceError, TableReplacedError
+from spark_wan.commits import Commit, is_same_commit
+from spark_wan.errors import KeylessChangeError, ManifestExists, SourceError, TableReplacedError
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
 from spark_wan.steps import Steps
@@ -142,7 +142,7 @@ class Publisher:
                 f"{list(last.keys)}. Event IDs would change; put the keys back, or use a new table name."
             )
         commit = self.source.commit(last.last)
-        if commit is not None and commit.identity == last.identity:
+        if commit is not None and is_same_commit(commit.identity, last.identity):
             return last.table_id
         table_id = self.source.table_id()
         if last.table_id != table_id:
@@ -153,7 +153,8 @@ class Publisher:
         if commit is not None:
             raise TableReplacedError(
                 f"{table}: version {last.last} is not the commit that was published: the table was put back to an older state "
-                "and written to again. The stream is held; the remote sites need a full copy under a new table name."
+                "and written to again (or its log was copied without its files' times). The stream is held; the remote sites need a full "
+                "copy under a new table name."
             )
         return table_id
 
@@ -180,6 +181,10 @@ class Publisher:
                 "state (a restored backup?). The stream is held, so that new commits with old numbers are not mistaken for what "
                 "the remote sites have. They need a full copy under a new table name."
             )
+        if latest < known:
+            # It was put back too, but not behind what was published: what was seen to be quiet may be other commits now.
+            self._quiet_through = -1
+            return latest > published
         return False
 
     def _plan(self, last: Manifest | None) -> CaptureRange | None:
@@ -246,7 +251,7 @@ class Publisher:
         elif planned.quiet:
             captured = Captured((), True, ())
         else:
-            captured = self.source.capture(planned, header)
+            planned, captured = self._capture(planned, header)
             if not captured.frames and not self._worth_recording(last, planned):
                 self._quiet_through = planned.last
                 return None
@@ -274,6 +279,16 @@ class Publisher:
             generation=settings.generation,
             created=self.clock(),
         )
+
+    def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, Captured]:
+        """What is before a commit that a keyless table cannot have is not held with it."""
+        while True:
+            try:
+                return planned, self.source.capture(planned, header)
+            except KeylessChangeError as error:
+                if error.version <= planned.first:
+                    raise
+                planned = planned.before(error.version)
 
 
 def _commit_refs(commits: Sequence[Commit], versions: Sequence[int]) -> tuple[CommitRef, ...]:

@@ -214,7 +214,8 @@ class DeltaSource:
             raise KeylessChangeError(
                 f"{self.table}: version {first['version']} changes rows other than by inserting ({first['change']}), and the table has "
                 "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:` under a "
-                "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata)."
+                "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata).",
+                int(first["version"]),
             )
         if letters:
             if len(letters) > MAX_DEAD_LETTERS:

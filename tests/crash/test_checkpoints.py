@@ -21,7 +21,10 @@ def checkpoints(sites: Sites, whose: tuple[str, ...]) -> list[Path]:
 def test_f06_checkpoint_deleted(
     spark: Any, sites: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]
 ) -> None:
-    """Keyed and keyless: the sender goes on where the log ends, the receiver where its ledger ends."""
+    """Keyed and keyless: the sender goes on where the log ends, the receiver where its ledger ends.
+
+    Taken out once: that the log decides at the sender (its memory did) and the ledger at the receiver (an empty progress did).
+    """
     wan = _with_checkpoints(spark, _replicated, tmp_path)
     before = [wan.version(table) for table in TABLES]
     for folder in checkpoints(wan, whose):
@@ -39,7 +42,10 @@ def test_f06_checkpoint_deleted(
 def test_f07_checkpoint_restored_from_a_backup(
     spark: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]
 ) -> None:
-    """Keyed and keyless: the checkpoints know of two epochs, the source, the log and the tables are further."""
+    """Keyed and keyless: the checkpoints know of two epochs, the source, the log and the tables are further.
+
+    Taken out once: that the log decides at the sender (its memory did) and the ledger at the receiver (an empty progress did).
+    """
     wan = _with_checkpoints(spark, _replicated, tmp_path)
     for folder in checkpoints(wan, whose):
         shutil.copytree(folder, tmp_path / "backup" / folder.name)

@@ -21,7 +21,10 @@ def acked(sites: Sites) -> list[int]:
 
 @pytest.mark.parametrize("step", ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"])
 def test_f23_killed_before_the_table_commit(spark: Any, waiting: Sites, worker: Worker, step: str) -> None:
-    """Nothing is written and nothing acked; the next receiver applies the epoch, in one commit a table."""
+    """Nothing is written and nothing acked; the next receiver applies the epoch, in one commit a table.
+
+    Taken out once: the place of the ack behind the write (given after apply.3).
+    """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at=step)
     assert versions(waiting) == before
@@ -34,7 +37,10 @@ def test_f23_killed_before_the_table_commit(spark: Any, waiting: Sites, worker: 
 
 
 def test_f24_killed_after_commit_before_ack(spark: Any, waiting: Sites, worker: Worker) -> None:
-    """The rows are there and the ledger says so, the sender does not know it yet: the next receiver answers without writing again."""
+    """The rows are there and the ledger says so, the sender does not know it yet: the next receiver answers without writing again.
+
+    Taken out once: the plan from the ledger (an empty progress instead).
+    """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at="apply.7")
     assert versions(waiting) != before
@@ -43,7 +49,10 @@ def test_f24_killed_after_commit_before_ack(spark: Any, waiting: Sites, worker: 
 
 
 def test_f25_killed_between_table_commit_and_ledger_commit(spark: Any, waiting: Sites, worker: Worker) -> None:
-    """The ledger does not know what the table has: it is taken up from the marked commits, and not applied again."""
+    """The ledger does not know what the table has: it is taken up from the marked commits, and not applied again.
+
+    Taken out once: the catch-up from marked commits in `Ledger.catch_up`.
+    """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at="apply.6")
     assert versions(waiting) != before

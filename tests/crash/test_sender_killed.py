@@ -34,7 +34,10 @@ def test_f01_killed_before_publish(spark: Any, replicated: Sites, worker: Worker
 def test_f02_killed_after_publish_before_its_checkpoint(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
-    """The epoch exists: the next sender goes on behind it, whatever its own checkpoint says."""
+    """The epoch exists: the next sender goes on behind it, whatever its own checkpoint says.
+
+    Taken out once: that the log says how far it is (the sender's memory did).
+    """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
     published = {table: replicated.numbers(table) for table in TABLES}
@@ -69,7 +72,10 @@ def test_f03_killed_mid_batch(spark: Any, replicated: Sites, worker: Worker) -> 
 def test_the_ack_keeper_is_killed_at_each_of_its_steps(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
-    """Two epochs are acked and may go, the third is not: it stays readable, is announced again, and goes once it is acked."""
+    """Two epochs are acked and may go, the third is not: it stays readable, is announced again, and goes once it is acked.
+
+    Taken out once: the order of frames and manifest in `AckKeeper.round`, and the question whether every site has an epoch.
+    """
     replicated.write_topology(ack_timeout="1ms")
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step, tables=["orders"])

@@ -63,7 +63,10 @@ def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
 def test_f02_driver_killed_while_the_sink_commits(
     spark: Any, clicked: Sites, tmp_path: Path, worker: Worker, step: str
 ) -> None:
-    """Driver, JVM and commit process die together, so that nobody aborts anything. The replay comes in another process."""
+    """Driver, JVM and commit process die together, so that nobody aborts anything. The replay comes in another process.
+
+    Taken out once: the comparison with the writes that the log has (`told in writes`).
+    """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, f"{step} {worker.pid}")
     worker.killed_by(clicked, do="sink", checkpoint=str(checkpoint))
@@ -106,7 +109,10 @@ def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path
 
 
 def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
-    """The sequence decides, in whatever order and partition the events of a key arrive."""
+    """The sequence decides, in whatever order and partition the events of a key arrive.
+
+    Taken out once: the order by sequence in `_newest_per_key` (turned round).
+    """
     spark_wan.register(spark)
     wan: Sites = sites()
     events = [(f"{key}.{turn}", turn, key, turn / 2) for key in range(3) for turn in range(7)]
@@ -119,7 +125,10 @@ def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
 
 
 def test_f29_event_ids_expired_then_a_replay(spark: Any, clicked: Sites) -> None:
-    """Event IDs are forgotten below a floor. A replay from below it is set aside, with its cause; what is newer is applied."""
+    """Event IDs are forgotten below a floor. A replay from below it is set aside, with its cause; what is newer is applied.
+
+    Taken out once: the floor in `_drop_known_events`.
+    """
     origin = "newark"
     clicked.write_events("clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at")
     clicked.apply(spark, "events")

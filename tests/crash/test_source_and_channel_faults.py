@@ -20,7 +20,10 @@ from spark_wan.sender.job import Sender
 
 @pytest.mark.parametrize("what", ["VACUUM", "log cleanup"])
 def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, what: str) -> None:
-    """The sender stops before the lost versions and says so; the other table goes on; nothing behind the loss is published."""
+    """The sender stops before the lost versions and says so; the other table goes on; nothing behind the loss is published.
+
+    Taken out once: `source_error`, and the comparison with the history's beginning in `plan_range`.
+    """
     equal = replicated.rows("orders")
     replicated.change(50)
     source = replicated.path("orders")
@@ -41,7 +44,10 @@ def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, w
 
 
 def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> None:
-    """Both ends lose the channel and keep trying; the site goes on writing; they converge by themselves once it is back."""
+    """Both ends lose the channel and keep trying; the site goes on writing; they converge by themselves once it is back.
+
+    Taken out once: the sender's hold on an error (`SenderHandle._publish`).
+    """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
     receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
@@ -68,7 +74,10 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
 def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
     spark: Any, waiting: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The receiver was woken, and the channel is gone: the micro-batch neither fails nor counts as done."""
+    """The receiver was woken, and the channel is gone: the micro-batch neither fails nor counts as done.
+
+    Taken out once: the wait in `InboundChannel.__call__`.
+    """
     inbound = waiting.inbound()
     micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))
     with unreachable(waiting):
@@ -93,7 +102,10 @@ def unreachable(sites: Sites) -> Iterator[None]:
 @pytest.mark.parametrize("damage", ["truncated", "altered", "gone"])
 def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: str) -> None:
     """The epochs before it are applied, its own is held and named, and neither acked nor trimmed; other tables go on. With the frame
-    put back, all of it arrives."""
+    put back, all of it arrives.
+
+    Taken out once: the comparison of checksums in `check_frame` (altered), and the epochs before the bad one in `_before_bad_frame` (truncated, gone).
+    """
     waiting.change(70)
     waiting.send(spark)
     log = waiting.log("orders")

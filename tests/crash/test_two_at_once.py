@@ -31,7 +31,10 @@ def marks(sites: Sites, table: str) -> list[Mark]:
 
 
 def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, workers: Callable[[], Worker]) -> None:
-    """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once."""
+    """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once.
+
+    Taken out once: create-if-absent and transaction numbers together.
+    """
     pair = [workers(), workers()]
     for worker in pair:
         worker.tell(folder=str(replicated.folder), do="both")
@@ -59,7 +62,10 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, w
 
 
 def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
-    """One sender has written its frames; another adds the manifest of the same commits first. The slow one finds that nothing is left to do."""
+    """One sender has written its frames; another adds the manifest of the same commits first. The slow one finds that nothing is left to do.
+
+    Taken out once: the store's create-if-absent.
+    """
     replicated.change(50)
     slow = replicated.publisher(spark, "readings").round()
     until(slow, "publish.4")
@@ -74,7 +80,10 @@ def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
 
 
 def test_f08_second_receiver_is_faster(spark: Any, waiting: Sites) -> None:
-    """One receiver is about to write; another writes the same epoch first, under the same apply number. Delta lets one through; the slow one decides again."""
+    """One receiver is about to write; another writes the same epoch first, under the same apply number. Delta lets one through; the slow one decides again.
+
+    Taken out once: the transaction number of the append.
+    """
     version = waiting.version("readings")
     slow = waiting.applier(spark, "readings").round()
     until(slow, "apply.5")

@@ -124,7 +124,10 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
 def test_b27_stop_never_hangs_while_writers_run(
     spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, of: str, step: str
 ) -> None:
-    """Stopped right after a step of its work, while commits go on; then started again, and everything arrives (b39)."""
+    """Stopped right after a step of its work, while commits go on; then started again, and everything arrives (b39).
+
+    Taken out once: the word to stop in `SenderHandle.stop`, and `query.stop()` in `ReceiverHandle.stop`.
+    """
     here: Sites = sites()
     here.change(10)
     job = sender_job if of == "sender" else receiver_job
@@ -163,7 +166,10 @@ def run_through(steps: Any, reached_here: Callable[[str], None]) -> Any:
 
 
 def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: Any) -> None:
-    """Sender and receiver are stopped and started in turn while commits go on; what was written while neither ran arrives as well."""
+    """Sender and receiver are stopped and started in turn while commits go on; what was written while neither ran arrives as well.
+
+    Taken out once: that a range follows what the log has (the newest commit did), and the plan from the ledger (an empty progress instead).
+    """
     here: Sites = sites()
     here.change(10)
     with writing(here, 100) as made:
@@ -247,7 +253,10 @@ def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, site
 
 
 def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, sites: Any, tmp_path: Path) -> None:
-    """What the ack keeper announces again comes again, marked; what comes for the first time is not."""
+    """What the ack keeper announces again comes again, marked; what comes for the first time is not.
+
+    Taken out once: the mark.
+    """
     here: Sites = sites()
     here.change(10)
     here.replicate(spark)

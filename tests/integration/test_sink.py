@@ -62,7 +62,10 @@ def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, 
 
 
 def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
-    """``batchSize`` rows, ``batchBytes`` bytes of Arrow; one event larger than that travels alone (f19). All of it arrives."""
+    """``batchSize`` rows, ``batchBytes`` bytes of Arrow; one event larger than that travels alone (f19). All of it arrives.
+
+    Taken out once: the limits in `BatchPublisher._cut`.
+    """
     pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
     rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
     wan.write_events("clicks", frame(spark, "clicks", rows).coalesce(1), batchSize=20, batchBytes="16kB")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import Sites
+from sites import SEATTLE, Sites
 from users import CLICKS, PRICES, clicks, price, write_epoch
 from waiting import wait_until
 
@@ -317,6 +317,17 @@ def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: st
         match=rf"the log of newark\.events\.clicks ends at {end}, but this query has read epoch 3.*Put it back",
     ):
         next_offset(source, start)
+
+
+def test_a_log_that_was_begun_anew_wakes_its_receiver(wan: Sites) -> None:
+    """Its numbers are lower than those that were seen; the receiver plans from the log, and has to look."""
+    source = reader(wan, wakeToken="token", site=SEATTLE)
+    start = next_offset(source, source.initialOffset())
+    folder = Path(wan.channel("events").url) / "log" / CLICKS
+    for number in (2, 3):
+        (folder / f"{number:020d}.json").unlink()
+    found = next_offset(source, start)
+    assert (start["streams"][CLICKS], found["streams"][CLICKS]) == (3, 1)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

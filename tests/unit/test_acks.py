@@ -387,3 +387,13 @@ def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
     state = kept.round()
     assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
     assert not kept.keeper.done(state.last)
+
+
+def test_a_site_that_answered_another_log_of_this_name_is_told_of_this_one() -> None:
+    """The log was begun anew: nothing else would wake a receiver that has seen as high numbers."""
+    kept = Kept(1, 2)
+    kept.ack("seattle", 9, incarnation="another")
+    kept.round()
+    kept.clock.pass_seconds(TIMEOUT)
+    kept.round()
+    assert kept.announced() == [(1, 1)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fakes import commit
 
-from spark_wan.commits import Commit
+from spark_wan.commits import SAME_TIME, Commit, is_same_commit
 from spark_wan.events import LOCAL_ONLY
 
 WRITE = Commit(5, 1_700_000_000_000, "WRITE", {"mode": "Append"}, {"numOutputRows": "3"}, None, 4)
@@ -16,7 +16,7 @@ WRITE = Commit(5, 1_700_000_000_000, "WRITE", {"mode": "Append"}, {"numOutputRow
 
 def test_the_identity_of_a_commit_is_frozen() -> None:
     """Manifests keep it: another rendering would hold every stream."""
-    assert WRITE.identity == "040ded06bbf7143c382b644b"
+    assert WRITE.identity == "ccdb5956fac2f751845e8fe5@1700000000000"
 
 
 def test_all_that_the_history_tells_counts_for_the_identity() -> None:
@@ -30,6 +30,15 @@ def test_all_that_the_history_tells_counts_for_the_identity() -> None:
         replace(WRITE, read_version=3),
     ]
     assert len({WRITE.identity, *(other.identity for other in others)}) == len(others) + 1
+    assert not any(is_same_commit(WRITE.identity, other.identity) for other in others)
+
+
+def test_a_commit_is_the_same_though_its_time_was_moved_a_little() -> None:
+    """Which neighbours were asked for with it may move it: Delta lets no commit's time be that of the one before."""
+    assert is_same_commit(WRITE.identity, replace(WRITE, time=WRITE.time + 1).identity)
+    assert is_same_commit(replace(WRITE, time=WRITE.time + SAME_TIME).identity, WRITE.identity)
+    assert not is_same_commit(WRITE.identity, replace(WRITE, time=WRITE.time + SAME_TIME + 1).identity)
+    assert not is_same_commit(WRITE.identity, "")
 
 
 def test_the_order_of_parameters_and_metrics_does_not_count() -> None:

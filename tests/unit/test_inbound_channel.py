@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes import STREAM, LedgerRows, Target, memory_channel, publish
+import pyarrow as pa
+import pytest
+from fakes import STREAM, LedgerRows, Target, manifest, memory_channel, publish
 
 from spark_wan.channels import StreamLog
-from spark_wan.receiver.apply import Outcome, TableApplier
+from spark_wan.errors import ChannelError, FrameError
+from spark_wan.receiver import job
+from spark_wan.receiver.apply import Outcome, TableApplier, WriteConflict
 from spark_wan.receiver.job import InboundChannel
 from spark_wan.receiver.ledger import Ledger
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.target import DeltaTarget
 from spark_wan.topology import parse_topology
+from spark_wan.wire import EVENTS, FrameHeader, FrameRef, encode_frame, frame_checksum
 
-TOPOLOGY = parse_topology(
-    {
-        "version": 1,
-        "sites": {"newark": {"state": "/newark"}, "seattle": {"state": "/seattle"}},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "/channel"}},
-        "tables": {
-            "orders": {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {"newark": "/newark/orders", "seattle": "/seattle/orders"},
-            }
-        },
+CONTENT: dict[str, Any] = {
+    "version": 1,
+    "sites": {"newark": {"state": "/newark"}, "seattle": {"state": "/seattle"}},
+    "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "/channel"}},
+    "tables": {
+        "orders": {
+            "keys": ["id"],
+            "writers": ["newark"],
+            "senders": ["east"],
+            "at": {"newark": "/newark/orders", "seattle": "/seattle/orders"},
+        }
     },
-    "wan.yaml",
-)
+}
+TOPOLOGY = parse_topology(CONTENT, "wan.yaml")
 
 
 def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
@@ -56,3 +61,58 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
     assert seen == [1, 2, 3]
     inbound._apply_stream(spark, "orders", log, log.since(0), ())
     assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbound = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    turns: list[str] = []
+
+    def apply(spark: Any, table: str, stream: StreamLog, *_: Any) -> None:
+        turns.append(stream.stream)
+        if stream.stream == "a":
+            raise ChannelError("a: access denied")
+
+    channel = memory_channel()
+    for stream in ("a", "b"):
+        publish(StreamLog(channel, stream), 1)
+    monkeypatch.setattr(job, "open_channel", lambda *_: channel)
+    monkeypatch.setattr(inbound, "_table_of", lambda log, _: log.stream)
+    monkeypatch.setattr(inbound, "_apply_stream", apply)
+    spark: Any = None
+    with pytest.raises(ChannelError, match="access denied"):
+        inbound.apply_all(spark)
+    assert turns == ["a", "b"]
+    assert [(status.stream, status.held) for status in inbound.statuses()] == [("a", "a: access denied")]
+
+
+def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    topology = parse_topology(
+        {**CONTENT, "tables": {"orders": {**CONTENT["tables"]["orders"], "event_id_ttl": "1h"}}}, "wan.yaml"
+    )
+    inbound = InboundChannel(topology, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
+    spark: Any = None
+    tables: Any = None
+    channel = memory_channel()
+    target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
+    target.expire_event_ids = lambda *_: (_ for _ in ()).throw(WriteConflict("another DELETE"))  # type: ignore[method-assign,assignment]
+    applier = TableApplier(
+        "seattle", "orders", StreamLog(channel, STREAM), target, Ledger("seattle", "orders", LedgerRows())
+    )
+    inbound._expire_event_ids(applier, manifest(kind=EVENTS))
+    assert "event IDs could not be expired now: another DELETE" in caplog.text
+
+
+def test_a_frame_whose_payload_cannot_be_decoded_is_found_by_the_look_at_frames() -> None:
+    """Its checksum is right: somebody wrote it so. Otherwise it would count as a fault that has passed, again and again."""
+    channel = memory_channel()
+    header = FrameHeader("newark", ("seattle",), STREAM, "orders", "id", "all", "schema", "a" * 32, 0, 5)
+    data = encode_frame(header, pa.record_batch({"id": pa.array([1], pa.int64())}))
+    path = channel.put_frame(STREAM, header.attempt, 0, data)
+    ref = FrameRef(path, 5, len(data), frame_checksum(data))
+    spark: Any = None
+    tables: Any = None
+    target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
+    with pytest.raises(FrameError, match="1 rows where its header says 5"):
+        target.check_frames(PlannedEpoch(manifest(frames=(ref,)), -1))

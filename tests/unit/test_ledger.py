@@ -269,3 +269,26 @@ def test_a_user_streams_mark_moves_no_version() -> None:
     found = ledger(store)
     found.catch_up(target(mark(1, ids=True, through=-1)))
     assert (found.progress.through, found.progress.positions) == ({}, {PLACE: 1})
+
+
+def test_f32_a_table_put_back_behind_what_was_looked_at_is_noticed_while_running() -> None:
+    """Local commits after the last mark had been looked at; then the files went back behind that mark, and were written past it."""
+    table, found = target(mark(1), mark(2)), ledger()
+    for _ in range(2):
+        table.put(None)
+    assert (found.catch_up(table), found.local_commits) == (3, 2)
+    del table.commits[2:]
+    for _ in range(5):
+        table.put(None, "MERGE")
+    held(found, table, TableReplacedError, "version 2 at site seattle is not the commit that the ledger knows")
+
+
+def test_a_table_put_back_to_after_the_last_mark_goes_on() -> None:
+    table, found = target(mark(1)), ledger()
+    for _ in range(2):
+        table.put(None)
+    assert found.catch_up(table) == 2
+    del table.commits[2:]
+    for _ in range(3):
+        table.put(None, "MERGE")
+    assert (found.catch_up(table), found.local_commits) == (2, 3)

@@ -193,11 +193,32 @@ def test_b74_a_key_given_twice_is_refused(tmp_path: Path, text: str, where: str)
 def test_a_key_that_overrides_a_merged_one_is_not_given_twice(tmp_path: Path) -> None:
     text = yaml.safe_dump({**GOOD, "sites": {}}).replace(
         "sites: {}",
-        "sites:\n  newark: &site {state: ./a, priority: 2}\n  seattle: &b {<<: *site, state: ./b}\n  denver: {<<: *b}",
+        "sites:\n  newark: &site {state: ./a, priority: 2}\n  seattle: &b {<<: *site, state: ./b}\n  denver: {<<: *b, state: ./c}",
     )
     (tmp_path / "wan.yaml").write_text(text)
     seattle = load_topology(tmp_path / "wan.yaml").site("seattle")
     assert (seattle.state, seattle.priority) == (str(tmp_path / "b"), 2)
+
+
+@pytest.mark.parametrize("text", ["a: !!int", "a: !!bool maybe", "a: !!timestamp abc", "[" * 5_000])
+def test_values_that_yaml_chokes_on_are_refused_by_the_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "wan.yaml").write_text(text)
+    with pytest.raises(TopologyError, match=r"wan\.yaml: is not valid YAML"):
+        load_topology(tmp_path / "wan.yaml")
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "setting", "problem"),
+    [
+        ("sites", "denver", "state", "sites.denver.state: .* is the state of site 'newark' already"),
+        ("senders", "west", "channel", "senders.west.channel: .* is the state of site 'newark'"),
+    ],
+)
+def test_places_that_must_not_be_shared(section: str, name: str, setting: str, problem: str) -> None:
+    data = copy.deepcopy(GOOD)
+    data[section][name][setting] = "./newark/_wan/"
+    with pytest.raises(TopologyError, match=problem):
+        parse_topology(data, "wan.yaml")
 
 
 @pytest.mark.parametrize(
