@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_wan.local import cache
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
-"""Compile less: takes a quarter off short runs, slows long ones."""
+"""Compile less, and collect garbage in one thread: shortens short runs, slows long ones."""
 
 
 def class_archive() -> Path:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MAX_DEAD_LETTERS = 10_000
 """So many rows of one epoch without a usable key are no accident: the stream is held instead."""
 
-ROWS_PER_TASK = 250_000
+ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
 
 ASK_INTERVAL = 5.0
@@ -92,8 +92,9 @@ class DeltaSource:
         return found
 
     def latest(self, known: int) -> int:
-        if self._ends_on_disk_at(known):
-            return known
+        on_disk = self._latest_on_disk(known)
+        if on_disk is not None:
+            return on_disk
         # Asking the change feed for the version after the known one runs no Spark job and reads no more than the log's end.
         try:
             feed = load(self.spark, self.location, readChangeFeed="true", startingVersion=known + 1)
@@ -107,16 +108,20 @@ class DeltaSource:
             return self.newest().version
         return known + 1
 
-    def _ends_on_disk_at(self, known: int) -> bool:
-        """Whether the table's log is a folder here and ends at ``known``, as far as the names of its files tell. The answer "nothing new"
-        costs Spark 0.1 s of a core, most of it for the exception in which it comes; so it is asked for only now and then, since it may
-        know more (commits that are not in the folder yet)."""
+    def _latest_on_disk(self, known: int) -> int | None:
+        """What the names of the log's files say, where the log is a folder here and has the version ``known``; None: ask Spark.
+
+        The answer "nothing new" costs Spark 0.1 s of a core, most of it for the exception in which it comes; so it is asked for only now
+        and then, since it may know more (commits that are not in the folder yet)."""
         log = f"{self.location.removeprefix('file://')}/_delta_log"
-        if os.path.exists(f"{log}/{known:020d}.json") and not os.path.exists(f"{log}/{known + 1:020d}.json"):
-            if time.monotonic() < self._ask_at:
-                return True
-            self._ask_at = time.monotonic() + ASK_INTERVAL
-        return False
+        if not os.path.exists(f"{log}/{known:020d}.json"):
+            return None
+        if os.path.exists(f"{log}/{known + 1:020d}.json"):
+            return known + 1
+        if time.monotonic() < self._ask_at:
+            return known
+        self._ask_at = time.monotonic() + ASK_INTERVAL
+        return None
 
     def newest(self) -> Commit:
         with self._errors():
