@@ -208,6 +208,11 @@ class TableApplier:
             try:
                 self.target.check_frames(epoch)
             except FrameError as found:
+                if self.ledger.catch_up(self.target) != number:
+                    log.info(
+                        "%s: another receiver has applied, and what it acked may be trimmed; deciding again", self.table
+                    )
+                    return False
                 finished = True
                 if index:
                     try:

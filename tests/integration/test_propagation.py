@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ from sites import NEWARK, SEATTLE, Sites
 from spark_wan.delta import load
 from spark_wan.errors import WanError
 from spark_wan.events import OP, VERSION, Operation
+from spark_wan.sender import source
 from spark_wan.sender.job import StreamStatus
 from spark_wan.wire import CAPTURE, SNAPSHOT
 
-BULK = 260_000
+BULK = 60_000
 """Rows of the bulk load: more than one task of the sender takes."""
 
 
 @pytest.fixture(scope="module")
-def rounds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair, dict[str, StreamStatus]]:
+def small_tasks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "ROWS_PER_TASK", 20_000)
+        yield
+
+
+@pytest.fixture(scope="module")
+def rounds(
+    spark: Any, small_tasks: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Pair, Pair, dict[str, StreamStatus]]:
     """The sites after three rounds, a copy of them with all that was queued after the second, and what the sender then said of itself.
 
     Round 1: what was there before the first contact. Round 2: changes. Nobody receives until then. Round 3: more changes, to rows that

@@ -354,3 +354,23 @@ def test_an_ack_that_cannot_be_written_is_written_by_the_next_round() -> None:
     assert (site.target.written, site.acked()) == ([[1]], None)
     outcome = site.round()
     assert (outcome.epochs, site.applied(), site.target.written) == (0, 1, [[1]])
+
+
+def test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_nothing() -> None:
+    """It had planned; the other one applied and acked, and the keeper trimmed. Held, with the cause that a frame is gone, unless the
+    ledger is asked again."""
+    site = Site(1, 2)
+    real = site.target.read
+
+    def read(epochs: Any) -> Any:
+        site.target.read = real  # type: ignore[method-assign]
+        run(site.new().round())
+        for number in (1, 2):
+            break_frame(site, number)
+        return real(epochs)
+
+    site.target.read = read  # type: ignore[method-assign]
+    outcome = site.round()
+    assert (outcome.applied, outcome.held, site.target.written) == (2, None, [[1, 2]])
+    answer = site.acked()
+    assert answer is not None and (answer.applied, answer.held) == (2, None)
