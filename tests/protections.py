@@ -1,7 +1,7 @@
 """Take protections out, one at a time, and see that a test fails for each: ``python tests/protections.py [name ...]``.
 
-Works on a copy of the last commit (a git worktree below the temporary folder), so that nothing here is changed. What was seen to fail stands in
-the docstring of its test (*Taken out once*). Half a minute each, since each needs a Spark session of its own.
+Works on copies of the last commit (git worktrees below the temporary folder), so that nothing here is changed. What was seen to fail stands in
+the docstring of its test (*Taken out once*). All of them take half an hour on two cores, since each needs a Spark session of its own.
 """
 
 from __future__ import annotations

@@ -331,6 +331,7 @@ class InboundChannel:
                 self._refuse(stream, None, number, str(error))
                 return None
             if self.site not in manifest.addressees:
+                self._statuses.pop(stream.stream, None)  # it may be held from when it could not be read
                 return None
             if manifest.table not in self.topology.tables or self.site not in self.topology.table(manifest.table).at:
                 cause = (

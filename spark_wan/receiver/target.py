@@ -132,15 +132,14 @@ class DeltaTarget:
         with self._errors():
             if work.ids:
                 self._drop_known_events(work)
-            one_per_key = len(work.epochs) == 1 and newest.disjoint
-            if CAUSE in content.rows.columns:
+            constrained = CAUSE in content.rows.columns
+            if constrained:
                 # Before one row per key is chosen: a bad row must not take a good, older one with it.
-                one_per_key = False
                 checked = self._persist(content, content.rows)
                 bad = checked.where(F.col(CAUSE).isNotNull())
                 self._add_dead(content, bad)
                 content.rows = checked.where(F.col(CAUSE).isNull()).drop(CAUSE)
-            if newest.keys and not one_per_key:
+            if newest.keys and (constrained or len(work.epochs) > 1 or not newest.disjoint):
                 content.rows = _newest_per_key(content.rows, newest.keys, work.ids)
             if content.dead is not None:
                 content.dead = self._persist(content, content.dead)
