@@ -7,8 +7,8 @@ visible in their sources at once, and the clock runs until the commit that puts 
 (b) handwritten  change feed -> JSON files -> from_json -> foreachBatch MERGE: two streams.
 (c) spark_wan    source table -> capture -> channel (a directory) -> apply -> target table: a Sender and a Receiver.
 
-Beside them: the sink alone, bytes on the channel and as JSON, peak memory, and what idling costs. Each figure is the median of the rounds after a warm-up
-round; in each round all three take their turn.
+Beside them: the sink alone, bytes on the channel and as JSON, peak memory, and what idling costs. Each figure is the median of the rounds after some to
+warm up; in each round all three take their turn.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ COLUMNS = ["order_id", "customer", "status", "product", "quantity", "price", "di
 TYPES = "order_id bigint, customer string, status string, product string, quantity int, price double, discount double, ordered_on date, updated_at timestamp"
 MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 """Spark's JSON writes milliseconds unless told: the rows would not be equal."""
+WARM_UP = 3
+"""Rounds that do not count. The JVM's compiler still makes all three faster through the third."""
+LOOK = 0.05
+"""Seconds between looks of spark_wan at a source and at a channel; Spark's own streams look for news every 0.01 s."""
 PIPELINES = ("floor", "handwritten", "spark_wan")
 
 
@@ -157,7 +161,7 @@ class Bench:
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
         topology = topology_of(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
-        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=0.1).start()
+        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=LOOK).start()
         try:
             yield sender, receiver
         finally:
@@ -213,7 +217,7 @@ class Bench:
             wait_for(lambda: arrived(sender, receiver, 1) and sender.status()[0].backlog == 0)
             time.sleep(2)  # what arriving has set off comes to rest
             before = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-            time.sleep(looks * 0.1)
+            time.sleep(looks * LOOK)
             after = (files_below(place), len(tracker.getJobIdsForGroup(None)))
         changed = {name for name in before[0].keys() | after[0].keys() if before[0].get(name) != after[0].get(name)}
         commits = [name for name in changed if "/_delta_log/" in name]
@@ -253,7 +257,12 @@ def topology_of(place: Path) -> Topology:
         "version": 1,
         "sites": {"newark": {"state": str(place / "newark")}, "seattle": {"state": str(place / "seattle")}},
         "senders": {
-            "east": {"site": "newark", "remotes": ["seattle"], "channel": str(place / "channel"), "batch_interval": 0.1}
+            "east": {
+                "site": "newark",
+                "remotes": ["seattle"],
+                "channel": str(place / "channel"),
+                "batch_interval": LOOK,
+            }
         },
         "tables": {
             "orders": {
@@ -364,7 +373,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds, after one to warm up")
+    parser.add_argument("--rounds", type=int, default=5, help=f"measured rounds, after {WARM_UP} to warm up")
     parser.add_argument("--output", type=Path, default=RESULTS)
     told = parser.parse_args()
     bench = Bench(told.events, told.keys, told.commits)
@@ -372,14 +381,14 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in (*PIPELINES, "sink")}
     outside: dict[str, list[float]] = {name: [] for name in PIPELINES}
     memory: dict[str, int] = dict.fromkeys(PIPELINES, 0)
-    for n in range(told.rounds + 1):
+    for n in range(1 - WARM_UP, told.rounds + 1):
         for name in PIPELINES:
             place = SCRATCH / f"{n}-{name}"
             place.mkdir()
             with PeakMemory() as measured:
                 took = getattr(bench, name)(place)
             bench.check(place)
-            if n:
+            if n > 0:
                 seconds[name].append(took)
                 outside[name].append(took - bench.merging)
                 memory[name] = max(memory[name], measured.peak)
@@ -387,7 +396,7 @@ def main() -> None:
             shutil.rmtree(place)
         took = bench.sink(place := SCRATCH / f"{n}-sink")
         shutil.rmtree(place)
-        if n:
+        if n > 0:
             seconds["sink"].append(took)
         print(f"round {n}: {'sink alone':12} {took:6.2f} s", flush=True)
     sizes = SCRATCH / "sizes"

@@ -82,6 +82,11 @@ def reference(location: str) -> str:
     return ".".join(quoted(part) for part in location.split("."))
 
 
+def commit_file(location: str, version: int) -> str:
+    """Where a table that lies in a folder here keeps what a version's commit did."""
+    return f"{location.removeprefix('file://')}/_delta_log/{version:020d}.json"
+
+
 def load(spark: SparkSession, location: str, **options: object) -> DataFrame:
     """A DataFrame of a Delta table, with reader options."""
     reader = spark.read.format("delta").options(**{name: str(value) for name, value in options.items()})
@@ -120,26 +125,16 @@ def newest(spark: SparkSession, location: str) -> Commit:
 
 
 def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit]:
-    rows = (
-        spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}")
-        .selectExpr(
-            "version",
-            "unix_millis(timestamp) AS time",
-            "operation",
-            "to_json(operationParameters) AS parameters",
-            "to_json(operationMetrics) AS metrics",
-            "userMetadata",
-            "readVersion",
-        )
-        .collect()
-    )
+    # As it comes: any projection would be a Spark job of its own.
+    rows = spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}").collect()
     return [
         Commit(
             version=row["version"],
-            time=row["time"],
+            # A local time that knows which side of a change of clocks it is on.
+            time=round(row["timestamp"].timestamp() * 1000),
             operation=row["operation"] or "",
-            parameters=json.loads(row["parameters"] or "{}"),
-            metrics=json.loads(row["metrics"] or "{}"),
+            parameters=row["operationParameters"] or {},
+            metrics=row["operationMetrics"] or {},
             user_metadata=row["userMetadata"],
             read_version=row["readVersion"],
         )

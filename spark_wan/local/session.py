@@ -47,6 +47,8 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": 2,
         "spark.databricks.delta.snapshotPartitions": 2,
+        # A sender and a receiver need 40 compiled classes and more for each table: where they do not fit, each apply compiles its own again.
+        "spark.sql.codegen.cache.maxEntries": 2_000,
     }
     builder = SparkSession.Builder().appName(app)
     if jars := cached_jars():

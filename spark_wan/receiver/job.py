@@ -24,7 +24,7 @@ from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.ledger_store import DeltaLedgerStore
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.running import is_connect, spark_thread
+from spark_wan.running import SessionSettings, is_connect, spark_thread
 from spark_wan.steps import Steps, reached
 from spark_wan.topology import Topology
 from spark_wan.wire import EVENTS, Manifest
@@ -138,6 +138,7 @@ class Receiver:
             self.parallel,
             self.max_bytes,
             waits=not available_now,
+            settings=None if is_connect(self.spark) else SessionSettings.of(self.spark),
         )
         channel.stop = stop
         open_channel(url, sender.storage).prepare()
@@ -233,6 +234,8 @@ class InboundChannel:
     max_bytes: int
     waits: bool = True
     """A channel that does not answer is waited for; otherwise the micro-batch fails."""
+    settings: SessionSettings | None = None
+    """Of the classic session that the receiver was started in."""
     stop: threading.Event | None = None
     on_outcome: Callable[[str, Outcome], None] | None = None
     _appliers: dict[str, TableApplier] = field(default_factory=dict)
@@ -428,7 +431,7 @@ class InboundChannel:
         if applier is None:
             location = self.topology.table(table).location(self.site)
             tables = LedgerTables(spark, self.topology.site(self.site).state)
-            target = DeltaTarget(spark, self.site, table, location, stream.channel, tables)
+            target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings)
             # Streams of one table share its ledger: their applies are numbered together.
             ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
             ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))

@@ -98,6 +98,10 @@ class TargetHistory(Protocol):
     def history(self, after: int) -> Sequence[Commit]:
         """Commits above ``after`` that the history still has, ascending."""
 
+    def is_unchanged(self, version: int) -> bool:
+        """Whether ``version``, the newest that :meth:`history` told of, is the newest still, and the same commit, as far as can be seen (a
+        catalog may know of more commits)."""
+
 
 @dataclass
 class Ledger:
@@ -120,6 +124,11 @@ class Ledger:
     _looked: int = -1
     _last: str | None = None
     """The identity of the commit ``_looked``."""
+
+    def seems_current(self, target: TargetHistory) -> bool:
+        """Whether :meth:`catch_up` would find nothing new, as far as can be told without the history. A hint: an apply number that rests on it
+        may be used already, and a plan out of date."""
+        return self._last is not None and target.is_unchanged(max(self.seen, self._looked))
 
     def catch_up(self, target: TargetHistory) -> int | None:
         """Take up the marked commits that the ledger does not have yet; returns the next apply number, or None when there is no

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.columns import as_type, compare
 from spark_wan.commits import Commit
 from spark_wan.delta import (
+    commit_file,
     error_text,
     history,
     is_cancelled,
@@ -41,7 +43,7 @@ from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import is_connect
+from spark_wan.running import SessionSettings
 from spark_wan.topology import is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
@@ -78,7 +80,11 @@ class DeltaTarget:
     location: str
     channel: Channel
     ledger: LedgerTables
+    settings: SessionSettings | None = None
+    """Of the session of the writes; None: those of ``spark``, which a Connect session hands on."""
     _id: str | None = None
+    _end: tuple[int, tuple[int, ...]] | None = None
+    """The newest version that the history told of, and what its commit's file looked like then."""
 
     def table_id(self) -> str | None:
         with self._errors():
@@ -87,7 +93,27 @@ class DeltaTarget:
 
     def history(self, after: int) -> list[Commit]:
         with self._errors():
-            return history(self.spark, self.location, after, limit=8)
+            commits = history(self.spark, self.location, after, limit=8)
+        if commits:
+            newest = commits[-1].version
+            file = self._commit_file(newest)
+            self._end = None if file is None else (newest, file)
+        return commits
+
+    def is_unchanged(self, version: int) -> bool:
+        return (
+            self._end is not None
+            and self._end == (version, self._commit_file(version))
+            and not os.path.exists(commit_file(self.location, version + 1))
+        )
+
+    def _commit_file(self, version: int) -> tuple[int, ...] | None:
+        """What tells the file of a commit from another one's in its place; None when there is none, here."""
+        try:
+            found = os.stat(commit_file(self.location, version))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def create(self, epoch: PlannedEpoch) -> None:
         from pyspark.sql.types import StructType
@@ -191,7 +217,7 @@ class DeltaTarget:
 
     def _merge(self, content: _Content, keys: Sequence[str], mark: Mark, transaction: str) -> None:
         view = f"wan_{mark.token}"
-        with own_session(self.spark) as session:
+        with own_session(self.spark, self.settings) as session:
             content.rows.createOrReplaceGlobalTempView(view)
             try:
                 session.conf.set("spark.databricks.delta.write.txnAppId", transaction)
@@ -414,17 +440,17 @@ def merge_statement(location: str, source: str, keys: Sequence[str], columns: Se
 
 
 @contextmanager
-def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+def own_session(spark: SparkSession, settings: SessionSettings | None) -> Iterator[SparkSession]:
     """A session whose settings reach no other write, classic or Connect."""
-    if is_connect(spark):
+    if settings is not None:
+        yield settings.new_session(spark)
+    else:
         session: Any = spark.cloneSession()  # type: ignore[attr-defined]
         try:
             yield session
         finally:
             session.client.release_session()
             session.client.close()
-    else:
-        yield spark.newSession()
 
 
 def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFrame:

@@ -18,7 +18,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.delta import error_text, is_cancelled
 from spark_wan.errors import StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
-from spark_wan.running import milliseconds, spark_thread
+from spark_wan.running import SessionSettings, is_connect, milliseconds, spark_thread
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.batches import Limits
 from spark_wan.sender.memory import StoredMemories
@@ -68,6 +68,8 @@ class StreamStatus:
 
 @dataclass
 class _Stream:
+    spark: SparkSession
+    """In a classic session, one of its own: settings made there reach nobody else."""
     status: StreamStatus
     publisher: Publisher
     keeper: AckKeeper
@@ -142,14 +144,18 @@ class Sender:
             if sender.channel not in channels:
                 channels[sender.channel] = open_channel(sender.channel, sender.storage)
                 channels[sender.channel].prepare()
-        ledger = LedgerTables(self.spark, self.site.state)
-        streams = [self._stream(sender, table, channels[sender.channel], ledger) for sender, table in self.streams]
-        handle = SenderHandle(self.spark, streams, available_now, self.parallel)
+        settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
+        streams = []
+        for sender, table in self.streams:
+            spark = self.spark if settings is None else settings.new_session(self.spark)
+            streams.append(self._stream(spark, sender, table, channels[sender.channel]))
+        handle = SenderHandle(streams, available_now, self.parallel)
         handle._begin()
         return handle
 
-    def _stream(self, sender: SenderConfig, table: Table, channel: Channel, ledger: LedgerTables) -> _Stream:
+    def _stream(self, spark: SparkSession, sender: SenderConfig, table: Table, channel: Channel) -> _Stream:
         name = stream_name(sender.site, sender.name, table.name)
+        ledger = LedgerTables(spark, self.site.state)
         status = StreamStatus(name, table.name)
         memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}")
         stream_log = StreamLog(channel, name)
@@ -170,7 +176,7 @@ class Sender:
             log.warning("%s: %d rows became dead letters (%s)", name, len(letters), letters[0].cause)
 
         source = DeltaSource(
-            self.spark,
+            spark,
             table.name,
             table.location(sender.site),
             table.keys,
@@ -194,14 +200,13 @@ class Sender:
         keeper = AckKeeper(
             stream_log, memories, AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000), milliseconds
         )
-        return _Stream(status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
+        return _Stream(spark, status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
 
 
 class SenderHandle:
     """A running sender. ``stop()`` never hangs: running Spark jobs are cancelled."""
 
-    def __init__(self, spark: SparkSession, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
-        self._spark = spark
+    def __init__(self, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
         self._streams = streams
         self._available_now = available_now
         self._stop = threading.Event()
@@ -236,20 +241,21 @@ class SenderHandle:
         """Stop. What is in the making is given up; nothing that is in the channel is lost."""
         self._stop.set()
         while self.is_active:
-            self._spark.interruptTag(self._tag)
+            for stream in self._streams:
+                stream.spark.interruptTag(self._tag)
             for thread in self._threads:
                 thread.join(0.2)
 
     def _begin(self) -> None:
         for stream in self._streams:
             name = f"wan-sender {stream.status.stream}"
-            self._threads.append(spark_thread(self._spark, partial(self._run, stream), name))
+            self._threads.append(spark_thread(stream.spark, partial(self._run, stream), name))
         for thread in self._threads:
             thread.start()
 
     def _run(self, stream: _Stream) -> None:
         try:
-            self._spark.addTag(self._tag)
+            stream.spark.addTag(self._tag)
             self._loop(stream)
         except StoppedError as error:
             if not self._stop.is_set():

@@ -20,6 +20,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.columns import arrow_ready
 from spark_wan.commits import Commit
 from spark_wan.delta import (
+    commit_file,
     condition,
     feed_advice,
     has_change_feed,
@@ -35,6 +36,7 @@ from spark_wan.delta import (
 from spark_wan.errors import ChangeFeedError, KeylessChangeError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
+from spark_wan.running import is_connect
 from spark_wan.sender.batches import BatchPublisher, Limits
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
@@ -49,6 +51,16 @@ MAX_DEAD_LETTERS = 10_000
 
 ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
+
+ARROW_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT = 2**31 - 1
+BATCH_BYTES = 64 * 2**20
+"""An Arrow batch on its way into a task should not take more than about this."""
+EXPANSION = 50
+"""In memory, a row takes at most about so many times the bytes that it has in the table's files."""
+FEWEST_ROWS, MOST_ROWS = 1_000, 4_000
+"""Of a batch that is bounded by its rows. Fewer are not worth it, more do not make it faster."""
 
 ASK_INTERVAL = 5.0
 """Seconds between two times at which Spark is asked for news of a table whose log lies on a local disk and shows none."""
@@ -76,6 +88,7 @@ class DeltaSource:
     """The publisher's view of a Delta table (see :class:`spark_wan.sender.publish.SourceTable`)."""
 
     spark: SparkSession
+    """In a classic session, this stream's own: the size of its Arrow batches is set there."""
     table: str
     location: str
     keys: tuple[str, ...]
@@ -84,6 +97,7 @@ class DeltaSource:
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
     _asked: tuple[int, list[Commit]] | None = None
     _ask_at: float = 0.0
+    _arrow_limits: dict[str, str] | None = None
 
     def table_id(self) -> str:
         found = table_id(self.spark, self.location)
@@ -113,10 +127,9 @@ class DeltaSource:
 
         The answer "nothing new" costs Spark 0.1 s of a core, most of it for the exception in which it comes; so it is asked for only now
         and then, since it may know more (commits that are not in the folder yet)."""
-        log = f"{self.location.removeprefix('file://')}/_delta_log"
-        if not os.path.exists(f"{log}/{known:020d}.json"):
+        if not os.path.exists(commit_file(self.location, known)):
             return None
-        if os.path.exists(f"{log}/{known + 1:020d}.json"):
+        if os.path.exists(commit_file(self.location, known + 1)):
             return known + 1
         if time.monotonic() < self._ask_at:
             return known
@@ -149,6 +162,7 @@ class DeltaSource:
     def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
+        self._size_arrow_batches(planned.row_bytes)
         with self._errors():
             feed = load(
                 self.spark,
@@ -171,6 +185,7 @@ class DeltaSource:
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
+        self._size_arrow_batches(None)
         with self._errors():
             if not has_change_feed(self.spark, self.location):
                 # Nothing could ever follow the snapshot.
@@ -186,6 +201,22 @@ class DeltaSource:
                 header,
                 frame.count(),
             )
+
+    def _size_arrow_batches(self, row_bytes: float | None) -> None:
+        """Where rows are known to be small, bound Arrow batches by their rows alone: Spark sums up a batch's bytes anew for each row of it, which
+        takes as long as everything else on a row's way into Python."""
+        if is_connect(self.spark):
+            return  # the session is somebody else's too
+        conf = self.spark.conf
+        if self._arrow_limits is None:
+            self._arrow_limits = {name: conf.get(name) or "" for name in (ARROW_BATCH, ARROW_BYTES)}
+        limits = self._arrow_limits
+        fit = 0 if row_bytes is None else min(MOST_ROWS, int(BATCH_BYTES / EXPANSION / row_bytes))
+        if fit >= FEWEST_ROWS:
+            usual = int(limits[ARROW_BATCH])
+            limits = {ARROW_BATCH: str(min(fit, usual) if usual > 0 else fit), ARROW_BYTES: str(_NO_LIMIT)}
+        for name, value in limits.items():
+            conf.set(name, value)
 
     def _publish(self, rows: DataFrame, header: FrameHeader, estimate: int) -> Captured:
         task = _CaptureTask(self.channel, header, self.limits, self.keys)

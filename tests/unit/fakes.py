@@ -235,6 +235,9 @@ class Target:
     def history(self, after: int) -> list[Commit]:
         return [each for each in self.commits if each.version > after]
 
+    def is_unchanged(self, version: int) -> bool:
+        return bool(self.commits) and self.commits[-1].version == version
+
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
 
