@@ -43,6 +43,7 @@ MEM = (
     "        last = self.log.read(memory.number) if memory is not None else None\n",
 )
 PROG = (APP, "            self.ledger.progress,\n", "            type(self.ledger.progress)(),\n")
+UNIT = "tests/unit/"
 CRASH = "tests/crash/"
 WITH_SPARK = "tests/integration/"
 PROTECTIONS = [
@@ -236,12 +237,12 @@ PROTECTIONS = [
         [
             (
                 TGT,
-                "                if self.keys and not self.user:\n                    events = _last_of_runs(events, self.keys)\n",
+                "                if self.keys:\n                    events = _last_of_runs(events, self.keys)\n",
                 "",
             ),
             (
                 TGT,
-                "            if newest.keys and not (len(work.epochs) == 1 and newest.disjoint):",
+                "            if newest.keys and (constrained or len(work.epochs) > 1 or not newest.disjoint):",
                 "            if False:",
             ),
         ],
@@ -318,8 +319,8 @@ PROTECTIONS = [
         [
             (
                 J,
-                "table.name)\n        status = StreamStatus(",
-                'table.name.replace("lines", "orders"))\n        status = StreamStatus(',
+                "table.name)\n        ledger = LedgerTables(",
+                'table.name.replace("lines", "orders"))\n        ledger = LedgerTables(',
             )
         ],
         [WITH_SPARK + "test_propagation.py::test_b05_several_tables_on_one_channel_and_a_sender_for_others"],
@@ -357,6 +358,24 @@ PROTECTIONS = [
         [WITH_SPARK + "test_bad_input.py::test_a_commit_whose_time_looks_different_is_still_the_same"],
     ),
     ("b38r", [PROG], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
+    (
+        "hint",
+        [(APP, "doubtful, hint = hint and not outcome.epochs, False", "doubtful, hint = False, False")],
+        [
+            UNIT + "test_apply.py::test_a_wrong_hint_does_no_harm[True]",
+            "tests/simulation/test_simulation.py::test_nothing_is_lost_doubled_or_reordered",
+        ],
+    ),
+    (
+        "seen",
+        [(TGT, "self._end == (version, self._commit_file(version))", "self._end[0] == version")],
+        [UNIT + "test_target.py::test_a_target_that_was_put_back_is_not_unchanged"],
+    ),
+    (
+        "settings",
+        [("spark_wan/running.py", "for name, value in self.values.items():", "for name, value in ():")],
+        [WITH_SPARK + "test_sessions.py::test_storage_that_only_the_users_session_can_reach"],
+    ),
     (
         "b40",
         [(DS, '        "possible_duplicate": possible_duplicate,', '        "possible_duplicate": False,')],

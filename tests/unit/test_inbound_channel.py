@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -12,7 +15,7 @@ from spark_wan.channels import StreamLog
 from spark_wan.errors import ChannelError, FrameError
 from spark_wan.receiver import job
 from spark_wan.receiver.apply import Outcome, TableApplier, WriteConflict
-from spark_wan.receiver.job import InboundChannel
+from spark_wan.receiver.job import InboundChannel, Receiver
 from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
@@ -116,3 +119,24 @@ def test_a_frame_whose_payload_cannot_be_decoded_is_found_by_the_look_at_frames(
     target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
     with pytest.raises(FrameError, match="1 rows where its header says 5"):
         target.check_frames(PlannedEpoch(manifest(frames=(ref,)), -1))
+
+
+@pytest.mark.parametrize(("failures", "started"), [(0, True), (1, True), (2, False)])
+def test_a_query_that_does_not_start_is_tried_once_more(failures: int, started: bool, tmp_path: Path) -> None:
+    """Of two receivers that begin a new checkpoint together, Spark fails one. Fails when the first failure is the end, or none ever is."""
+    spark = MagicMock()
+    chain = spark.readStream.format().option()
+    chain.option.return_value = chain
+    writer = chain.load().writeStream.foreachBatch().queryName().option().trigger()
+    query = object()
+    writer.start.side_effect = [ValueError("the metadata file is there"), ValueError("again")][:failures] + [query]
+    at = str(tmp_path / "channel")
+    topology = parse_topology(
+        {**CONTENT, "senders": {"east": {**CONTENT["senders"]["east"], "channel": at}}}, "wan.yaml"
+    )
+    receiver = Receiver(spark, topology, "seattle")
+    if started:
+        assert receiver._start(at, threading.Event(), available_now=True)[0] is query
+    else:
+        with pytest.raises(ValueError, match="again"):
+            receiver._start(at, threading.Event(), available_now=True)
