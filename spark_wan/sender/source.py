@@ -144,6 +144,7 @@ class DeltaSource:
         if self._asked is not None and self._asked[0] == after:
             commits, self._asked = self._asked[1], None
             return commits
+        self._ask_at = time.monotonic() + ASK_INTERVAL  # whoever knows the history knows the news
         with self._errors():
             return history(self.spark, self.location, after)
 

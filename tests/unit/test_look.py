@@ -53,6 +53,12 @@ def test_a_log_on_disk_that_shows_nothing_new_is_asked_for_now_and_then(looks: A
     assert looks.source.latest(2) == 2
 
 
+def test_whoever_was_told_the_history_need_not_ask(looks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "history", lambda *_: [])
+    looks.source.history(1)
+    assert [looks(2), looks(2, ASK_INTERVAL)] == [0, 1]
+
+
 def test_what_the_log_shows_is_there(looks: Any) -> None:
     assert [looks(2), looks(2)] == [1, 0]
     (looks.log / f"{3:020d}.json").touch()

@@ -1,4 +1,4 @@
-"""What of a Delta table as a source needs no Spark."""
+"""How the Arrow batches of a capture are bounded."""
 
 from __future__ import annotations
 
