@@ -61,13 +61,6 @@ _ROW_METRICS = (
     "num_updated_rows",
     "num_deleted_rows",
 )
-_WRITTEN = (
-    ("numOutputBytes", ("numOutputRows",)),
-    ("numTargetBytesAdded", ("numOutputRows",)),
-    ("numAddedBytes", ("numUpdatedRows", "numCopiedRows")),
-    ("numRemovedBytes", ("numDeletedRows", "numCopiedRows")),
-)
-"""Metrics with the bytes of files, and those with the rows in them: of a write, a MERGE, an UPDATE, a DELETE."""
 
 SAME_TIME = 10_000
 """Milliseconds by which the time of one commit may differ between two looks. Nobody puts a table back and writes the like of a commit so soon after it."""
@@ -111,20 +104,7 @@ class Commit:
     @property
     def rows(self) -> int:
         """An estimate, from the commit's metrics; at least 1."""
-        return max(1, sum(map(self._metric, _ROW_METRICS)))
-
-    @property
-    def written(self) -> tuple[int, int] | None:
-        """Bytes of the files that it wrote, and the rows in them (a delete: that it removed); None when its metrics do not tell."""
-        for size, names in _WRITTEN:
-            found = self._metric(size), sum(map(self._metric, names))
-            if all(found):
-                return found
-        return None
-
-    def _metric(self, name: str) -> int:
-        text = self.metrics.get(name) or ""
-        return int(text) if text.isdecimal() else 0
+        return max(1, sum(int(self.metrics[name]) for name in _ROW_METRICS if self.metrics.get(name, "").isdigit()))
 
     @property
     def table_operation(self) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.commits import Commit
 from spark_wan.errors import ChangeFeedError, HistoryLostError, SourceError, StoppedError, WanError
+from spark_wan.running import is_connect
 from spark_wan.topology import is_path
 
 if TYPE_CHECKING:
@@ -125,13 +126,15 @@ def newest(spark: SparkSession, location: str) -> Commit:
 
 
 def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit]:
-    # As it comes: any projection would be a Spark job of its own.
-    rows = spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}").collect()
+    told = spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}")
+    if is_connect(spark):
+        # Its local times do not know which side of a change of clocks they are on.
+        told = told.selectExpr("* EXCEPT (timestamp)", "unix_millis(timestamp) AS milliseconds")
+    rows = told.collect()  # as they come: any projection would be a Spark job of its own
     return [
         Commit(
             version=row["version"],
-            # A local time that knows which side of a change of clocks it is on.
-            time=round(row["timestamp"].timestamp() * 1000),
+            time=row["milliseconds"] if "milliseconds" in row else round(row["timestamp"].timestamp() * 1000),
             operation=row["operation"] or "",
             parameters=row["operationParameters"] or {},
             metrics=row["operationMetrics"] or {},

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -23,21 +26,44 @@ class SessionSettings:
 
     values: Mapping[str, str]
     catalog: str
+    usual: Mapping[str, str]
+    """What is set in every new session."""
 
     @classmethod
     def of(cls, spark: SparkSession) -> SessionSettings:
         """The settings of ``spark`` as they are now."""
-        fresh = spark.newSession().conf.getAll
-        changed = {name: value for name, value in spark.conf.getAll.items() if fresh.get(name) != value}
-        return cls(changed, spark.catalog.currentCatalog())
+        usual = spark.newSession().conf.getAll
+        return cls(_changed(spark, usual), spark.catalog.currentCatalog(), usual)
 
     def new_session(self, spark: SparkSession) -> SparkSession:
         """A session beside ``spark`` with these settings: what is set in it reaches nobody else's queries."""
         session = spark.newSession()
         for name, value in self.values.items():
-            session.conf.set(name, value)
+            _set(session, name, value)
         session.catalog.setCurrentCatalog(self.catalog)
         return session
+
+    def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
+        """The settings of ``spark`` as they are now; what has changed since is set in ``session``, which was made of these."""
+        values = _changed(spark, self.usual)
+        for name in self.values.keys() - values.keys():
+            session.conf.unset(name)
+        for name, value in values.items():
+            if self.values.get(name) != value:
+                _set(session, name, value)
+        return replace(self, values=values)
+
+
+def _changed(spark: SparkSession, usual: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in spark.conf.getAll.items() if usual.get(name) != value}
+
+
+def _set(session: SparkSession, name: str, value: str) -> None:
+    try:
+        session.conf.set(name, value)
+    except Exception as error:
+        # Settings of the application: a builder puts them into a session that is there already, where they mean nothing.
+        log.debug("%s is not a setting of a session: %s", name, error)
 
 
 def spark_thread(spark: SparkSession, target: Callable[[], None], name: str) -> threading.Thread:

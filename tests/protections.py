@@ -319,8 +319,8 @@ PROTECTIONS = [
         [
             (
                 J,
-                "table.name)\n        ledger = LedgerTables(",
-                'table.name.replace("lines", "orders"))\n        ledger = LedgerTables(',
+                "table.name)\n        spark = self.spark",
+                'table.name.replace("lines", "orders"))\n        spark = self.spark',
             )
         ],
         [WITH_SPARK + "test_propagation.py::test_b05_several_tables_on_one_channel_and_a_sender_for_others"],
@@ -368,8 +368,24 @@ PROTECTIONS = [
     ),
     (
         "seen",
-        [(TGT, "self._end == (version, self._commit_file(version))", "self._end[0] == version")],
+        [
+            (
+                TGT,
+                "self._end == (version, self._commit_file(version))",
+                "self._end[0] == version and os.path.exists(self.location)",
+            )
+        ],
         [UNIT + "test_target.py::test_a_target_that_was_put_back_is_not_unchanged"],
+    ),
+    (
+        "raised",
+        [(LED, "last, self._last = self._last, None", "last = self._last")],
+        [UNIT + "test_apply.py::test_f32_a_table_that_is_not_the_same_is_held_again_and_again"],
+    ),
+    (
+        "large",
+        [(SRC, "> MOST_ROW_BYTES, F.raise_error", "> 2**40, F.raise_error")],
+        [WITH_SPARK + "test_batching.py::test_large_rows_are_found_and_travel"],
     ),
     (
         "settings",

@@ -43,7 +43,7 @@ from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings
+from spark_wan.running import SessionSettings, is_connect
 from spark_wan.topology import is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
@@ -81,7 +81,7 @@ class DeltaTarget:
     channel: Channel
     ledger: LedgerTables
     settings: SessionSettings | None = None
-    """Of the session of the writes; None: those of ``spark``, which a Connect session hands on."""
+    """For the sessions of the writes; None: those of ``spark``."""
     _id: str | None = None
     _end: tuple[int, tuple[int, ...]] | None = None
     """The newest version that the history told of, and what its commit's file looked like then."""
@@ -198,6 +198,8 @@ class DeltaTarget:
     def write(self, work: Work, mark: Mark) -> None:
         content: _Content = work.content
         keys = work.epochs[-1].manifest.keys
+        if self._id is None:
+            self.table_id()  # another stream's receiver made the ledger known
         transaction = f"spark_wan/{self.site}/{self._id}"
         with self._errors():
             if keys:
@@ -442,15 +444,15 @@ def merge_statement(location: str, source: str, keys: Sequence[str], columns: Se
 @contextmanager
 def own_session(spark: SparkSession, settings: SessionSettings | None) -> Iterator[SparkSession]:
     """A session whose settings reach no other write, classic or Connect."""
-    if settings is not None:
-        yield settings.new_session(spark)
-    else:
+    if is_connect(spark):
         session: Any = spark.cloneSession()  # type: ignore[attr-defined]
         try:
             yield session
         finally:
             session.client.release_session()
             session.client.close()
+    else:
+        yield (settings or SessionSettings.of(spark)).new_session(spark)
 
 
 def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFrame:

@@ -35,15 +35,6 @@ class CaptureRange:
         return not any(c.changes_rows and c.version not in self.left_out for c in self.commits)
 
     @property
-    def row_bytes(self) -> float | None:
-        """Bytes a row takes in the table's files, on average; None when some commit does not tell."""
-        told = [c.written for c in self.commits if c.changes_rows and c.version not in self.left_out]
-        sizes = [size for size in told if size is not None]
-        if not sizes or len(sizes) < len(told):
-            return None
-        return sum(size for size, _ in sizes) / sum(rows for _, rows in sizes)
-
-    @property
     def identity(self) -> str:
         return self.commits[-1].identity
 

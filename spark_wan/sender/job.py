@@ -38,6 +38,8 @@ SWEEP_INTERVAL = 3_600.0
 """Seconds between sweeps of frames that nobody names."""
 ORPHAN_AGE = 86_400.0
 """Seconds after which a frame that nobody names is an orphan and not an epoch in the making."""
+RENEW_INTERVAL = 5.0
+"""Seconds between looks at the settings of the user's session."""
 _LONGEST_WAIT = 30.0
 
 
@@ -70,12 +72,15 @@ class StreamStatus:
 class _Stream:
     spark: SparkSession
     """In a classic session, one of its own: settings made there reach nobody else."""
+    inherited: SessionSettings | None
+    """Of the user's session, as they were handed on last. None: under Connect it is the user's session."""
     status: StreamStatus
     publisher: Publisher
     keeper: AckKeeper
     interval: float
     block_on_ack: float
     swept: float = 0.0
+    renew_at: float = 0.0
 
 
 class Sender:
@@ -145,17 +150,24 @@ class Sender:
                 channels[sender.channel] = open_channel(sender.channel, sender.storage)
                 channels[sender.channel].prepare()
         settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
-        streams = []
-        for sender, table in self.streams:
-            spark = self.spark if settings is None else settings.new_session(self.spark)
-            streams.append(self._stream(spark, sender, table, channels[sender.channel]))
-        handle = SenderHandle(streams, available_now, self.parallel)
+        ledger = LedgerTables(self.spark, self.site.state)
+        streams = [
+            self._stream(settings, sender, table, channels[sender.channel], ledger) for sender, table in self.streams
+        ]
+        handle = SenderHandle(self.spark, streams, available_now, self.parallel)
         handle._begin()
         return handle
 
-    def _stream(self, spark: SparkSession, sender: SenderConfig, table: Table, channel: Channel) -> _Stream:
+    def _stream(
+        self,
+        inherited: SessionSettings | None,
+        sender: SenderConfig,
+        table: Table,
+        channel: Channel,
+        ledger: LedgerTables,
+    ) -> _Stream:
         name = stream_name(sender.site, sender.name, table.name)
-        ledger = LedgerTables(spark, self.site.state)
+        spark = self.spark if inherited is None else inherited.new_session(self.spark)
         status = StreamStatus(name, table.name)
         memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}")
         stream_log = StreamLog(channel, name)
@@ -200,13 +212,14 @@ class Sender:
         keeper = AckKeeper(
             stream_log, memories, AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000), milliseconds
         )
-        return _Stream(spark, status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
+        return _Stream(spark, inherited, status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
 
 
 class SenderHandle:
     """A running sender. ``stop()`` never hangs: running Spark jobs are cancelled."""
 
-    def __init__(self, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
+    def __init__(self, spark: SparkSession, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
+        self._spark = spark
         self._streams = streams
         self._available_now = available_now
         self._stop = threading.Event()
@@ -241,8 +254,8 @@ class SenderHandle:
         """Stop. What is in the making is given up; nothing that is in the channel is lost."""
         self._stop.set()
         while self.is_active:
-            for stream in self._streams:
-                stream.spark.interruptTag(self._tag)
+            for session in (self._spark, *(stream.spark for stream in self._streams)):
+                session.interruptTag(self._tag)
             for thread in self._threads:
                 thread.join(0.2)
 
@@ -255,7 +268,8 @@ class SenderHandle:
 
     def _run(self, stream: _Stream) -> None:
         try:
-            stream.spark.addTag(self._tag)
+            for session in (self._spark, stream.spark):
+                session.addTag(self._tag)
             self._loop(stream)
         except StoppedError as error:
             if not self._stop.is_set():
@@ -301,6 +315,7 @@ class SenderHandle:
         status = stream.status
         try:
             with self._slots:
+                self._renew_settings(stream)
                 published = self._steps(stream.publisher.round())
         except Exception as error:
             self._hold(stream, error)
@@ -320,6 +335,12 @@ class SenderHandle:
                 published.rows,
             )
         return published
+
+    def _renew_settings(self, stream: _Stream) -> None:
+        """Now and then, hand on what the user has set since: a token that was renewed."""
+        if stream.inherited is not None and time.monotonic() >= stream.renew_at:
+            stream.inherited = stream.inherited.renewed(self._spark, stream.spark)
+            stream.renew_at = time.monotonic() + RENEW_INTERVAL
 
     def _keep(self, stream: _Stream, force: bool = False) -> None:
         if not (force or stream.keeper.due()):

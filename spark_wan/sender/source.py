@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,7 +48,9 @@ from spark_wan.sender.publish import Captured
 from spark_wan.wire import FrameHeader, FrameRef
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
 
 MAX_DEAD_LETTERS = 10_000
 """So many rows of one epoch without a usable key are no accident: the stream is held instead."""
@@ -52,15 +58,13 @@ MAX_DEAD_LETTERS = 10_000
 ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
 
-ARROW_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = 2**31 - 1
-BATCH_BYTES = 64 * 2**20
-"""An Arrow batch on its way into a task should not take more than about this."""
-EXPANSION = 50
-"""In memory, a row takes at most about so many times the bytes that it has in the table's files."""
-FEWEST_ROWS, MOST_ROWS = 1_000, 4_000
-"""Of a batch that is bounded by its rows. Fewer are not worth it, more do not make it faster."""
+MOST_ROWS, MOST_ROW_BYTES = 4_000, 8 * 2**10
+"""Of an Arrow batch that is bounded by its rows alone, and of a row in it."""
+_TOO_LARGE = "spark_wan: a row is too large for Arrow batches that are bounded by their rows"
+_OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 
 ASK_INTERVAL = 5.0
 """Seconds between two times at which Spark is asked for news of a table whose log lies on a local disk and shows none."""
@@ -97,7 +101,8 @@ class DeltaSource:
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
     _asked: tuple[int, list[Commit]] | None = None
     _ask_at: float = 0.0
-    _arrow_limits: dict[str, str] | None = None
+    _large_rows: bool = False
+    """Seen since this sender began."""
 
     def table_id(self) -> str:
         found = table_id(self.spark, self.location)
@@ -144,9 +149,10 @@ class DeltaSource:
         if self._asked is not None and self._asked[0] == after:
             commits, self._asked = self._asked[1], None
             return commits
-        self._ask_at = time.monotonic() + ASK_INTERVAL  # whoever knows the history knows the news
         with self._errors():
-            return history(self.spark, self.location, after)
+            commits = history(self.spark, self.location, after)
+        self._ask_at = time.monotonic() + ASK_INTERVAL  # whoever knows the history knows the news
+        return commits
 
     def commit(self, version: int) -> Commit | None:
         found = self.history(version - 1)
@@ -163,7 +169,6 @@ class DeltaSource:
     def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
-        self._size_arrow_batches(planned.row_bytes)
         with self._errors():
             feed = load(
                 self.spark,
@@ -176,17 +181,25 @@ class DeltaSource:
                 feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
             names = [field["name"] for field in planned.schema["fields"]]
             columns = [*select_columns(names), F.col(COMMIT_VERSION)]
+            told = (CHANGE_TYPE, F.col(CHANGE_TYPE))
             if self.keys:
                 old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
-                rows = feed.select(*columns, F.when(old, 0).otherwise(1).cast("tinyint").alias(_RANK_COLUMN))
-            else:
-                rows = feed.select(*columns, F.col(CHANGE_TYPE))
-            return self._publish(rows, header, planned.rows)
+                told = (_RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint"))
+            if self._may_bound_by_rows(planned.schema):
+                guarded = feed.select(*columns, _guarded(told[1], planned.schema).alias(told[0]))
+                try:
+                    with self._batches_bounded_by_rows():
+                        return self._publish(guarded, header, planned.rows)
+                except Exception as error:
+                    if _TOO_LARGE not in str(error):
+                        raise
+                    log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
+                    self._large_rows = True
+            return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows)
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
-        self._size_arrow_batches(None)
         with self._errors():
             if not has_change_feed(self.spark, self.location):
                 # Nothing could ever follow the snapshot.
@@ -203,21 +216,30 @@ class DeltaSource:
                 frame.count(),
             )
 
-    def _size_arrow_batches(self, row_bytes: float | None) -> None:
-        """Where rows are known to be small, bound Arrow batches by their rows alone: Spark sums up a batch's bytes anew for each row of it, which
-        takes as long as everything else on a row's way into Python."""
-        if is_connect(self.spark):
-            return  # the session is somebody else's too
+    def _may_bound_by_rows(self, schema: Mapping[str, Any]) -> bool:
+        """Not in a session that is somebody else's too, nor where somebody has chosen the bytes, nor once a large row was seen, nor with columns
+        whose size cannot be told."""
+        if self._large_rows or is_connect(self.spark) or self.spark.conf.get(_ARROW_BYTES, None):
+            return False
+        return all(isinstance(field["type"], str) and field["type"] != "variant" for field in schema["fields"])
+
+    @contextmanager
+    def _batches_bounded_by_rows(self) -> Iterator[None]:
+        """Arrow batches are bounded by their rows alone. Spark bounds them by bytes too, and sums up the bytes anew for each row, which takes as
+        long as everything else on a row's way into Python."""
         conf = self.spark.conf
-        if self._arrow_limits is None:
-            self._arrow_limits = {name: conf.get(name) or "" for name in (ARROW_BATCH, ARROW_BYTES)}
-        limits = self._arrow_limits
-        fit = 0 if row_bytes is None else min(MOST_ROWS, int(BATCH_BYTES / EXPANSION / row_bytes))
-        if fit >= FEWEST_ROWS:
-            usual = int(limits[ARROW_BATCH])
-            limits = {ARROW_BATCH: str(min(fit, usual) if usual > 0 else fit), ARROW_BYTES: str(_NO_LIMIT)}
-        for name, value in limits.items():
-            conf.set(name, value)
+        chosen = conf.get(_ARROW_ROWS, None)
+        rows = int(chosen or 0)
+        conf.set(_ARROW_ROWS, str(min(MOST_ROWS, rows) if rows > 0 else MOST_ROWS))
+        conf.set(_ARROW_BYTES, str(_NO_LIMIT))
+        try:
+            yield
+        finally:
+            conf.unset(_ARROW_BYTES)
+            if chosen:
+                conf.set(_ARROW_ROWS, chosen)
+            else:
+                conf.unset(_ARROW_ROWS)
 
     def _publish(self, rows: DataFrame, header: FrameHeader, estimate: int) -> Captured:
         task = _CaptureTask(self.channel, header, self.limits, self.keys)
@@ -265,6 +287,17 @@ class DeltaSource:
 
     def _errors(self) -> _SourceErrors:
         return _SourceErrors(self.table, self.location)
+
+
+def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
+    """``column``, in a job that fails at the first row with more than :data:`MOST_ROW_BYTES` of text and bytes."""
+    from pyspark.sql import functions as F
+
+    names = [field["name"] for field in schema["fields"] if field["type"].startswith(_OF_ANY_SIZE)]
+    if not names:
+        return column
+    sizes = [F.coalesce(F.octet_length(each), F.lit(0)).cast("bigint") for each in select_columns(names)]
+    return F.when(reduce(add, sizes) > MOST_ROW_BYTES, F.raise_error(_TOO_LARGE)).otherwise(column)
 
 
 class _SourceErrors:

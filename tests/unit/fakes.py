@@ -227,16 +227,19 @@ class Target:
     """Called in turn, one before each write."""
     open_work: int = 0
     looks: int = 0
+    told: Commit | None = None
+    """The newest that the history told of."""
 
     def table_id(self) -> str | None:
         self.looks += 1
         return self.id
 
     def history(self, after: int) -> list[Commit]:
+        self.told = self.commits[-1] if self.commits else None
         return [each for each in self.commits if each.version > after]
 
     def is_unchanged(self, version: int) -> bool:
-        return bool(self.commits) and self.commits[-1].version == version
+        return self.told is not None and self.told.version == version and self.told is self.commits[-1]
 
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, LedgerRows, Target, ack, conflict, manifest, memory_channel, publish, raising
+from fakes import (
+    MANIFEST,
+    STREAM,
+    LedgerRows,
+    Target,
+    ack,
+    commit,
+    conflict,
+    manifest,
+    memory_channel,
+    publish,
+    raising,
+)
 
 from spark_wan.channels import Ack, StreamLog
 from spark_wan.channels.faulty import Fault, FaultyChannel
@@ -341,6 +353,21 @@ def test_the_history_is_not_asked_for_where_the_target_seems_unchanged() -> None
     publish(site.log, 3)
     assert site.round().applied == 3
     assert asked == [2, 2, 3]
+
+
+@pytest.mark.parametrize("table_id", ["target-1", "target-2"])
+def test_f32_a_table_that_is_not_the_same_is_held_again_and_again(table_id: str) -> None:
+    """It was put back, or made anew, and written to until it had as many versions. Fails when it seems unchanged at the second look, since its
+    history was told at the first: then rows are written to it."""
+    site = Site(1)
+    site.round()
+    publish(site.log, 2)
+    newest = site.target.commits[-1].version
+    site.target.id = table_id
+    site.target.commits = [commit(version, "WRITE", rows=7) for version in range(newest + 1)]
+    for _ in range(3):
+        outcome = site.round()
+        assert (outcome.held, outcome.applied, site.target.written) == (2, 1, [[1]])
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,19 +42,6 @@ def test_all_newer_commits_become_one_range() -> None:
     assert found.commits == tuple(commits[2:])
     assert found.identity == commits[4].identity
     assert not found.quiet
-
-
-def test_the_size_of_rows_is_known_when_all_commits_tell() -> None:
-    def wrote(version: int, size: int, rows: int, **more: Any) -> Commit:
-        metrics = {"numOutputBytes": str(size), "numOutputRows": str(rows)} if size else {"numOutputRows": str(rows)}
-        return replace(commit(version), metrics=metrics, **more)
-
-    commits = [wrote(0, 300, 3), wrote(1, 900, 1)]
-    assert planned(commits).row_bytes == 300
-    assert planned([*commits, commit(2, "OPTIMIZE")]).row_bytes == 300
-    assert planned([*commits, wrote(2, 0, 5)]).row_bytes is None
-    assert planned([*commits, wrote(2, 0, 5, user_metadata=LOCAL_ONLY)]).row_bytes == 300
-    assert planned([commit(0, "OPTIMIZE")]).row_bytes is None
 
 
 def test_a_range_ends_before_it_has_too_many_rows() -> None:

@@ -86,23 +86,6 @@ def test_rows_are_estimated_from_the_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "written"),
-    [
-        ({"numOutputBytes": "900", "numOutputRows": "3"}, (900, 3)),
-        ({"numTargetBytesAdded": "800", "numOutputRows": "8", "numSourceRows": "2"}, (800, 8)),
-        ({"numAddedBytes": "700", "numUpdatedRows": "1", "numCopiedRows": "6"}, (700, 7)),
-        ({"numRemovedBytes": "600", "numDeletedRows": "6", "numAddedBytes": "0"}, (600, 6)),
-        ({"numOutputRows": "3"}, None),
-        ({"num_added_rows": "3", "num_added_files": "1"}, None),
-        ({"numOutputBytes": "900", "numOutputRows": "0"}, None),
-        ({}, None),
-    ],
-)
-def test_bytes_and_rows_of_what_was_written(metrics: dict[str, str], written: tuple[int, int] | None) -> None:
-    assert replace(WRITE, metrics=metrics).written == written
-
-
-@pytest.mark.parametrize(
     ("operation", "parameters", "found"),
     [
         ("TRUNCATE", {}, "TRUNCATE"),

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import commit, memory_channel
+from fakes import commit, manifest, memory_channel
 
 import spark_wan.receiver.target as target_module
+from spark_wan.receiver.apply import Work
+from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
 
 
@@ -59,3 +61,14 @@ def test_a_target_elsewhere_is_never_said_to_be_unchanged(seen: tuple[DeltaTarge
     target.location = "s3://lake/orders"
     target.history(-1)
     assert not target.is_unchanged(1)
+
+
+def test_the_transaction_names_the_target_whoever_made_the_ledger_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second stream of the table finds the ledger caught up. Otherwise two receivers' writes would not see each other."""
+    nothing: Any = None
+    target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
+    seen: list[str] = []
+    monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
+    monkeypatch.setattr(target, "_merge", lambda content, keys, mark, transaction: seen.append(transaction))
+    target.write(Work([PlannedEpoch(manifest(), -1)]), nothing)
+    assert seen == ["spark_wan/seattle/0123-4567"]
