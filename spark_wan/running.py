@@ -47,7 +47,7 @@ class SessionSettings:
         """The settings of ``spark`` as they are now; what has changed since is set in ``session``, which was made of these."""
         values = _changed(spark, self.usual)
         for name in self.values.keys() - values.keys():
-            session.conf.unset(name)
+            _set(session, name, None)
         for name, value in values.items():
             if self.values.get(name) != value:
                 _set(session, name, value)
@@ -58,9 +58,12 @@ def _changed(spark: SparkSession, usual: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in spark.conf.getAll.items() if usual.get(name) != value}
 
 
-def _set(session: SparkSession, name: str, value: str) -> None:
+def _set(session: SparkSession, name: str, value: str | None) -> None:
     try:
-        session.conf.set(name, value)
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
     except Exception as error:
         # Settings of the application: a builder puts them into a session that is there already, where they mean nothing.
         log.debug("%s is not a setting of a session: %s", name, error)

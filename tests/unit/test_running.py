@@ -20,6 +20,8 @@ class Conf:
         self.getAll[name] = value
 
     def unset(self, name: str) -> None:
+        if name == "memory":
+            raise ValueError("CANNOT_MODIFY_CONFIG")
         del self.getAll[name]
 
 
@@ -36,12 +38,13 @@ def test_what_was_set_is_inherited_and_what_cannot_be_set_does_no_harm() -> None
 
 
 def test_what_is_set_later_is_handed_on() -> None:
-    user = session(app="bench", key="old", zone="UTC")
+    user = session(app="bench", key="old", zone="UTC", memory="4g")
     settings = SessionSettings.of(user)
     own = settings.new_session(user)
     own.conf.set("ours", "1")
     user.conf.set("key", "new")
     user.conf.unset("zone")
+    del user.conf.getAll["memory"]
     settings = settings.renewed(user, own)
     assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1"}
     user.conf.set("zone", "Asia/Tokyo")
