@@ -24,6 +24,7 @@ from spark_wan.ledger_tables import LedgerTables
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
 from spark_wan.rowhash import digest, row_hashes
+from spark_wan.running import SessionSettings
 from spark_wan.sender.job import Sender, StreamStatus
 from spark_wan.sender.publish import Publisher
 from spark_wan.topology import Topology, load_topology, stream_name
@@ -166,7 +167,10 @@ class Sites:
         topology = self.topology
         sender = Sender(spark, topology, NEWARK, senders=["east"])
         ledger = LedgerTables(spark, topology.site(NEWARK).state)
-        return sender._stream(topology.sender("east"), topology.table(table), self.channel(), ledger).publisher
+        stream = sender._stream(
+            topology.sender("east"), topology.table(table), self.channel(), ledger, SessionSettings.of(spark)
+        )
+        return stream.publisher
 
     def write_events(self, table: str, frame: Any, **options: object) -> None:
         """A batch write of a user's events; ``frame`` has the columns of :data:`COLUMNS`."""

@@ -152,7 +152,7 @@ class Sender:
         settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
         ledger = LedgerTables(self.spark, self.site.state)
         streams = [
-            self._stream(settings, sender, table, channels[sender.channel], ledger) for sender, table in self.streams
+            self._stream(sender, table, channels[sender.channel], ledger, settings) for sender, table in self.streams
         ]
         handle = SenderHandle(self.spark, streams, available_now, self.parallel)
         handle._begin()
@@ -160,11 +160,11 @@ class Sender:
 
     def _stream(
         self,
-        inherited: SessionSettings | None,
         sender: SenderConfig,
         table: Table,
         channel: Channel,
         ledger: LedgerTables,
+        inherited: SessionSettings | None,
     ) -> _Stream:
         name = stream_name(sender.site, sender.name, table.name)
         spark = self.spark if inherited is None else inherited.new_session(self.spark)
