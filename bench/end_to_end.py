@@ -354,16 +354,20 @@ class PeakMemory:
         while not self._end.wait(0.05):
             parents: dict[int, int] = {}
             pages: dict[int, int] = {}
+            names: dict[int, str] = {}
             for stat in Path("/proc").glob("[0-9]*/stat"):
                 try:
-                    fields = stat.read_text().rpartition(")")[2].split()
+                    name, _, rest = stat.read_text().rpartition(")")
                 except OSError:
                     continue
-                parents[int(stat.parent.name)], pages[int(stat.parent.name)] = int(fields[1]), int(fields[21])
+                pid, fields = int(stat.parent.name), rest.split()
+                parents[pid], pages[pid], names[pid] = int(fields[1]), int(fields[21]), name.partition("(")[2]
             mine = {os.getpid()}
             while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
                 mine |= more
-            self.peak = max(self.peak, sum(pages.get(pid, 0) for pid in mine) * page)
+            # A process that a JVM has just forked still shows the JVM's memory as its own.
+            counted = (pid for pid in mine if names.get(pid) != "java" or names.get(parents[pid]) != "java")
+            self.peak = max(self.peak, sum(pages.get(pid, 0) for pid in counted) * page)
 
 
 def main() -> None:
