@@ -279,8 +279,8 @@ def feed_advice(table: str, location: str, cause: str) -> str:
     """The error of a table without change feed, with the statement that mends it."""
     return (
         f"{table}: the table keeps no change feed for the versions that are to be sent ({cause}). Switch it on with: "
-        f"ALTER TABLE {reference(location)} SET TBLPROPERTIES (delta.enableChangeDataFeed = true) — and start the stream at a version "
-        "after that, or with `start: snapshot`."
+        f"ALTER TABLE {reference(location)} SET TBLPROPERTIES (delta.enableChangeDataFeed = true). A stream with `start: snapshot`, "
+        "the default, then sends the rows that are there; one that starts at a version must start after that one."
     )
 
 
