@@ -15,6 +15,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import spark_wan
+from spark_wan.decisions import parse_decisions
 from spark_wan.jobs import describe, stop_on_signals, watch
 
 
@@ -24,15 +25,18 @@ def main() -> int:
     parser.add_argument("--site", required=True, help="site that receives here")
     parser.add_argument("--sender", action="append", help="only from this remote sender; may be repeated")
     parser.add_argument("--available-now", action="store_true", help="apply what is there, and end")
+    parser.add_argument(
+        "--decide", action="append", default=[], metavar="TABLE@LOG=new-log", help="accept a log that was begun anew"
+    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     try:
         topology = spark_wan.load_topology(given.config)
+        decisions = parse_decisions(given.decide)
         spark = SparkSession.builder.appName(f"spark_wan receive {given.site}").getOrCreate()
         stopped = stop_on_signals()
-        handle = spark_wan.Receiver(spark, topology, given.site, senders=given.sender).start(
-            available_now=given.available_now
-        )
+        receiver = spark_wan.Receiver(spark, topology, given.site, senders=given.sender, decisions=decisions)
+        handle = receiver.start(available_now=given.available_now)
         watch(handle, stopped, lambda status: print(describe(status), flush=True))
     except spark_wan.WanError as error:
         print(error, file=sys.stderr)

@@ -15,7 +15,8 @@ import sys
 from pyspark.sql import SparkSession
 
 import spark_wan
-from spark_wan.jobs import describe, parse_decisions, stop_on_signals, watch
+from spark_wan.decisions import parse_decisions
+from spark_wan.jobs import describe, stop_on_signals, watch
 
 
 def main() -> int:

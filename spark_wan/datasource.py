@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,9 +45,9 @@ from spark_wan.options import SinkOptions, SourceOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
-from spark_wan.sender.memory import ForgottenMemories
+from spark_wan.sender.memory import ForgottenMemories, MemoryStore, StoredMemories
 from spark_wan.steps import run
-from spark_wan.topology import nearest
+from spark_wan.topology import nearest, parse_channel
 from spark_wan.wire import FrameRef, Manifest
 
 if TYPE_CHECKING:
@@ -85,12 +86,24 @@ class WanDataSource(DataSource):
         return WanStreamReader(SourceOptions.parse(dict(self.options)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WanStreamWriter:
-        return WanStreamWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()))
+        options = dict(self.options)
+        checkpoint = _place(options.get("checkpointLocation"))
+        return WanStreamWriter(SinkOptions.parse(options), json.loads(schema.json()), checkpoint)
 
     def writer(self, schema: StructType, overwrite: bool) -> WanWriter:
         if overwrite:
             raise OptionError('wan sink: events are appended to a channel, nothing is overwritten: use .mode("append")')
-        return WanWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()))
+        return WanWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()), None)
+
+
+def _place(checkpoint: str | None) -> str | None:
+    """A query's checkpoint as a place for the sink's memory; None where it is one that only Spark can write to."""
+    if checkpoint is None:
+        return None
+    try:
+        return parse_channel(re.sub("^file:/+", "/", checkpoint), os.getcwd()).rstrip("/") + "/wan"
+    except ValueError:
+        return None
 
 
 # --- sink -------------------------------------------------------------------------------------------------------------
@@ -104,10 +117,11 @@ class _Written(WriterCommitMessage):
 
 
 class _Sink:
-    """Both writers: tasks publish, the driver appends the epoch."""
+    """Both writers: tasks publish, the driver appends the epoch. ``checkpoint``: of the query, which stands in for ``state``."""
 
-    def __init__(self, options: SinkOptions, schema: dict[str, Any]) -> None:
+    def __init__(self, options: SinkOptions, schema: dict[str, Any], checkpoint: str | None) -> None:
         self.options = options
+        self.state = f"{options.state.rstrip('/')}/checkpoints/sink" if options.state else checkpoint
         self.columns = SinkColumns.of(options, schema)
         table = self.columns.table_schema(schema)
         where = f"wan sink, stream {options.stream}"
@@ -119,26 +133,39 @@ class _Sink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         channel = open_channel(self.options.channel, self.options.storage)
-        return _Written(EventsWriter(channel, self.options, self.columns, self.schema).write(iterator))
+        writer = EventsWriter(channel, self.options, self.columns, self.schema, milliseconds)
+        return _Written(writer.write(iterator))
 
     def _commit(self, messages: list[WriterCommitMessage | None], query: str, batch: str) -> None:
         written = [message.written for message in messages if isinstance(message, _Written)]
         channel = open_channel(self.options.channel, self.options.storage)
         stream = StreamLog(channel, self.options.stream)
-        manifest = run(append_epoch(stream, self.options, self.schema, written, query, batch, milliseconds))
+        manifest = run(
+            append_epoch(stream, self.options, self.schema, written, query, batch, milliseconds, self._memories())
+        )
         self._keep(stream, manifest)
+
+    def _memories(self) -> MemoryStore:
+        """Where the sink remembers its stream; nowhere for a batch write that names no ``state``."""
+        return StoredMemories(self.state) if self.state is not None else ForgottenMemories()
 
     def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
         """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
         most, in slices that watch for a stop. The epoch is in the log: what goes wrong here does not fail its commit."""
         options = self.options
         keeper = AckKeeper(
-            stream, ForgottenMemories(), AckPolicy(options.ack_policy), int(options.ack_timeout * 1000), milliseconds
+            stream,
+            self._memories(),
+            AckPolicy(options.ack_policy),
+            int(options.ack_timeout * 1000),
+            milliseconds,
+            options.remotes,
         )
         end = time.monotonic() + options.block_on_ack
         while True:
             try:
                 run(keeper.round())
+                keeper.sweep_when_due()
             except WanError as error:
                 log.warning("%s: its acks cannot be looked at: %s", options.stream, error)
             if manifest is None or keeper.done(manifest) or time.monotonic() >= end:
@@ -262,7 +289,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._wakes and self._wanted(stream) and ends.get(stream, 0) < number:
                 raise LogGapError(
                     f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "
-                    f"{number}: the channel was deleted or put back to an older state. Put it back, or begin again with a new checkpoint."
+                    f"{number}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."
                 )
         if self._target is not None:
             ends = {
@@ -379,7 +406,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _trimmed(channel: str, what: str, found: str) -> LogGapError:
     return LogGapError(
         f"wan source: {what} cannot be read any more from {channel}: {found}. What all addressed sites have acked is trimmed, whoever "
-        "else reads. Nothing is skipped silently: put it back, or begin again with a new checkpoint (startingOffsets: earliest)."
+        "else reads. Nothing is skipped silently: restore it, or begin again with a new checkpoint (startingOffsets: earliest)."
     )
 
 

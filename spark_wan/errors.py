@@ -93,5 +93,11 @@ class EventError(WanError):
     """Rows given to the sink cannot become events (duplicate event IDs, unknown operation …)."""
 
 
+class StaleWriteError(WanError):
+    """A write was interrupted for so long that its frames may be gone. It must be made again."""
+
+    retriable = True
+
+
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""

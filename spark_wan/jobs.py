@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from spark_wan.delta import error_text
-from spark_wan.errors import OptionError, WanError
+from spark_wan.errors import WanError
 
 LOOK_INTERVAL = 0.25
 """Seconds between looks at what a job says of itself."""
-ACTIONS = ("distribute", "skip")
 
 
 class Job(Protocol):
@@ -68,24 +67,6 @@ def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], No
         raise WanError("\n".join(held))
 
 
-def parse_decisions(texts: Iterable[str]) -> dict[tuple[str, int], str]:
-    """What to do with whole-table operations, from ``table@version=distribute|skip``.
-
-    >>> parse_decisions(["flights@12=skip"])
-    {('flights', 12): 'skip'}
-
-    Raises OptionError when a text is not of that form.
-    """
-    decisions = {}
-    for text in texts:
-        place, _, action = text.partition("=")
-        table, _, version = place.rpartition("@")
-        if not table or not version.isdecimal() or action not in ACTIONS:
-            raise OptionError(f"--decide {text!r} is not understood; write <table>@<version>=distribute or =skip")
-        decisions[table, int(version)] = action
-    return decisions
-
-
 def describe(status: Mapping[str, Any]) -> str:
     """One line of text for what a sender or receiver says of a stream.
 
@@ -99,6 +80,7 @@ def describe(status: Mapping[str, Any]) -> str:
         parts.append(f"{status['dead_letters']:,} dead letters")
     if status.get("local_commits"):
         parts.append(f"{status['local_commits']:,} commits by others")
+    parts += [f"{site} is no longer served" for site in status.get("not_served", ())]
     parts += [f"held by {site}: {cause}" for site, cause in status.get("remote_holds", {}).items()]
     if status["held"]:
         parts.append(f"HELD: {status['held']}")

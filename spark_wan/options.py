@@ -64,6 +64,10 @@ class SinkOptions:
     block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
     query_id: str | None = None  # with batchId: what a batch write inside foreachBatch belongs to
     batch_id: int | None = None
+    state: str | None = (
+        None  # where the sink remembers its stream, beside the channel; default: config's site, else checkpointLocation
+    )
+    new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
 
@@ -142,7 +146,8 @@ def _from_topology(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     shared = ("channel", "site", "remotes", "batch_size", "batch_bytes", "ack_policy", "ack_timeout", "block_on_ack")
     defaults = {name: getattr(sender, name) for name in shared}
-    return {**defaults, "key": table.keys, **given, "storage": {**sender.storage, **given["storage"]}}
+    state = topology.site(sender.site).state
+    return {**defaults, "key": table.keys, "state": state, **given, "storage": {**sender.storage, **given["storage"]}}
 
 
 def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
@@ -232,6 +237,8 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "key": _columns,
     "stream": parse_name,
     "sender": parse_name,
+    "state": lambda text: parse_channel(text, os.getcwd()),
+    "new_log": lambda text: _split(text, parse_name),
     "streams": lambda text: _split(text, parse_name),
     "batch_size": _count,
     "batch_bytes": parse_bytes,

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_wan.channels import Ack, StreamLog, open_channel
@@ -32,6 +32,8 @@ class SiteReport:
     cause: str | None = None
     """The epoch that the site holds the stream at, and why."""
     dead_letters: int = 0
+    served: bool = True
+    """False for a site that the topology no longer has among the sender's remotes: epochs are trimmed without its ack."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ def _channel(expected: _Expected, site: str | None) -> ChannelReport:
         if _is_there(url):
             channel = open_channel(url, expected.sender.storage)
             for name, numbers in channel.numbers().items():
-                table, origin, _ = expected.streams.get(name, ("", "", ()))
-                streams[name] = _stream(channel, name, table, origin, numbers)
+                table, origin, served = expected.streams.get(name, ("", "", expected.sender.remotes))
+                streams[name] = _stream(channel, name, table, origin, served, numbers)
             foreign = channel.foreign()
     except WanError as error:
         problem = str(error)
@@ -131,18 +133,23 @@ def _is_there(url: str) -> bool:
     return not local or os.path.isdir(url.removeprefix("file://"))
 
 
-def _stream(channel: Channel, name: str, table: str, origin: str, numbers: Sequence[int]) -> StreamReport:
+def _stream(
+    channel: Channel, name: str, table: str, origin: str, served: Collection[str], numbers: Sequence[int]
+) -> StreamReport:
     log = StreamLog(channel, name)
     try:
-        log.since(0, numbers)
+        whole, below = log.fold(numbers)
         newest = log.read(numbers[-1])
         acks = log.acks()
-        waiting = [log.read(number) for number in numbers if number > _everywhere(newest, acks)]
+        log.check_gap(
+            whole, below, {site: _acked(newest, acks.get(site)) for site in newest.addressees if site in served}
+        )
+        waiting = [log.read(number) for number in whole if number > _everywhere(newest, acks)]
     except WanError as error:
         now = channel.stream_numbers(name)
         if now != list(numbers):
             # Somebody published or trimmed while we read.
-            return _stream(channel, name, table, origin, now)
+            return _stream(channel, name, table, origin, served, now)
         return StreamReport(name, table, origin, numbers[-1], problem=str(error))
     return StreamReport(
         stream=name,
@@ -151,7 +158,7 @@ def _stream(channel: Channel, name: str, table: str, origin: str, numbers: Seque
         epoch=newest.number,
         version=newest.last if newest.kind != EVENTS else None,
         published_at=newest.created,
-        sites=tuple(_site(site, newest, acks.get(site), waiting) for site in newest.addressees),
+        sites=tuple(_site(site, newest, acks.get(site), waiting, site in served) for site in newest.addressees),
     )
 
 
@@ -163,7 +170,7 @@ def _everywhere(newest: Manifest, acks: Mapping[str, Ack]) -> int:
     return min((_acked(newest, acks.get(site)) for site in newest.addressees), default=newest.number)
 
 
-def _site(site: str, newest: Manifest, ack: Ack | None, waiting: Sequence[Manifest]) -> SiteReport:
+def _site(site: str, newest: Manifest, ack: Ack | None, waiting: Sequence[Manifest], served: bool) -> SiteReport:
     acked = _acked(newest, ack)
     backlog = [manifest for manifest in waiting if manifest.number > acked]
     return SiteReport(
@@ -175,4 +182,5 @@ def _site(site: str, newest: Manifest, ack: Ack | None, waiting: Sequence[Manife
         held_at=ack.held if ack is not None else None,
         cause=ack.cause if ack is not None else None,
         dead_letters=ack.dead_letters if ack is not None else 0,
+        served=served,
     )

@@ -40,6 +40,8 @@ _CHECKSUM = struct.Struct("<I")
 _IPC = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 _SAMPLE = 1024
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_RESTORE = "Its stream is held. Restore the object from a backup or another version of it; without it the remote site needs a full copy."
+_UPDATE = "Its stream is held. Update spark_wan at this site."
 _Data = bytes  # where a class has a member called bytes
 
 
@@ -104,7 +106,7 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
     if len(data) != end + _CHECKSUM.size + payload:
         raise FrameError(
             f"{where}: truncated or overlong: {len(data)} bytes where the frame's own header says "
-            f"{end + _CHECKSUM.size + payload}. Its stream is held; put the original object back, or have the sender publish again."
+            f"{end + _CHECKSUM.size + payload}. {_RESTORE}"
         )
     found = int(_CHECKSUM.unpack_from(data, end)[0])
     view = memoryview(data)
@@ -112,13 +114,14 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
     expected = found if ref is None else ref.checksum
     if actual != found or actual != expected:
         raise FrameError(
-            f"{where}: altered: checksum {actual:08x}, but {found:08x} in the frame and {expected:08x} in its manifest. "
-            "Its stream is held; put the original object back, or have the sender publish again."
+            f"{where}: altered: checksum {actual:08x}, but {found:08x} in the frame and {expected:08x} in its manifest. {_RESTORE}"
         )
     try:
         return FrameHeader.from_json(bytes(view[_FIXED.size : end]))
     except _UNREADABLE as error:
-        raise FrameError(f"{where}: its header cannot be read ({error}); it was not written by spark_wan.") from error
+        raise FrameError(
+            f"{where}: its header cannot be read ({error}); it was not written by spark_wan. {_RESTORE}"
+        ) from error
 
 
 def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[FrameHeader, pa.RecordBatch]:
@@ -129,9 +132,9 @@ def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[
         with pa.ipc.open_stream(pa.py_buffer(data)[_FIXED.size + head + _CHECKSUM.size :]) as reader:
             batch = reader.read_next_batch()
     except (pa.ArrowException, StopIteration, OSError) as error:
-        raise FrameError(f"{where}: its payload is not an Arrow IPC stream ({error}).") from error
+        raise FrameError(f"{where}: its payload is not an Arrow IPC stream ({error}). {_RESTORE}") from error
     if batch.num_rows != header.events:
-        raise FrameError(f"{where}: {batch.num_rows} rows where its header says {header.events} events.")
+        raise FrameError(f"{where}: {batch.num_rows} rows where its header says {header.events} events. {_RESTORE}")
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
     ]
@@ -142,20 +145,16 @@ def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[
 def _fixed(data: bytes, where: str) -> tuple[int, int]:
     """The lengths of header and payload, once magic, version and flags are known to be good."""
     if len(data) < _FIXED.size or data[:4] != _MAGIC:
-        raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). Its stream is held.")
+        raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). {_RESTORE}")
     _, version, flags, head, payload = _FIXED.unpack_from(data)
     if version != WIRE_VERSION:
-        raise FrameError(
-            f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. "
-            "Its stream is held: update spark_wan at this site."
-        )
+        raise FrameError(f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. {_UPDATE}")
     if flags:
         raise FrameError(
-            f"{where}: flags {flags:#x}, which this spark_wan does not know. Its stream is held: update spark_wan at this "
-            "site, or put the original object back."
+            f"{where}: flags {flags:#x}, which this spark_wan does not know. {_UPDATE} If no newer one wrote it: {_RESTORE}"
         )
     if len(data) < _FIXED.size + head + _CHECKSUM.size:
-        raise FrameError(f"{where}: truncated inside its header. Its stream is held.")
+        raise FrameError(f"{where}: truncated inside its header. {_RESTORE}")
     return head, payload
 
 
@@ -194,6 +193,11 @@ class WriteRef:
     query: str
     batch: str
     digest: str
+
+
+def fingerprint(manifest: bytes) -> str:
+    """What the next manifest calls its ``previous``: 32 hex digits for an encoded manifest."""
+    return hashlib.blake2b(manifest, digest_size=16).hexdigest()
 
 
 CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
@@ -249,7 +253,7 @@ class Manifest:
     @cached_property
     def fingerprint(self) -> str:
         """Of the manifest as it is encoded: what the next one calls its ``previous``."""
-        return hashlib.blake2b(self.encode(), digest_size=16).hexdigest()
+        return fingerprint(self.encode())
 
     def encode(self) -> _Data:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -261,14 +265,14 @@ class Manifest:
         line, _, body = data.partition(b"\n")
         words = line.split(b" ")
         if len(words) != 3 or words[0] != b"WANM":
-            raise ManifestError(f"{where}: not a spark_wan manifest (foreign or empty object). Its stream is held.")
+            raise ManifestError(f"{where}: not a spark_wan manifest (foreign or empty object). {_RESTORE}")
         if words[1] != str(MANIFEST_VERSION).encode():
             raise ManifestError(
                 f"{where}: manifest version {words[1].decode(errors='replace')}; this spark_wan reads version "
-                f"{MANIFEST_VERSION}. Its stream is held: update spark_wan at this site."
+                f"{MANIFEST_VERSION}. {_UPDATE}"
             )
         if words[2] != f"{crc32c(body):08x}".encode():
-            raise ManifestError(f"{where}: truncated or altered (checksum). Its stream is held; put the original back.")
+            raise ManifestError(f"{where}: truncated or altered (checksum). {_RESTORE}")
         try:
             fields = json.loads(body)
             for name in ("sent_to", "addressees", "keys"):
@@ -279,5 +283,5 @@ class Manifest:
             return cls(**fields)
         except _UNREADABLE as error:
             raise ManifestError(
-                f"{where}: cannot be read ({error}); it was not written by this version of spark_wan. Its stream is held."
+                f"{where}: cannot be read ({error}); it was not written by this version of spark_wan. {_RESTORE}"
             ) from error

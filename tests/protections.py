@@ -52,9 +52,14 @@ PROTECTIONS = [
         [
             (
                 PUB,
-                '        yield "publish.4 frames-written"\n        try:\n            self.log.append(manifest)\n',
-                '        try:\n            self.log.append(manifest)\n            yield "publish.4 frames-written"\n',
-            )
+                "            self.log.append(manifest)\n        except",
+                '            self.log.append(manifest)\n            yield "publish.4 frames-written"\n        except',
+            ),
+            (
+                PUB,
+                '        yield "publish.4 frames-written"\n        try:\n',
+                "        try:\n",
+            ),
         ],
         [CRASH + "test_sender_killed.py::test_f01_killed_before_publish[publish.4]"],
     ),
@@ -69,15 +74,15 @@ PROTECTIONS = [
         [
             (
                 ACK,
-                "                channel.trim_frames(stream, [frame.path for frame in manifest.frames])\n                yield",
-                "                channel.trim_manifest(stream, number)\n                yield",
+                "                    channel.trim_frames(stream, [frame.path for frame in manifest.frames])\n                    yield",
+                "                    channel.trim_manifest(stream, number)\n                    yield",
             )
         ],
         [CRASH + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.4]"],
     ),
     (
         "keeper2",
-        [(ACK, "if not (self._everybody_has(manifest) and self.done(manifest)):", "if False:")],
+        [(ACK, "elif not (self._everyone_has(manifest) and self.done(manifest)):", "elif False:")],
         [CRASH + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.5]"],
     ),
     (

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.wire import Manifest
+from spark_wan.wire import Manifest, fingerprint
 
 ACK_VERSION = 1
 
@@ -50,7 +50,13 @@ class Ack:
 
 
 class StreamLog:
-    """The log of one stream on one channel. Holds nothing but its place: every call reads the channel."""
+    """The log of one stream on one channel. Stateless: every call reads the channel.
+
+    The log is what its newest manifest follows from: a manifest counts when the next one names its fingerprint. A manifest below a
+    missing number continues nothing. Either the missing ones were trimmed, and a writer that had been frozen wrote a trimmed number
+    once more (a *stray*, which the ack keeper removes); or they were deleted, and then a reader that still needs them finds that
+    the log begins above the place where it is.
+    """
 
     def __init__(self, channel: Channel, stream: str) -> None:
         self.channel = channel
@@ -58,8 +64,17 @@ class StreamLog:
 
     def last(self) -> Manifest | None:
         """The newest manifest, or None for a stream without any. Raises LogGapError, ManifestError."""
-        numbers = self._without_gaps(self.channel.stream_numbers(self.stream))
-        return self.read(numbers[-1]) if numbers else None
+        newest = 0
+        while True:
+            before, newest = newest, self._newest()
+            if newest == 0:
+                return None
+            try:
+                return self.read(newest)
+            except ManifestError:
+                if newest == before or self._is_there(newest):
+                    raise
+                # Trimmed since it was listed: the log has moved on.
 
     def read(self, number: int) -> Manifest:
         """Manifest ``number``. Raises ManifestError, and LogGapError when it calls itself something else."""
@@ -73,21 +88,46 @@ class StreamLog:
         return manifest
 
     def since(self, after: int, numbers: Sequence[int] | None = None) -> list[int]:
-        """The numbers above ``after``, without gaps. Raises LogGapError."""
-        found = self._without_gaps(self.channel.stream_numbers(self.stream) if numbers is None else numbers)
-        return [number for number in found if number > after]
+        """The numbers above ``after`` that lead to the newest manifest without a gap, ascending."""
+        return [number for number in self.fold(numbers)[0] if number > after]
+
+    def fold(self, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """The numbers that lead to the newest manifest without a gap, and the numbers below the gap; both ascending.
+
+        A listing is not made at one moment: while a log is extended and trimmed, it may leave out what is there. So each missing
+        manifest is asked for by itself.
+        """
+        below = sorted(self.channel.stream_numbers(self.stream) if listed is None else listed)
+        whole: list[int] = []
+        while below:
+            if whole and below[-1] < whole[-1] - 1:
+                if not self._is_there(whole[-1] - 1):
+                    break
+                whole.append(whole[-1] - 1)
+            else:
+                whole.append(below.pop())
+        return whole[::-1], below
+
+    def check_gap(self, whole: Sequence[int], below: Sequence[int], acked: Mapping[str, int]) -> None:
+        """Raise LogGapError when manifests between those of :meth:`fold` are missing that some site has not acked."""
+        if below and min(acked.values(), default=whole[0]) < whole[0] - 1:
+            raise LogGapError(
+                f"{self.channel.url}: the log of {self.stream} goes from {below[-1]} to {whole[0]}: manifests are missing, and not every site has "
+                f"acked them (acked: {dict(acked)}). Restore them in the channel; without them, those sites need a full copy."
+            )
 
     def append(self, manifest: Manifest) -> None:
-        """Add the next manifest. Raises ManifestExists when somebody else has added that number."""
+        """Add the next manifest.
+
+        A writer may freeze at any moment, while others extend the log and trim it, so that its number is free again. So the
+        place of the manifest is checked before it is written, and once more afterwards.
+
+        Raises ManifestExists when another writer has added that number, or the log has moved on: reload the log and decide again.
+        """
         data = manifest.encode()
-        newest = max(self.channel.stream_numbers(self.stream), default=0)
         try:
-            if not manifest.number - 1 <= newest <= manifest.number:
-                # Extended and trimmed meanwhile, so that the number is free again; or deleted.
-                raise ManifestExists(
-                    f"{self.channel.url}: the log of {self.stream} is at {newest}, so {manifest.number} is not the next "
-                    "manifest; reload the log."
-                )
+            if not self._is_next(manifest):
+                raise self._moved_on(manifest)
             self.channel.append(self.stream, manifest.number, data)
         except ManifestExists as exists:
             # A store's client repeats a write that got no answer: the manifest that is there may be this one.
@@ -97,6 +137,9 @@ class StreamLog:
                 raise exists from None
             if found != data:
                 raise
+        if not self._counts(manifest):
+            self.channel.trim_manifest(self.stream, manifest.number)
+            raise self._moved_on(manifest)
 
     def acks(self) -> Mapping[str, Ack]:
         """The last answer of each site that gave a readable one."""
@@ -107,26 +150,43 @@ class StreamLog:
                 found[site] = ack
         return found
 
-    def _without_gaps(self, listed: Sequence[int]) -> list[int]:
-        """The numbers of a listing, once it is known that none is missing between them. Raises LogGapError.
+    def _is_next(self, manifest: Manifest) -> bool:
+        """Whether the log ends right before ``manifest``, as far as can be seen before it is written."""
+        return self._newest() == 0 if manifest.number == 1 else self._follows(manifest) is True
 
-        A listing is not made at one moment: while a log is extended and trimmed, it may leave out what is there. So each
-        missing manifest is asked for by itself; one that is gone together with the one below it was trimmed.
-        """
-        found: list[int] = []
-        for number in listed:
-            for missing in range(found[-1] + 1 if found else number, number):
-                if self._is_there(missing):
-                    found.append(missing)
-                elif found and self._is_there(found[-1]):
-                    raise LogGapError(
-                        f"{self.channel.url}: the log of {self.stream} goes from {found[-1]} to {number}: manifests are "
-                        "missing. The stream is held; restore the channel's log."
-                    )
-                else:
-                    found.clear()
-            found.append(number)
-        return found
+    def _counts(self, manifest: Manifest) -> bool:
+        """Whether a manifest that was just written is part of the log. Manifests are trimmed from the lowest one on."""
+        follows = self._follows(manifest)
+        if follows is not None:
+            return follows
+        if self._newest() <= manifest.number:
+            # The one before it was trimmed since: this one was there to be the newest.
+            return True
+        if not self._is_there(manifest.number + 1):
+            # The next one is trimmed already, so this one, if it counted, would be trimmed too.
+            return False
+        return self.read(manifest.number + 1).previous == manifest.fingerprint
+
+    def _follows(self, manifest: Manifest) -> bool | None:
+        """Whether the manifest before it is the one that ``manifest`` names; None when there is none."""
+        if manifest.number == 1:
+            return None
+        try:
+            return fingerprint(self.channel.manifest(self.stream, manifest.number - 1)) == manifest.previous
+        except ManifestError:
+            return None
+
+    def _newest(self) -> int:
+        """The highest number, 0 for a stream without manifests. Listed again when it is low: a listing of a directory that is extended and
+        trimmed meanwhile may miss the newest manifest, and the one before it."""
+        listed = self.channel.stream_numbers(self.stream)
+        return max(listed if len(listed) > 1 else self.channel.stream_numbers(self.stream), default=0)
+
+    def _moved_on(self, manifest: Manifest) -> ManifestExists:
+        return ManifestExists(
+            f"{self.channel.url}: manifest {manifest.number} does not follow the log of {self.stream}, which has moved on or was "
+            "deleted; reload the log."
+        )
 
     def _is_there(self, number: int) -> bool:
         try:

@@ -111,7 +111,8 @@ class ObjectStoreChannel:
             raise self._failed("write", str(self.url), error) from error
         except (ValueError, AttributeError) as error:
             raise ChannelError(
-                f"channel {self.url}: {MARKER} is not spark_wan's. Give the channel a place of its own."
+                f"channel {self.url}: {MARKER} is not spark_wan's, or damaged. If the channel is spark_wan's, delete that file: it is made again. "
+                "Otherwise give the channel a place of its own."
             ) from error
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
@@ -124,8 +125,8 @@ class ObjectStoreChannel:
             return self._get(path)
         except FileNotFoundError as error:
             raise FrameError(
-                f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is held; put it back, "
-                "or have the sender publish again."
+                f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is held. Restore the object from a backup or "
+                "another version of it; without it the remote site needs a full copy."
             ) from error
 
     def append(self, stream: str, number: int, manifest: bytes) -> None:

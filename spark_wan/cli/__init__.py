@@ -31,8 +31,9 @@ except ModuleNotFoundError as missing:
     sys.exit(f"spark-wan needs {missing.name}: pip install 'spark_wan[cli]'")
 
 import spark_wan
+from spark_wan.decisions import parse_decisions
 from spark_wan.errors import OptionError, TopologyError, WanError
-from spark_wan.jobs import parse_decisions, stop_on_signals, watch
+from spark_wan.jobs import stop_on_signals, watch
 from spark_wan.status import read_status
 from spark_wan.topology import load_topology
 
@@ -56,6 +57,12 @@ Senders = Annotated[list[str] | None, typer.Option("--sender", help="Only this s
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Do what is there to do, and end.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", help="Setting of the local session, as key=value. May be repeated.")
+]
+Decide = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What to do about what holds a stream: <table>@<version>=distribute or =skip, <table>@<log>=new-log. Recorded: once is enough."
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")]
 
@@ -91,10 +98,7 @@ def send(
     sender: Senders = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Only this table. May be repeated.")] = None,
     available_now: AvailableNow = False,
-    decide: Annotated[
-        list[str] | None,
-        typer.Option(help="What to do with a whole-table operation: <table>@<version>=distribute or =skip."),
-    ] = None,
+    decide: Decide = None,
     conf: Conf = None,
     verbose: Verbose = False,
     output: OutputFormat = Format.TEXT,
@@ -119,13 +123,20 @@ def receive(
     site: Site,
     sender: Senders = None,
     available_now: AvailableNow = False,
+    decide: Decide = None,
     conf: Conf = None,
     verbose: Verbose = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run a site's gateway receiver until stopped."""
     with _errors(output) as out:
-        job = partial(spark_wan.Receiver, topology=load_topology(config), site=site, senders=sender)
+        job = partial(
+            spark_wan.Receiver,
+            topology=load_topology(config),
+            site=site,
+            senders=sender,
+            decisions=parse_decisions(decide or ()),
+        )
         _run("receiver", job, site, available_now, conf, verbose, out)
 
 

@@ -187,7 +187,9 @@ def _published(stream: StreamReport) -> tuple[str, str, str]:
 def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, str, Text]:
     epochs = _count(range(site.backlog_epochs), "epoch")
     backlog = f"{epochs}, {megabytes(site.backlog_bytes)}" if site.backlog_epochs else "none"
-    if site.held_at is not None:
+    if not site.served:
+        state = Text("no longer served", "red")
+    elif site.held_at is not None:
         state = Text("held", "red")
     elif site.backlog_epochs:
         state = Text("behind", "yellow")

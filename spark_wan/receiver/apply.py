@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spark_wan.channels import Ack, StreamLog
+from spark_wan.decisions import Decisions
 from spark_wan.errors import FrameError, ManifestError, StoppedError, TargetError, WanError
 from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
@@ -110,6 +111,8 @@ class TableApplier:
     max_epochs: int = 200
     check_stopped: Callable[[], None] = lambda: None
     """Raises StoppedError when the work was cancelled."""
+    decisions: Callable[[], Decisions] = Decisions
+    """What the user has decided about the table, as it is recorded now. Asked only where a decision is needed."""
 
     def round(self, numbers: Sequence[int] | None = None) -> Steps[Outcome]:
         """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the outcome says where
@@ -253,6 +256,7 @@ class TableApplier:
             {acked.incarnation: acked.applied} if acked is not None else {},
             max_bytes=self.max_bytes,
             max_epochs=self.max_epochs,
+            accepts=lambda log_id: log_id in self.decisions().new_logs,
         )
 
     def _read_manifest(self, number: int) -> Any:

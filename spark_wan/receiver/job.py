@@ -11,12 +11,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.decisions import Decisions, StoredDecisions
 from spark_wan.delta import error_text, is_cancelled
 from spark_wan.errors import ChannelError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
@@ -76,6 +78,8 @@ class Receiver:
         interval: Seconds between looks at the channel.
         parallel: So many tables are written at once.
         max_bytes: So many bytes of frames at the most in one apply.
+        decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
+            (:func:`spark_wan.decisions.parse_decisions`).
 
     Raises:
         TopologyError: the site is unknown, or no sender serves it.
@@ -91,6 +95,7 @@ class Receiver:
         interval: float = 0.5,
         parallel: int = 2,
         max_bytes: int = 256 * 2**20,
+        decisions: Mapping[str, Decisions] | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -107,6 +112,7 @@ class Receiver:
         self.interval = interval
         self.parallel = parallel
         self.max_bytes = max_bytes
+        self.decisions = {topology.table(name).name: each for name, each in (decisions or {}).items()}
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Begin to apply. ``available_now``: apply what is there, and end."""
@@ -138,6 +144,7 @@ class Receiver:
             self.parallel,
             self.max_bytes,
             waits=not available_now,
+            decisions=self.decisions,
             settings=None if is_connect(self.spark) else SessionSettings.of(self.spark),
         )
         channel.stop = stop
@@ -234,6 +241,8 @@ class InboundChannel:
     max_bytes: int
     waits: bool = True
     """A channel that does not answer is waited for; otherwise the micro-batch fails."""
+    decisions: Mapping[str, Decisions] = field(default_factory=dict)
+    """Given at the start, by table."""
     settings: SessionSettings | None = None
     """Of the classic session that the receiver was started in."""
     stop: threading.Event | None = None
@@ -246,7 +255,7 @@ class InboundChannel:
     """Per stream: the newest epoch and the announcements when all was applied and acked."""
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits")
+        kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits", "decisions")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -435,8 +444,17 @@ class InboundChannel:
             # Streams of one table share its ledger: their applies are numbered together.
             ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
             ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))
+            decisions = StoredDecisions(self.topology.site(self.site).state)
+            decisions.record(table, self.decisions.get(table, Decisions()))
             applier = TableApplier(
-                self.site, table, stream, target, ledger, self.max_bytes, check_stopped=self._check_stopped
+                self.site,
+                table,
+                stream,
+                target,
+                ledger,
+                self.max_bytes,
+                check_stopped=self._check_stopped,
+                decisions=partial(decisions.load, table),
             )
             self._appliers[stream.stream] = applier
         return applier

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_wan.columns import fingerprint
+from spark_wan.decisions import NEW_LOG
 from spark_wan.errors import LogGapError, WanError
 from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
 
@@ -81,9 +82,13 @@ def plan_stream(
     *,
     max_bytes: int,
     max_epochs: int,
+    accepts: Callable[[str], bool] = lambda log_id: False,
 ) -> StreamPlan:
-    """Decide about the epochs ``numbers`` (ascending, without gaps, all that the log has). ``acked``: incarnation -> the
-    number that this site's last ack said. A manifest that cannot be read holds the stream there; what is before it is planned."""
+    """Decide about the epochs ``numbers`` (ascending, without gaps, all that lead to the log's end).
+
+    ``acked``: incarnation -> the number that this site's last ack said. ``accepts``: whether the user has accepted the log with an ID in
+    place of an earlier one. A manifest that cannot be read holds the stream there; what is before it is planned.
+    """
     plan = StreamPlan(stream)
     ahead = progress.copy()
     size = 0
@@ -95,7 +100,7 @@ def plan_stream(
         plan.known, plan.held = 0, listed[-1] + 1
         plan.cause = (
             f"{stream}: the log ends at manifest {listed[-1]}, but this site has applied through {position} of it: the channel was "
-            "put back to an older state. The stream is held, so that other epochs with old numbers are not mistaken for those; "
+            "restored to an older state. The stream is held, so that other epochs with old numbers are not mistaken for those; "
             "restore the channel's log."
         )
         return plan
@@ -108,7 +113,7 @@ def plan_stream(
                 plan.known = 0
                 raise LogGapError(f"{stream}: manifest {number} {_REWRITTEN}")
             plan.incarnation, before = manifest.incarnation, manifest.fingerprint
-            above = None if site not in manifest.addressees else _above(manifest, ahead)
+            above = None if site not in manifest.addressees else _above(manifest, ahead, accepts)
         except WanError as error:
             plan.held, plan.cause = number, str(error)
             break
@@ -196,17 +201,28 @@ def _from_position(
     return [number for number in listed if number > position]
 
 
-def _above(manifest: Manifest, progress: Progress) -> int | None:
+def _applied(positions: Mapping[str, int]) -> str:
+    return " and ".join(f"the log {log_id} through epoch {number}" for log_id, number in sorted(positions.items()))
+
+
+def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool]) -> int | None:
     """None for a known epoch, else the version above which its rows are new. Raises when it can be neither."""
     where = f"{manifest.stream}: epoch {manifest.number}"
     if manifest.kind == EVENTS:
         position = progress.positions.get((manifest.stream, manifest.incarnation), 0)
         if manifest.number <= position:
             return None
+        earlier = {log_id: n for (stream, log_id), n in progress.positions.items() if stream == manifest.stream}
+        if not position and earlier and not accepts(manifest.incarnation):
+            raise LogGapError(
+                f"{where} begins another log, {manifest.incarnation}; this site has applied {_applied(earlier)}. The channel was deleted, or the "
+                "stream was begun anew: what this site had not applied of the earlier log may be lost. The stream is held. Restore the earlier log; "
+                f"or accept the new one with `spark-wan receive --decide {manifest.table}@{manifest.incarnation}={NEW_LOG}`."
+            )
         if manifest.number > position + 1:
             raise LogGapError(
                 f"{where} is the first in the log, but this site has applied only through {position}: what is between was removed "
-                "before it was read here. The stream is held; this site needs a full copy."
+                "before it was read here. The stream is held. Restore the missing manifests in the channel; without them this site needs a full copy."
             )
         return -1
     origin = origin_of(manifest)
@@ -235,6 +251,6 @@ def _above(manifest: Manifest, progress: Progress) -> int | None:
     if manifest.first > through + 1:
         raise LogGapError(
             f"{where} begins at version {manifest.first}, but this site has applied only through {through}. It waits for the versions "
-            f"{through + 1} to {manifest.first - 1}; when no channel brings them any more, this site needs a full copy."
+            f"{through + 1} to {manifest.first - 1}. If their manifests were deleted, restore them in the channel; without them this site needs a full copy."
         )
     return through if manifest.first <= through else -1

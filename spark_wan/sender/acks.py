@@ -8,12 +8,14 @@ work on one channel cost requests and nothing else. Its numbered path, per strea
     keep.3  announced        epochs that are overdue (``ack_timeout``), to sites that have answered before
     keep.4  frames-trimmed   of the lowest epoch that is done, before its manifest: a crash here is made good by the next round
     keep.5  manifest-trimmed each stream keeps its newest manifest
+
+Only sites count that are still served: one that was taken out of the topology is waited for no more, and named in the log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -25,6 +27,12 @@ from spark_wan.wire import Manifest
 
 log = logging.getLogger(__name__)
 
+ORPHAN_AGE = 86_400.0
+"""Seconds after which a frame that no manifest names is an orphan and not an epoch in the making."""
+STALE_AGE = ORPHAN_AGE / 2
+"""Seconds after which a writer must not name its frames any more: they might be swept before its manifest is there."""
+SWEEP_INTERVAL = 3_600.0
+"""Seconds between sweeps of orphans."""
 NOBODY_THERE_LOOK = 5_000
 """Milliseconds between looks at a stream that no site has answered yet (Geode's gateway reconnect interval: 5 s)."""
 
@@ -50,22 +58,28 @@ class StreamState:
     backlog: int = 0
     """Manifests that some addressee has not acked."""
     overdue: bool = False
+    not_served: tuple[str, ...] = ()
+    """Addressees of the newest epoch that the sender serves no more: their acks are not waited for."""
 
 
 @dataclass
 class AckKeeper:
-    """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too."""
+    """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too. ``served``: the sites that the sender serves now."""
 
     log: StreamLog
     memories: MemoryStore
     policy: AckPolicy
     ack_timeout: int
     clock: Callable[[], int]
+    served: Collection[str]
     state: StreamState = field(default_factory=StreamState)
     _next_look: int = 0
     _waiting: tuple[str, int, int] | None = None
     """(incarnation, lowest number not acked, since when)"""
     _attempts: int = 0
+    _swept: int = 0
+    _named: frozenset[str] = frozenset()
+    """The sites that are served no more, as the log has named them."""
     _bare: tuple[str, int] | None = None
     """(incarnation, number) of the newest manifest, once its frames are trimmed."""
 
@@ -88,12 +102,12 @@ class AckKeeper:
 
     def done(self, manifest: Manifest) -> bool:
         """Whether the ack policy calls ``manifest`` done."""
-        return self.policy.met(self.acked_by(manifest), set(manifest.addressees))
+        return self.policy.met(self.acked_by(manifest), self._addressees(manifest))
 
     def round(self) -> Steps[StreamState]:
         """One look at the acks and what follows from it."""
         stream, channel = self.log.stream, self.log.channel
-        numbers = self.log.since(0)
+        numbers, strays = self.log.fold()
         last = self.log.read(numbers[-1]) if numbers else None
         acks = self.log.acks() if last is not None else {}
         state = StreamState(last=last, acks=acks)
@@ -102,32 +116,55 @@ class AckKeeper:
             return state
         yield "keep.1 acks-read"
         answered = {site: ack for site, ack in acks.items() if self._answers(ack)}
-        applied = {site: answered[site].applied if site in answered else 0 for site in last.addressees}
+        applied = {site: answered[site].applied if site in answered else 0 for site in self._addressees(last)}
         everywhere = min(applied.values(), default=last.number)
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
-        once = self._remember(last, applied)
+        acked = self._remember(last, applied)
         yield "keep.2 remembered"
         # Whoever answered another log of this name has to be told of this one.
-        self._announce(last, everywhere, bool(acks) or once)
+        self._announce(last, everywhere, bool(acks) or any(acked.values()))
         yield "keep.3 announced"
-        for number in numbers:
-            manifest = self._read(number)
-            if manifest is None:
-                continue
-            if not (self._everybody_has(manifest) and self.done(manifest)):
-                break
-            if (manifest.incarnation, number) != self._bare:
-                channel.trim_frames(stream, [frame.path for frame in manifest.frames])
-                yield "keep.4 frames-trimmed"
-            if number == last.number:
-                self._bare = (manifest.incarnation, number)
-                break
+        self._note_not_served(last, answered)
+        self.log.check_gap(numbers, strays, acked)
+        for number in strays:
+            # Its frames are left to the sweep: the writer, once it goes on, may name them in another manifest.
             channel.trim_manifest(stream, number)
             yield "keep.5 manifest-trimmed"
-            state.oldest = number + 1
-        state.oldest = max(state.oldest, numbers[0])
+        state.oldest = numbers[0]
+        manifest = last if numbers[0] == last.number else self._read(numbers[0])
+        for number in numbers:
+            following = last if number + 1 >= last.number else self._read(number + 1)
+            if manifest is not None:
+                stray = number < last.number and (following is None or following.previous != manifest.fingerprint)
+                if stray:
+                    if number > min(acked.values(), default=number):
+                        break
+                elif not (self._everyone_has(manifest) and self.done(manifest)):
+                    break
+                elif (manifest.incarnation, number) != self._bare:
+                    channel.trim_frames(stream, [frame.path for frame in manifest.frames])
+                    yield "keep.4 frames-trimmed"
+                if number == last.number:
+                    self._bare = (manifest.incarnation, number)
+                    break
+                channel.trim_manifest(stream, number)
+                yield "keep.5 manifest-trimmed"
+                state.oldest = number + 1
+            manifest = following
         self._next_look = self.clock() + (NOBODY_THERE_LOOK if state.backlog and not answered else 0)
         return state
+
+    def sweep_when_due(self) -> None:
+        """Remove orphans, once an hour."""
+        memory = self.memories.load(self.log.stream)
+        swept = max(self._swept, memory.swept if memory is not None else 0)
+        now = self.clock()
+        if now - swept < SWEEP_INTERVAL * 1000:
+            return
+        self.sweep(ORPHAN_AGE)
+        self._swept = now
+        if memory is not None:
+            self.memories.save(self.log.stream, replace(memory, swept=now))
 
     def sweep(self, older_than: float) -> int:
         """Remove frames that no manifest names and that were written more than ``older_than`` seconds ago: what failed,
@@ -151,19 +188,38 @@ class AckKeeper:
                 raise
             return None
 
-    def _everybody_has(self, manifest: Manifest) -> bool:
-        return set(manifest.addressees) <= self.acked_by(manifest)
+    def _addressees(self, manifest: Manifest) -> set[str]:
+        return set(manifest.addressees) & set(self.served)
 
-    def _remember(self, last: Manifest, applied: Mapping[str, int]) -> bool:
-        """Keep what was acked. Returns whether any site has ever answered."""
+    def _everyone_has(self, manifest: Manifest) -> bool:
+        return self._addressees(manifest) <= self.acked_by(manifest)
+
+    def _note_not_served(self, last: Manifest, answered: Mapping[str, Ack]) -> None:
+        """Name the sites that were taken out of the topology: what they have not applied is trimmed all the same."""
+        gone = frozenset(last.addressees) - frozenset(self.served)
+        self.state.not_served = tuple(sorted(gone))
+        for site in sorted(gone - self._named):
+            applied = answered[site].applied if site in answered else 0
+            log.warning(
+                "%s: site %s is no longer served by this sender; it has acked epoch %d of %d, and its acks are no longer waited for. What it has "
+                "not applied is trimmed: if it is to be served again, it needs a full copy",
+                self.log.stream,
+                site,
+                applied,
+                last.number,
+            )
+        self._named = gone
+
+    def _remember(self, last: Manifest, applied: Mapping[str, int]) -> Mapping[str, int]:
+        """Keep what was acked. Returns the highest number that each site has ever acked, as far as the memory reaches."""
         memory = self.memories.load(self.log.stream)
         known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
         acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
         if memory is None:
-            memory = StreamMemory(last.incarnation, last.number, {})
+            memory = StreamMemory(last.incarnation, last.number, {}, last.last)
         if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
             self.memories.save(self.log.stream, replace(memory, acked=acked))
-        return any(acked.values())
+        return acked
 
     def _announce(self, last: Manifest, everywhere: int, somebody: bool) -> None:
         """Announce again from the lowest number that is not acked, once per ``ack_timeout`` without progress."""

@@ -56,7 +56,7 @@ def plan_range(
     max_rows: int,
     table: str,
     on_table_operation: str = "hold",
-    decisions: Mapping[int, str] | None = None,
+    decision: Callable[[int], str | None] = lambda version: None,
     published_schema: Mapping[str, Any] | None = None,
 ) -> CaptureRange | None:
     """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
@@ -93,7 +93,7 @@ def plan_range(
             )
         operation = None if leave else commit.table_operation
         if operation is not None:
-            action = (decisions or {}).get(commit.version, on_table_operation)
+            action = decision(commit.version) or on_table_operation
             if action == "hold":
                 if taken:
                     break

@@ -3,9 +3,11 @@
 The numbered path of a write:
 
     sink.1  frames-published  by tasks, seen by nobody yet
-    sink.2  log-read          is this write in the log already? an equal replay is done, another is the next epoch
-    sink.3  checked           no event ID twice, and (without a sequence) no key twice in an epoch
-    sink.4  manifest-added    created if absent; if somebody else was first: back to sink.2
+    sink.2  log-read          is it the log that the sink remembers? is this write in it already? an equal replay is done, another is
+                              the next epoch
+    sink.3  checked           table, keys and columns are the stream's; no event ID twice, and (without a sequence) no key twice in an epoch
+    sink.4  manifest-added    created if absent; if another writer was first: back to sink.2
+    sink.5  remembered        so that a channel that is lost is noticed
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,22 @@ import pyarrow.compute as pc
 
 from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
-from spark_wan.columns import arrow_ready, fingerprint
-from spark_wan.errors import EventError, ManifestExists, OptionError, SourceError, WanError
+from spark_wan.columns import arrow_ready, compare, fingerprint
+from spark_wan.errors import (
+    EventError,
+    ManifestExists,
+    OptionError,
+    SchemaError,
+    SourceError,
+    StaleWriteError,
+    WanError,
+)
 from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.options import SinkOptions
 from spark_wan.rowhash import combine, digest, row_hashes
+from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.batches import BatchPublisher, Limits
+from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
 from spark_wan.steps import Steps
 from spark_wan.topology import nearest
 from spark_wan.wire import EVENTS, FrameHeader, FrameRef, Manifest, WriteRef
@@ -86,6 +98,8 @@ class EventsWritten:
     digest: str
     ids: bytes
     keys: bytes
+    began: int
+    """When the task began, in milliseconds since 1970 UTC."""
     query: str = ""
 
 
@@ -97,12 +111,13 @@ class EventsWriter:
     options: SinkOptions
     columns: SinkColumns
     schema: Mapping[str, Any]
+    clock: Callable[[], int]
     _digests: list[str] = field(default_factory=list)
     _ids: list[np.ndarray] = field(default_factory=list)
     _keys: list[np.ndarray] = field(default_factory=list)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> EventsWritten:
-        options = self.options
+        options, began = self.options, self.clock()
         header = FrameHeader(
             origin=options.site,
             sent_to=tuple(sorted(options.remotes)),
@@ -122,6 +137,7 @@ class EventsWriter:
             digest=combine(self._digests),
             ids=b"".join(found.tobytes() for found in self._ids),
             keys=b"".join(found.tobytes() for found in self._keys),
+            began=began,
         )
 
     def _events(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,10 +205,13 @@ def append_epoch(
     query: str,
     batch: str,
     clock: Callable[[], int],
+    memories: MemoryStore,
 ) -> Steps[Manifest | None]:
     """Append what tasks have written as the next epoch; the manifest, or None when there was nothing to append.
 
-    Raises EventError for a doubled event ID or key, SourceError when the log carries a captured table.
+    Raises EventError for a doubled event ID or key, SourceError when the log carries a captured table, or this stream with another
+    table, key or origin, SchemaError when a column is gone or has another type, LogGapError when the log is lost, StaleWriteError when the
+    frames may be gone.
     """
     frames = tuple(sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path))
     yield "sink.1 frames-published"
@@ -200,17 +219,18 @@ def append_epoch(
         return None
     told = WriteRef(query, batch, combine(part.digest for part in written))
     while True:
+        # The memory first: another writer may extend the log and remember that in between.
+        memory = memories.load(log.stream)
         last = log.last()
-        if last is not None and last.kind != EVENTS:
-            raise SourceError(
-                f"wan sink: stream {options.stream} carries the captured table {last.table}; give the sink a `stream` of its own."
-            )
+        check_log(log, memory, last, options.new_log.__contains__, "set the sink's option newLog to {log}")
         writes = last.writes if last is not None else ()
         yield "sink.2 log-read"
         if told in writes:
             # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
             remove_unnamed(log, frames)
             return last
+        if last is not None:
+            _check_follows(last, options, schema)
         _refuse_doubles(written, options)
         yield "sink.3 checked"
         manifest = Manifest(
@@ -238,12 +258,52 @@ def append_epoch(
             created=clock(),
             writes=(*writes[-KEPT_WRITES + 1 :], told),
         )
+        if clock() - min(part.began for part in written) > STALE_AGE * 1000:
+            raise _stale(log)
         try:
             log.append(manifest)
         except ManifestExists:
+            # The append may have counted all the same, and be acked and trimmed since: then its frames are gone.
+            there = {path for path, _ in log.channel.frames(log.stream)}
+            if any(frame.path not in there for frame in frames):
+                raise _stale(log) from None
             continue
         yield "sink.4 manifest-added"
+        if memory is None or memory.incarnation != manifest.incarnation:
+            memory = StreamMemory(manifest.incarnation, manifest.number)
+        memories.save(log.stream, replace(memory, number=manifest.number))
+        yield "sink.5 remembered"
         return manifest
+
+
+def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, Any]) -> None:
+    """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or without a column that the stream has."""
+    stream = f"wan sink: stream {options.stream}"
+    advice = "Nothing was sent. Give the sink a `stream` of its own, or the option that the stream has."
+    if last.kind != EVENTS:
+        raise SourceError(f"{stream} carries the captured table {last.table}; give the sink a `stream` of its own.")
+    for what, had, has in (
+        ("table", last.table, options.table),
+        ("site", last.origin, options.site),
+        ("key", ",".join(last.keys), ",".join(options.key)),
+    ):
+        if had != has:
+            raise SourceError(f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}")
+    change = compare(last.schema, schema)
+    if change.dropped or change.retyped:
+        changes = [f"column {name} is missing" for name in change.dropped]
+        changes += [f"column {name} was {old} and is {new}" for name, old, new in change.retyped]
+        raise SchemaError(
+            f"{stream}: the rows do not have the stream's columns: {'; '.join(changes)}. Nothing was sent. Add or cast the columns (new columns "
+            "may be added at any time), or give the sink a `stream` and a `table` of their own."
+        )
+
+
+def _stale(log: StreamLog) -> StaleWriteError:
+    return StaleWriteError(
+        f"wan sink, stream {log.stream}: the write was interrupted for so long that its frames are, or may be, no longer in the channel. Write the "
+        "rows again: those that have arrived are recognised by their event IDs."
+    )
 
 
 def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:

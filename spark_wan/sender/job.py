@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import StreamLog, open_channel
 from spark_wan.channels.base import Channel
+from spark_wan.decisions import Decisions, StoredDecisions
 from spark_wan.delta import error_text, is_cancelled
 from spark_wan.errors import StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SWEEP_INTERVAL = 3_600.0
-"""Seconds between sweeps of frames that nobody names."""
-ORPHAN_AGE = 86_400.0
-"""Seconds after which a frame that nobody names is an orphan and not an epoch in the making."""
 RENEW_INTERVAL = 5.0
 """Seconds between looks at the settings of the user's session."""
 _LONGEST_WAIT = 30.0
@@ -66,6 +63,8 @@ class StreamStatus:
     """Why nothing is published at the moment."""
     remote_holds: dict[str, str] = field(default_factory=dict)
     """Sites that hold the stream, and why."""
+    not_served: list[str] = field(default_factory=list)
+    """Sites that were taken out of the topology and have not acked everything: nothing waits for them."""
 
 
 @dataclass
@@ -79,7 +78,6 @@ class _Stream:
     keeper: AckKeeper
     interval: float
     block_on_ack: float
-    swept: float = 0.0
     renew_at: float = 0.0
 
 
@@ -92,7 +90,8 @@ class Sender:
         site: The site whose senders run here.
         senders: Names of senders; default: all of the site's.
         tables: Names of tables; default: all that are attached.
-        decisions: (table, version) -> ``distribute`` or ``skip``: what to do with a whole-table operation that holds the stream.
+        decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
+            (:func:`spark_wan.decisions.parse_decisions`).
         parallel: So many tables are captured at once.
 
     Raises:
@@ -113,7 +112,7 @@ class Sender:
         *,
         senders: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
-        decisions: Mapping[tuple[str, int], str] | None = None,
+        decisions: Mapping[str, Decisions] | None = None,
         parallel: int = 2,
     ) -> None:
         self.spark = spark
@@ -137,7 +136,7 @@ class Sender:
                 f"{topology.file}: site {site} has nothing to send: no table that it writes is attached to its senders"
                 f" ({', '.join(sender.name for sender in chosen) or 'it has none'})."
             )
-        self.decisions = dict(decisions or {})
+        self.decisions = {topology.table(name).name: each for name, each in (decisions or {}).items()}
         self.parallel = parallel
 
     def start(self, available_now: bool = False) -> SenderHandle:
@@ -207,10 +206,16 @@ class Sender:
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
         )
-        decisions = {version: action for (of, version), action in self.decisions.items() if of == table.name}
-        publisher = Publisher(settings, stream_log, source, memories, milliseconds, decisions)
+        decisions = StoredDecisions(self.site.state)
+        decisions.record(table.name, self.decisions.get(table.name, Decisions()))
+        publisher = Publisher(settings, stream_log, source, memories, milliseconds, partial(decisions.load, table.name))
         keeper = AckKeeper(
-            stream_log, memories, AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000), milliseconds
+            stream_log,
+            memories,
+            AckPolicy(sender.ack_policy),
+            int(sender.ack_timeout * 1000),
+            milliseconds,
+            settings.addressees,
         )
         return _Stream(spark, inherited, status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
 
@@ -347,9 +352,7 @@ class SenderHandle:
             return
         try:
             state = run(stream.keeper.round())
-            if time.monotonic() - stream.swept > SWEEP_INTERVAL or not stream.swept:
-                stream.keeper.sweep(ORPHAN_AGE)
-                stream.swept = time.monotonic()
+            stream.keeper.sweep_when_due()
         except WanError as error:
             self._hold(stream, error)
             return
@@ -360,6 +363,7 @@ class SenderHandle:
                 status.version = state.last.last
         status.backlog = state.backlog
         status.acked = {site: ack.applied for site, ack in state.acks.items()}
+        status.not_served = list(state.not_served)
         status.remote_holds = {site: ack.cause or "" for site, ack in state.acks.items() if ack.held is not None}
 
     def _block_on_ack(self, stream: _Stream, published: Manifest) -> None:

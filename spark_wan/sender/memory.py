@@ -7,16 +7,13 @@ older state, or replaced. Losing the memory loses that check and nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
-import obstore
-from obstore.exceptions import BaseError
-
-from spark_wan.channels.object_store import first_line, open_store
-from spark_wan.errors import ChannelError, LogGapError
+from spark_wan.channels import StreamLog
+from spark_wan.errors import LogGapError
+from spark_wan.state import StateObjects
 from spark_wan.wire import Manifest
 
 MEMORY_VERSION = 1
@@ -29,9 +26,15 @@ class StreamMemory:
     incarnation: str
     number: int
     acked: Mapping[str, int] = field(default_factory=dict)
+    through: int = -1
+    """Through this version of its source manifest ``number`` carries a captured table; -1: not known, or a user's stream."""
+    swept: int = 0
+    """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
 
     def encode(self) -> bytes:
-        return json.dumps({"version": MEMORY_VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        fields = {"version": MEMORY_VERSION, **asdict(self)}
+        kept = {name: value for name, value in fields.items() if value != _LEFT_OUT.get(name)}
+        return json.dumps(kept, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> StreamMemory | None:
@@ -41,6 +44,10 @@ class StreamMemory:
             return cls(**fields) if fields.pop("version") == MEMORY_VERSION else None
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
+
+
+_LEFT_OUT = {"through": -1, "swept": 0}
+"""Fields that are not written while they have these values."""
 
 
 class MemoryStore(Protocol):
@@ -55,38 +62,20 @@ class StoredMemories:
     """Memories as small objects ``<url>/<stream>.json`` in a directory or an object store."""
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
-        self.url = url
-        self.storage = dict(storage or {})
-
-    @cached_property
-    def _store(self) -> Any:
-        return open_store(self.url, self.storage)
+        self._objects = StateObjects(url, "the sender's memory", storage)
 
     def load(self, stream: str) -> StreamMemory | None:
         """The memory of a stream, or None when there is none. Raises ChannelError when its place does not answer."""
-        try:
-            return StreamMemory.decode(bytes(obstore.get(self._store, f"{stream}.json").bytes()))
-        except FileNotFoundError:
-            return None
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("read", stream, error) from error
+        data = self._objects.read(stream)
+        return None if data is None else StreamMemory.decode(data)
 
     def save(self, stream: str, memory: StreamMemory) -> None:
         """Replace the memory of a stream. Raises ChannelError when its place does not answer."""
-        try:
-            obstore.put(self._store, f"{stream}.json", memory.encode())
-        except (BaseError, OSError, ValueError) as error:
-            raise self._failed("write", stream, error) from error
-
-    def _failed(self, verb: str, stream: str, error: Exception) -> ChannelError:
-        return ChannelError(
-            f"{self.url}: cannot {verb} the sender's memory of {stream} ({first_line(error)}). Check that the site's "
-            "`state` can be read and written; nothing is lost, it will be tried again."
-        )
+        self._objects.write(stream, memory.encode())
 
 
 class ForgottenMemories:
-    """For a writer that keeps no memory (a user's sink: its stream begins anew when its channel does)."""
+    """For a writer that has no place for a memory: a user's sink without checkpoint and ``state``."""
 
     def load(self, stream: str) -> StreamMemory | None:
         return None
@@ -95,24 +84,44 @@ class ForgottenMemories:
         return None
 
 
-def check_log(stream: str, memory: StreamMemory | None, last: Manifest | None, where: str) -> None:
-    """Raise LogGapError when the log is behind what the sender remembers of it, or another one."""
-    if memory is None:
+def check_log(
+    log: StreamLog, memory: StreamMemory | None, last: Manifest | None, allowed: Callable[[str], bool], how: str
+) -> None:
+    """Raise LogGapError when the log is behind what the sender remembers of it, or another one, or gone although sites have acked it.
+
+    Args:
+        log: The log; its acks are read only when it has no manifest and the sender no memory.
+        memory: What the sender remembers; None: nothing.
+        last: The newest manifest.
+        allowed: Whether the user lets a new log begin in place of the log with an ID.
+        how: How the user does that; ``{log}`` stands for the ID.
+    """
+    where, stream = log.channel.url, log.stream
+    if memory is not None and last is not None and last.incarnation == memory.incarnation:
+        if last.number < memory.number:
+            raise LogGapError(
+                f"{where}: the log of {stream} ends at manifest {last.number}, but it was at {memory.number} ({_acked(memory)}): an older "
+                f"state of it was restored. The stream is held, and nothing is published. Restore the newer state; or delete what is left below "
+                f"log/{stream}/ in the channel, and {how.format(log=memory.incarnation)} to begin a new log."
+            )
         return
-    acked = f"acked: {dict(memory.acked)}" if memory.acked else "nothing acked"
-    advice = (
-        "The stream is held, and nothing is published. Put the channel back; or, when every remote site has what was published, "
-        "delete the sender's checkpoint of this stream, and what is left of its log in the channel, to begin a new log."
-    )
-    if last is None:
+    if memory is not None:
+        lost, state = [memory.incarnation], f"it was at manifest {memory.number} ({_acked(memory)})"
+    elif last is None:
+        acks = log.acks()
+        lost = sorted({ack.incarnation for ack in acks.values() if ack.incarnation})
+        state = f"sites have answered it ({ {site: ack.applied for site, ack in sorted(acks.items())} })"
+    else:
+        return
+    lost = [incarnation for incarnation in lost if not allowed(incarnation)]
+    if lost:
+        what = "is gone" if last is None else f"is another one than before, {last.incarnation}"
         raise LogGapError(
-            f"{where}: the log of {stream} is gone; it was at manifest {memory.number} ({acked}). Somebody deleted the channel. "
-            f"{advice}"
+            f"{where}: the log of {stream} {what}; {state}. The channel or its manifests were deleted. The stream is held, and nothing is published, "
+            f"since epochs that a site has not applied would be lost without a word. Restore the channel; or, when every remote site "
+            f"has what was published or can do without, {how.format(log=lost[0])} to begin a new log."
         )
-    if last.incarnation != memory.incarnation:
-        raise LogGapError(f"{where}: the log of {stream} is another one than before ({acked}). {advice}")
-    if last.number < memory.number:
-        raise LogGapError(
-            f"{where}: the log of {stream} ends at manifest {last.number}, but it was at {memory.number} ({acked}): it was put back "
-            f"to an older state. {advice}"
-        )
+
+
+def _acked(memory: StreamMemory) -> str:
+    return f"acked: {dict(memory.acked)}" if memory.acked else "nothing acked"

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from spark_wan.channels import StreamLog
 from spark_wan.columns import check_columns, check_keys, fingerprint
 from spark_wan.commits import Commit, is_same_commit
+from spark_wan.decisions import NEW_LOG, Decisions
 from spark_wan.errors import KeylessChangeError, ManifestExists, SourceError, TableReplacedError
+from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
 from spark_wan.steps import Steps
@@ -94,7 +96,10 @@ class Publisher:
     memories: MemoryStore
     clock: Callable[[], int]
     """Milliseconds since 1970 UTC."""
-    decisions: Mapping[int, str] = field(default_factory=dict)
+    decisions: Callable[[], Decisions] = Decisions
+    """What the user has decided about the table, as it is recorded now. Asked only where a decision is needed."""
+    _resume: int | None = None
+    """The log is lost, and a new one may begin: after this version of the source."""
     _quiet_through: int = -1
     _latest: int = -1
     _checked: bool = False
@@ -107,7 +112,9 @@ class Publisher:
         # The memory first: another publisher may extend the log and remember that in between.
         memory = self.memories.load(stream)
         last = self.log.last()
-        check_log(stream, memory, last, self.log.channel.url)
+        how = f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`"
+        check_log(self.log, memory, last, lambda log_id: log_id in self.decisions().new_logs, how)
+        self._resume = memory.through if last is None and memory is not None and memory.through >= 0 else None
         yield "publish.1 log-read"
         if not self._newer(last) and (last is None or self._checked):
             return None
@@ -118,18 +125,22 @@ class Publisher:
         if planned is None:
             return None
         yield "publish.3 range-planned"
+        began = self.clock()
         manifest = self._write(last, table_id, planned)
         if manifest is None:
             return None
         yield "publish.4 frames-written"
         try:
+            if self.clock() - began > STALE_AGE * 1000:
+                raise ManifestExists(f"{stream}: its frames may be swept as orphans before a manifest names them")
             self.log.append(manifest)
         except ManifestExists:
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
             return (yield from self.round())
         yield "publish.5 manifest-added"
-        acked = memory.acked if memory is not None else {}
-        self.memories.save(stream, StreamMemory(manifest.incarnation, manifest.number, acked))
+        if memory is None or memory.incarnation != manifest.incarnation:
+            memory = StreamMemory(manifest.incarnation, manifest.number)
+        self.memories.save(stream, replace(memory, number=manifest.number, through=manifest.last))
         yield "publish.6 remembered"
         return manifest
 
@@ -159,18 +170,23 @@ class Publisher:
         return table_id
 
     def _published(self, last: Manifest | None) -> int:
-        return last.last if last is not None else (self.settings.start or 0) - 1
+        if last is not None:
+            return last.last
+        return self._resume if self._resume is not None else (self.settings.start or 0) - 1
+
+    def _begins_with_snapshot(self, last: Manifest | None) -> bool:
+        return last is None and self.settings.start is None and self._resume is None
 
     def _newer(self, last: Manifest | None) -> bool:
         """Whether the source may have something to publish. Cheap when it has not: runs at every look."""
         published, table = self._published(last), self.settings.table
-        if last is None and self.settings.start is None:
+        if self._begins_with_snapshot(last):
             return True
         known = max(published, self._quiet_through)
         latest = self.source.latest(known)
         if latest > known:
             return True
-        if last is None:
+        if last is None and self._resume is None:
             if latest < published:
                 raise SourceError(
                     f"{table}: it is to start at version {self.settings.start}, but its newest is {latest}."
@@ -189,7 +205,7 @@ class Publisher:
 
     def _plan(self, last: Manifest | None) -> CaptureRange | None:
         settings = self.settings
-        if last is None and settings.start is None:
+        if self._begins_with_snapshot(last):
             return self._first_snapshot()
         published = self._published(last)
         history = self.source.history(published)
@@ -201,7 +217,7 @@ class Publisher:
             max_rows=settings.max_epoch_rows,
             table=settings.table,
             on_table_operation=settings.on_table_operation,
-            decisions=self.decisions,
+            decision=lambda version: self.decisions().operations.get(version),
             published_schema=last.schema if last is not None else None,
         )
         if planned is None:
@@ -233,7 +249,7 @@ class Publisher:
 
     def _write(self, last: Manifest | None, table_id: str, planned: CaptureRange) -> Manifest | None:
         settings = self.settings
-        snapshot = last is None and settings.start is None
+        snapshot = self._begins_with_snapshot(last)
         header = FrameHeader(
             origin=settings.origin,
             sent_to=settings.sent_to,
@@ -271,7 +287,7 @@ class Publisher:
             schema=planned.schema,
             first=planned.first,
             last=planned.last,
-            start=last is None,
+            start=last is None and self._resume is None,
             commits=_commit_refs(planned.commits, captured.versions),
             identity=planned.identity,
             frames=captured.frames,

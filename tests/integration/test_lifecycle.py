@@ -279,7 +279,7 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
     here.send(spark)
     assert read() == [(1, False), (2, False)]
     times = iter(range(0, 10**9, 1_000))
-    keeper = AckKeeper(here.log("orders"), ForgottenMemories(), AckPolicy.ALL, 1, lambda: next(times))
+    keeper = AckKeeper(here.log("orders"), ForgottenMemories(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE])
     for _ in range(2):
         run(keeper.round())  # seattle has acked epoch 1; 2 is overdue
     here.change(50)

@@ -15,6 +15,7 @@ from spark_wan.channels import StreamLog
 from spark_wan.options import SinkOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.events_sink import EventsWriter, SinkColumns, append_epoch
+from spark_wan.sender.memory import ForgottenMemories
 from spark_wan.steps import run
 from spark_wan.wire import Manifest
 
@@ -47,7 +48,9 @@ def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: obj
     log = StreamLog(sites.channel("events"), given.stream)
     log.channel.prepare()
     batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
-    written = EventsWriter(log.channel, given, columns, content).write([batch])
-    manifest = run(append_epoch(log, given, content, [written], uuid.uuid4().hex, "0", milliseconds))
+    written = EventsWriter(log.channel, given, columns, content, milliseconds).write([batch])
+    manifest = run(
+        append_epoch(log, given, content, [written], uuid.uuid4().hex, "0", milliseconds, ForgottenMemories())
+    )
     assert manifest is not None
     return manifest

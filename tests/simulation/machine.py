@@ -139,6 +139,31 @@ class Replication(RuleBasedStateMachine):
             finally:
                 world.doom = None
 
+    @rule(who=st.sampled_from(NAMES), write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]))
+    def is_frozen_inside_a_step(self, who: str, write: int, rounds: int) -> None:
+        """The process goes on, stands still right before its n-th write from now while all others go on, and then makes it."""
+        world = self.world
+        if who in world.processes:
+            world.doom, world.freezes = (write, "frozen"), rounds
+            try:
+                world.advance(who)
+            finally:
+                world.doom = None
+
+    @rule(
+        who=st.sampled_from(["sender 1", "sender 2"]),
+        rounds=st.sampled_from([1, 3, 6]),
+        then=st.sampled_from(["goes on", "is killed"]),
+    )
+    def is_frozen_inside_append(self, who: str, rounds: int, then: str) -> None:
+        """The sender has looked at the log and stands still right before it writes, while rows change and all others go on."""
+        world = self.world
+        world.doom, world.freezes = (1, f"frozen inside append, {then}"), rounds
+        try:
+            world.advance(who)
+        finally:
+            world.doom = None
+
     # --- what goes wrong around them
 
     @rule(fault=st.sampled_from(FAULTS), call=st.integers(1, 2))
@@ -187,10 +212,8 @@ class Replication(RuleBasedStateMachine):
     def time_passes(self, milliseconds: int) -> None:
         self.world.now += milliseconds
 
-    @precondition(lambda self: self.world.processes["sender 1"].steps is self.world.processes["sender 2"].steps is None)
     @rule()
     def two_days_later_orphans_are_swept(self) -> None:
-        """While no epoch is in the making: an attempt that lasts longer than a day is not among the faults."""
         self.world.sweep()
 
     def teardown(self) -> None:

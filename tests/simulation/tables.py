@@ -356,12 +356,17 @@ class SimulatedTarget:
         keyed = bool(work.epochs[-1].manifest.keys)
         app = f"spark_wan/{self.site}/{self.table_id()}"
         began = self._began if self.begins_early else len(self.table.commits)
+        self.effect("the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed))
+
+    def _transaction(
+        self, began: int, rows: list[dict[str, Any]], work: Work, mark: Mark, app: str, keyed: bool
+    ) -> None:
+        """What Delta decides at the moment of the commit."""
         others = self.table.app_commits.get(app, -1) >= began
         if others or (keyed and len(self.table.commits) > began):
             raise WriteConflict(f"version {len(self.table.commits) - 1} was committed meanwhile")
-        if self.table.transactions.get(app, 0) >= mark.apply:
-            return  # as Delta does: no error, no commit
-        self.effect("the table is written", lambda: self._commit(rows, work, mark, app, keyed))
+        if self.table.transactions.get(app, 0) < mark.apply:  # otherwise it is skipped: no error, no commit
+            self._commit(rows, work, mark, app, keyed)
 
     def _commit(self, rows: list[dict[str, Any]], work: Work, mark: Mark, app: str, keyed: bool) -> None:
         names = list(_columns(work.epochs[-1]))

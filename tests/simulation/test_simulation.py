@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from machine import Replication
 
+from spark_wan.channels import StreamLog
+from spark_wan.errors import LogGapError
 from spark_wan.receiver.apply import Outcome, TableApplier, Work
 from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.plan import PlannedEpoch
@@ -98,10 +100,24 @@ def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("spark_wan.sender.acks.AckKeeper._everybody_has", lambda keeper, manifest: True)
+    patch.setattr("spark_wan.sender.acks.AckKeeper._everyone_has", lambda keeper, manifest: True)
+
+
+def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
+    """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log with a gap."""
+    fold = StreamLog.fold
+
+    def without_strays(log: StreamLog, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        whole, below = fold(log, listed)
+        if below:
+            raise LogGapError(f"the log goes from {below[-1]} to {whole[0]}")
+        return whole, below
+
+    patch.setattr(StreamLog, "fold", without_strays)
 
 
 MUTATIONS = {
+    stray_taken_for_a_gap: "does not come to rest|the log goes from",
     ack_before_apply: "acks .* but the marks",
     number_not_fixed: "goes back|should hold",
     digest_ignored: "events, sent|should hold",
@@ -114,5 +130,5 @@ MUTATIONS = {
 def test_mutations_are_found(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Within 500 schedules, and by the check that is meant for it."""
     mutation(monkeypatch)
-    with pytest.raises(AssertionError, match=MUTATIONS[mutation]):
+    with pytest.raises((AssertionError, LogGapError), match=MUTATIONS[mutation]):
         simulate(500, Phase.generate)

@@ -22,7 +22,7 @@ from tables import DeltaTable, Row, SimulatedLedger, SimulatedSource, SimulatedT
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.faulty import Fault, FaultyChannel
 from spark_wan.channels.object_store import open_store
-from spark_wan.errors import ChannelError, WanError
+from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanError
 from spark_wan.options import SinkOptions
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.ledger import Ledger, Mark
@@ -55,6 +55,8 @@ class WatchedChannel:
         self.url = CHANNEL
         self.appended: dict[int, bytes] = {}
         self.manifests: dict[int, Manifest] = {}
+        self.strays: dict[int, bytes] = {}
+        """What frozen writers have left where the log was trimmed; not part of it."""
         self.written: dict[str, int] = {}
         """Frames and when (by the world's clock) they were written."""
         self.acked: dict[str, int] = {}
@@ -81,6 +83,9 @@ class WatchedChannel:
 
     def _check_append(self, number: int, data: bytes) -> None:
         last = max(self.appended, default=0)
+        if number <= last:
+            self.strays[number] = data
+            return
         assert number == last + 1, f"manifest {number} was added, the newest was {last}"
         manifest = Manifest.decode(data, "the simulation")
         there = {path for path, _ in self.inner.frames(STREAM)}
@@ -95,7 +100,7 @@ class WatchedChannel:
 
     def manifest(self, stream: str, number: int) -> bytes:
         data = self.inner.manifest(stream, number)
-        assert data == self.appended[number], f"manifest {number} was overwritten"
+        assert data in (self.appended[number], self.strays.get(number)), f"manifest {number} was overwritten"
         return data
 
     def put_ack(self, stream: str, site: str, data: bytes) -> None:
@@ -119,8 +124,9 @@ class WatchedChannel:
             self.world.effect("a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path]))
 
     def trim_manifest(self, stream: str, number: int) -> None:
-        assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
-        self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
+        if self.strays.pop(number, None) is None:
+            assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
+            self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
         self.world.effect("a manifest is trimmed", lambda: self.inner.trim_manifest(stream, number))
 
     def _check_trim(self, manifest: Manifest, what: str) -> None:
@@ -204,7 +210,10 @@ class World:
         self.early = early
         self.now = 1_700_000_000_000
         self.doom: tuple[int, str] | None = None
-        """After so many writes from now the running process dies: right before or right after the write."""
+        """At so many writes from now the running process dies, right before or right after the write, or is frozen right before it."""
+        self.running = ""
+        self.freezes = 0
+        """So many rounds of all other processes a freeze lasts."""
         store = open_store(CHANNEL)
         obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
         self.watched = WatchedChannel(self)
@@ -233,19 +242,45 @@ class World:
         if self.doom is None:
             return do()
         left, moment = self.doom
+        if moment.startswith("frozen inside append"):
+            if what != "a manifest is added":
+                return do()
+            self._freeze(what, changes=True)
+            result = do()
+            if moment.endswith("is killed"):
+                raise Killed(f"after {what}")
+            return result
         self.doom = (left - 1, moment)
         if left == 1 and moment == "before":
             raise Killed(f"before {what}")
+        if left == 1 and moment == "frozen":
+            self._freeze(what)
+            return do()
         result = do()
         if left == 1:
             raise Killed(f"after {what}")
         return result
 
+    def _freeze(self, what: str, changes: bool = False) -> None:
+        """The running process stands still while all others go on. ``changes``: rows change meanwhile."""
+        frozen, writing, self.doom = self.running, self.writing, None
+        self.note(f"    {frozen} is frozen before {what}")
+        for turn in range(self.freezes):
+            if changes and self.user:
+                self.grow([(turn % 4, turn)])
+            elif changes:
+                self.source.change([(turn % 4, turn)], "merge", None)
+            for name in self.processes:
+                if name != frozen:
+                    self.advance(name)
+        self.note(f"    {frozen} goes on")
+        self.running, self.writing = frozen, writing
+
     # --- processes
 
     def advance(self, name: str, most: int | None = None) -> bool:
         """Let a process take at most so many steps (None: to its round's end); True when its round has ended."""
-        process = self.processes[name]
+        process, self.running = self.processes[name], name
         if process.steps is None:
             process.steps = self._round(process)
             process.error = process.result = None
@@ -258,7 +293,13 @@ class World:
             process.result, process.steps, ended = end.value, None, "round ends"
         except WanError as error:
             process.error, process.steps, ended = str(error), None, f"{type(error).__name__}: {error}"
-            assert isinstance(error, ChannelError), f"{name} is held: {error}"
+            # A keeper takes a stray for the end of a gap while acks are lost, until they are given again.
+            expected = (
+                (ChannelError, StaleWriteError, LogGapError)
+                if name.startswith("keeper")
+                else (ChannelError, StaleWriteError)
+            )
+            assert isinstance(error, expected), f"{name} is held: {error}"
         except Killed as death:
             self._forget(process)
             ended = f"killed {death}"
@@ -283,7 +324,7 @@ class World:
         process.rounds += 1
         if kind == "keeper":
             process.memory = process.memory or AckKeeper(
-                self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now
+                self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
             )
             return process.memory.round()
         if kind == "receiver":
@@ -366,10 +407,10 @@ class World:
         rows = [(*event, n) for n, event in enumerate(self.events)][here.begin : here.end]
         written = []
         for part in range(parts):
-            writer = EventsWriter(self.channel, options, columns, table)  # type: ignore[arg-type]
+            writer = EventsWriter(self.channel, options, columns, table, lambda: self.now)  # type: ignore[arg-type]
             written.append(writer.write([self._event_rows(rows[part::parts])]))
         steps = events_sink.append_epoch(
-            self.log, options, table, written, here.query, str(here.batch), lambda: self.now
+            self.log, options, table, written, here.query, str(here.batch), lambda: self.now, self.memories
         )
         while True:
             self.writing = here
@@ -415,7 +456,7 @@ class World:
     def sweep(self) -> None:
         """Two days pass; then frames that nobody names are removed."""
         self.now += int(2 * ORPHAN_AGE * 1000)
-        keeper = AckKeeper(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now)
+        keeper = AckKeeper(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites)
         with suppress(ChannelError):
             keeper.sweep(ORPHAN_AGE)
 

@@ -8,8 +8,8 @@ import pytest
 from fakes import STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
 
 from spark_wan.channels import StreamLog
-from spark_wan.errors import ManifestError
-from spark_wan.sender.acks import NOBODY_THERE_LOOK, AckKeeper, AckPolicy, StreamState
+from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.sender.acks import NOBODY_THERE_LOOK, ORPHAN_AGE, SWEEP_INTERVAL, AckKeeper, AckPolicy, StreamState
 from spark_wan.sender.memory import StreamMemory
 from spark_wan.steps import run
 
@@ -24,14 +24,14 @@ class Kept:
         self.clock = Clock()
         self.memories = Memories()
         self.policy = policy
-        self.sites = sites
+        self.sites = self.served = sites
         publish(self.log, *numbers, frames=2, addressees=sites)
         self.keeper = self.new()
         self.calls: list[tuple[Any, ...]] = []
         self._record()
 
     def new(self) -> AckKeeper:
-        return AckKeeper(self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock)
+        return AckKeeper(self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock, self.served)
 
     def _record(self) -> None:
         for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
@@ -152,7 +152,7 @@ def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
     kept.ack("seattle", 2)
     kept.round()
     assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
-    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2})
+    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2}, through=19)
 
 
 def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
@@ -221,7 +221,81 @@ def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
     kept.ack("seattle", 3)
     with pytest.raises(ManifestError, match="manifest 2"):
         kept.round()
+    assert kept.left()[0] == [1, 2, 3]
+
+
+# --- strays -----------------------------------------------------------------------------------------------------------
+
+
+def stray(kept: Kept, number: int) -> str:
+    """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and its frame."""
+    frame = put_frame(kept.log.channel)
+    left = manifest(number, identity="stray", incarnation="c" * 32, frames=(frame,))
+    kept.log.channel.append(STREAM, number, left.encode())
+    return frame.path
+
+
+@pytest.mark.parametrize("applied", [3, 4])
+def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
+    """Fails when the keeper takes a stray for a gap (the stream is held for ever), or trims its frames: the writer may still go on, and name
+    them in the next manifest that it adds."""
+    kept = Kept(1, 2, 3, 4)
+    kept.ack("seattle", 3)
+    kept.round()
+    assert kept.left()[0] == [4]
+    frame = stray(kept, 2)
+    kept.ack("seattle", applied)
+    kept.round()
+    assert kept.left()[0] == [4]
+    assert kept.log.channel.get_frame(frame)
+
+
+def test_f47_a_stray_right_below_the_log_is_told_from_what_was_acked() -> None:
+    """It has the number of an epoch that was trimmed a moment ago. Fails when its frames are trimmed as that epoch's."""
+    kept = Kept(1, 2, 3)
+    kept.ack("seattle", 1)
+    kept.round()
     assert kept.left()[0] == [2, 3]
+    frame = stray(kept, 1)
+    kept.round()
+    assert kept.left()[0] == [2, 3]
+    assert kept.log.channel.get_frame(frame)
+
+
+def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> None:
+    """Invariant 2. It is announced all the same: an answer that was lost would be given again. Fails when strays are removed whatever was acked."""
+    kept = Kept(1, 2, 3, 4)
+    kept.ack("seattle", 1)
+    kept.round()
+    kept.log.channel.trim_manifest(STREAM, 3)
+    for _ in range(2):
+        with pytest.raises(LogGapError, match=r"goes from 2 to 4.*acked: {'seattle': 1}"):
+            kept.round()
+        kept.clock.pass_seconds(TIMEOUT)
+    assert kept.left()[0] == [2, 4]
+    assert kept.announced() == [(2, 1)]
+
+
+# --- sites that are served no more ------------------------------------------------------------------------------------
+
+
+def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(caplog: pytest.LogCaptureFixture) -> None:
+    """Only present remotes count, and the log names the others, once. Fails when all addressees of a manifest are waited for."""
+    kept = Kept(1, 2, 3, sites=("denver", "seattle"))
+    kept.ack("seattle", 2)
+    kept.ack("denver", 1)
+    state = kept.round()
+    assert (kept.left()[0], state.not_served) == ([2, 3], ())
+    kept.keeper.served = ("seattle",)
+    with caplog.at_level("WARNING"):
+        states = [kept.round() for _ in range(3)]
+    assert (kept.left()[0], states[-1].not_served, states[-1].backlog) == ([3], ("denver",), 1)
+    named = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
+    assert len(named) == 1 and "acked epoch 1 of 3" in named[0] and "full copy" in named[0]
+    kept.ack("seattle", 3)
+    kept.round()
+    assert kept.left() == ([3], 0)
+    assert kept.keeper.done(manifest(3, addressees=("denver", "seattle")))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -371,12 +445,26 @@ def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(monkeypatc
     listed = [(frame.path, 0.0)]
 
     def frames_then_a_manifest(stream: str) -> list[tuple[str, float]]:
-        kept.log.append(manifest(2, frames=(frame,)))
+        kept.log.append(manifest(2, frames=(frame,), previous=kept.log.read(1).fingerprint))
         return listed
 
     monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
     assert kept.keeper.sweep(60) == 0
     assert channel.get_frame(frame.path)
+
+
+def test_orphans_are_swept_once_an_hour_also_by_keepers_that_live_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink has a keeper for each commit. Fails when only a keeper's own memory tells when it swept."""
+    kept = Kept(1)
+    kept.round()
+    swept: list[float] = []
+    monkeypatch.setattr(AckKeeper, "sweep", lambda keeper, older_than: swept.append(older_than))
+    for _ in range(3):
+        kept.new().sweep_when_due()
+    assert swept == [ORPHAN_AGE]
+    kept.clock.pass_seconds(SWEEP_INTERVAL)
+    kept.new().sweep_when_due()
+    assert swept == [ORPHAN_AGE] * 2
 
 
 def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:

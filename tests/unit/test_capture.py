@@ -117,13 +117,13 @@ def test_a_table_operation_is_distributed_or_skipped_by_the_topology() -> None:
 
 def test_a_decision_counts_for_its_version_only() -> None:
     commits = [*TRUNCATE, commit(4, "RESTORE")]
-    found = planned(commits, decisions={2: "skip"})
+    found = planned(commits, decision={2: "skip"}.get)
     assert (found.last, found.left_out) == (3, (2,))
     with pytest.raises(TableOperationError, match="version 4 is a RESTORE"):
-        plan(commits, published=3, decisions={2: "skip"})
-    assert planned(commits, decisions={2: "distribute", 4: "distribute"}).last == 4
+        plan(commits, published=3, decision={2: "skip"}.get)
+    assert planned(commits, decision={2: "distribute", 4: "distribute"}.get).last == 4
     with pytest.raises(TableOperationError):
-        plan(TRUNCATE, published=1, on_table_operation="distribute", decisions={2: "hold"})
+        plan(TRUNCATE, published=1, on_table_operation="distribute", decision={2: "hold"}.get)
 
 
 def test_a_table_operation_that_stays_here_is_nobodys_business() -> None:

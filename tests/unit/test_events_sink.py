@@ -10,14 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import MANIFEST, Clock, memory_channel, schema
+from fakes import MANIFEST, Clock, Memories, ack, memory_channel, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_wan.channels import Channel, StreamLog
 from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.errors import ChannelError, EventError, OptionError, SourceError
+from spark_wan.errors import (
+    ChannelError,
+    EventError,
+    LogGapError,
+    OptionError,
+    SchemaError,
+    SourceError,
+    StaleWriteError,
+)
 from spark_wan.options import SinkOptions
+from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.events_sink import (
     KEPT_WRITES,
     EventsWriter,
@@ -26,7 +35,7 @@ from spark_wan.sender.events_sink import (
     append_epoch,
     remove_unnamed,
 )
-from spark_wan.steps import run
+from spark_wan.steps import Steps, run
 from spark_wan.wire import EVENTS, Manifest, decode_frame
 
 randomly = settings(derandomize=True, deadline=None, max_examples=100, print_blob=True)
@@ -75,16 +84,20 @@ class Sink:
         self.schema = self.columns.table_schema(SCHEMA)
         self.log = StreamLog(self.channel, STREAM)
         self.clock = Clock()
+        self.memories = Memories()
 
     def task(self, *rows: dict[str, Any], batches: int = 1) -> EventsWritten:
         table = pa.Table.from_pylist(list(rows), schema=ARROW)
         size = max(1, -(-len(rows) // batches))
-        return EventsWriter(self.channel, self.options, self.columns, self.schema).write(
+        return EventsWriter(self.channel, self.options, self.columns, self.schema, self.clock).write(
             table.to_batches(max_chunksize=size)
         )
 
     def commit(self, written: Sequence[EventsWritten], query: str = "q", batch: int = 0) -> Manifest | None:
-        return run(append_epoch(self.log, self.options, self.schema, written, query, str(batch), self.clock))
+        return run(self.steps(written, query, batch))
+
+    def steps(self, written: Sequence[EventsWritten], query: str = "q", batch: int = 0) -> Steps[Manifest | None]:
+        return append_epoch(self.log, self.options, self.schema, written, query, str(batch), self.clock, self.memories)
 
     def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
         return self.commit([self.task(*rows)], batch=batch)
@@ -233,6 +246,91 @@ def test_a_key_that_comes_twice_needs_a_sequence() -> None:
     assert Sink(key=()).write(row("e1", 1), row("e2", 1))
 
 
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        ({"table": "prices"}, "epochs have table 'orders', and this write has 'prices'"),
+        ({"key": ("city",)}, "epochs have key 'id', and this write has 'city'"),
+        ({"key": ()}, "epochs have key 'id', and this write has ''"),
+        ({"site": "denver"}, "epochs have site 'newark', and this write has 'denver'"),
+    ],
+)
+def test_f48_another_table_key_or_site_than_the_streams_is_refused(other: dict[str, Any], match: str) -> None:
+    """Fails when the last manifest is not compared: the epoch would hold every receiver for ever."""
+    sink = Sink()
+    sink.write(row("e1"))
+    late = Sink(sink.channel, **other)
+    with pytest.raises(SourceError, match=match):
+        late.write(row("e2"))
+    assert sink.log.since(0) == [1]
+
+
+def test_f41_columns_of_a_stream_may_be_added_and_not_dropped_or_retyped() -> None:
+    sink = Sink()
+    sink.write(row("e1"))
+    fields = {field["name"]: field["type"] for field in sink.schema["fields"]}
+    for columns, match in (
+        ({name: kind for name, kind in fields.items() if name != "city"}, "column city is missing"),
+        ({**fields, "city": "long"}, "column city was string and is long"),
+    ):
+        sink.schema = schema(**columns)
+        with pytest.raises(SchemaError, match=match):
+            sink.commit([sink.task(row("e2"))])
+    written = [sink.task(row("e2"))]
+    sink.schema = schema(**{**fields, "more": "long"})
+    second = sink.commit(written)
+    assert second is not None and second.number == 2
+
+
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("acked", [True, False])
+def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> None:
+    """Its manifests were deleted with events unacked. Fails when a sink without a manifest always begins at 1: the receivers take the new log
+    for the old one's heir, and the events are lost without a word."""
+    sink = Sink()
+    first = sink.write(row("e1"))
+    assert first is not None
+    sink.channel.trim_manifest(STREAM, 1)
+    if acked:
+        ack(sink.log, "seattle", 0, first.incarnation)
+    if not memory:
+        sink.memories.kept.clear()
+    if not memory and not acked:
+        return  # nothing is left that could tell; the receivers notice
+    with pytest.raises(LogGapError, match=f"set the sink's option newLog to {first.incarnation}"):
+        sink.write(row("e2"), batch=1)
+    assert sink.log.last() is None
+    sink.options = replace(sink.options, new_log=(first.incarnation,))
+    second = sink.write(row("e2"), batch=1)
+    assert second is not None and (second.number, second.start) == (1, True)
+    third = sink.write(row("e3"), batch=2)
+    assert third is not None and third.number == 2
+
+
+def test_f47_a_write_that_was_frozen_until_it_was_trimmed_is_made_again() -> None:
+    """Its epoch was published, acked and trimmed, and a hundred others since, before it looks again. Fails when frames that are gone are named."""
+    sink = Sink()
+    written = sink.task(row("e1"))
+    slow = sink.steps([written])
+    for _ in range(3):
+        next(slow)
+    sink.write(row("e2"), batch=1)
+    sink.channel.trim_frames(STREAM, [frame.path for frame in written.frames])
+    with pytest.raises(StaleWriteError, match="Write the rows again"):
+        run(slow)
+    assert sink.log.since(0) == [1]
+
+
+def test_f47_frames_that_may_be_swept_are_not_named() -> None:
+    """The driver was frozen for most of a day between the tasks and the commit."""
+    sink = Sink()
+    written = [sink.task(row("e1"))]
+    sink.clock.pass_seconds(STALE_AGE + 1)
+    with pytest.raises(StaleWriteError, match="Write the rows again"):
+        sink.commit(written)
+    assert sink.log.last() is None
+
+
 def test_the_stream_of_a_captured_table_is_refused() -> None:
     sink = Sink()
     sink.log.append(replace(MANIFEST, stream=STREAM))
@@ -317,7 +415,7 @@ def test_two_tasks_attempts_are_named_once() -> None:
 
 def test_of_two_writers_at_once_both_are_in_the_log() -> None:
     sink = Sink()
-    slow = append_epoch(sink.log, sink.options, sink.schema, [sink.task(row("e1"))], "q", "0", sink.clock)
+    slow = sink.steps([sink.task(row("e1"))])
     assert [next(slow) for _ in range(3)] == ["sink.1 frames-published", "sink.2 log-read", "sink.3 checked"]
     other = sink.commit([sink.task(row("e2"))], query="another")
     second = run(slow)
@@ -328,7 +426,7 @@ def test_of_two_writers_at_once_both_are_in_the_log() -> None:
 
 def test_f08_the_same_write_twice_at_once_is_one_epoch() -> None:
     sink = Sink()
-    slow = append_epoch(sink.log, sink.options, sink.schema, [sink.task(row("e1"))], "q", "0", sink.clock)
+    slow = sink.steps([sink.task(row("e1"))])
     for _ in range(3):
         next(slow)
     first = sink.write(row("e1"))

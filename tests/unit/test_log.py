@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakes import MANIFEST, STREAM, ack, manifest, memory_channel, publish
 
-from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels import Ack, Channel, StreamLog, open_channel
 from spark_wan.channels.faulty import Fault, FaultyChannel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 
@@ -72,35 +72,102 @@ def test_an_ambiguous_time_out_is_reported_and_settled_by_the_next_look() -> Non
 
 
 def test_a_number_that_was_trimmed_is_not_taken_again(log: StreamLog) -> None:
-    """A writer that slept while the log went on and was trimmed. Fails when append() does not look at the newest number:
-    the manifest then stands where no reader looks, or leaves a gap behind it."""
-    publish(log, 1, 2, 3)
+    """A writer that slept while the log went on and was trimmed. Fails when append() does not look at the manifest before."""
+    published = publish(log, 1, 2, 3)
     for number in (1, 2):
         log.channel.trim_manifest(STREAM, number)
-    for number in (1, 2):
-        with pytest.raises(ManifestExists, match="at 3"):
-            log.append(manifest(number, identity="late"))
-    assert log.since(0) == [3]
+    for late in (manifest(1, identity="late"), manifest(2, identity="late", previous=published[0].fingerprint)):
+        with pytest.raises(ManifestExists, match="does not follow"):
+            log.append(late)
+    assert log.channel.stream_numbers(STREAM) == [3]
+
+
+class FreezesInsideAppend:
+    """A channel on which others go on between a writer's last look at the log and its write."""
+
+    def __init__(self, inner: Channel, meanwhile: Callable[[], Any]) -> None:
+        self.inner, self.meanwhile = inner, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def append(self, stream: str, number: int, data: bytes) -> None:
+        self.meanwhile()
+        self.inner.append(stream, number, data)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("newest", [4, 6])
+@pytest.mark.parametrize("trimmed", [True, False])
+def test_f47_a_writer_that_freezes_inside_append_leaves_no_stray(
+    log: StreamLog, number: int, newest: int, trimmed: bool
+) -> None:
+    """Others append the same number and more, which are acked and trimmed; then its write goes through. Fails when append() does not look
+    once more after the write: a sink would take its epoch for published, though no reader ever applies it."""
+    before = publish(log, *range(1, number))
+
+    def meanwhile() -> None:
+        publish(log, *range(number, newest + 1))
+        for done in range(1, newest if trimmed else number + 1):
+            log.channel.trim_manifest(STREAM, done)
+
+    previous = before[-1].fingerprint if before else ""
+    frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
+    with pytest.raises(ManifestExists):
+        frozen.append(manifest(number, identity="late", previous=previous))
+    expected = [newest] if trimmed else list(range(number + 1, newest + 1))
+    assert log.channel.stream_numbers(STREAM) == expected
+
+
+def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_counts(log: StreamLog) -> None:
+    """The look after the write must not take what counts for a stray."""
+    publish(log, 1)
+
+    class Fast(FreezesInsideAppend):
+        def append(self, stream: str, number: int, data: bytes) -> None:
+            self.inner.append(stream, number, data)
+            self.meanwhile()
+
+    def meanwhile() -> None:
+        publish(log, 3, 4)
+        log.channel.trim_manifest(STREAM, 1)
+
+    second = manifest(2, previous=log.read(1).fingerprint)
+    StreamLog(Fast(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
+    assert log.since(0) == [2, 3, 4]
 
 
 def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
-    """f17: somebody deleted the channel while an epoch was in the making."""
-    publish(log, 1)
+    """f17: the channel was deleted while an epoch was in the making."""
+    published = publish(log, 1)
     log.channel.trim_manifest(STREAM, 1)
-    with pytest.raises(ManifestExists, match="at 0, so 2 is not the next"):
-        log.append(manifest(2))
+    with pytest.raises(ManifestExists, match=r"has moved on or was deleted"):
+        log.append(manifest(2, previous=published[0].fingerprint))
     assert log.since(0) == []
 
 
+def test_f47_a_stray_below_trimmed_manifests_is_no_part_of_the_log(log: StreamLog) -> None:
+    """A writer froze inside append() and was killed there: its manifest stands where the log was trimmed. Fails when the log is held for a
+    gap, which nothing would ever close."""
+    publish(log, 1, 2, 3, 4)
+    for number in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, number)
+    log.channel.append(STREAM, 2, manifest(2, identity="stray").encode())
+    assert log.fold() == ([4], [2])
+    assert log.since(0) == [4]
+    last = log.last()
+    assert last is not None and last.number == 4
+    log.check_gap([4], [2], {"seattle": 3})
+    with pytest.raises(LogGapError, match=r"goes from 2 to 4: manifests are missing.*acked: {'seattle': 2}"):
+        log.check_gap([4], [2], {"seattle": 2})
+
+
 @pytest.mark.parametrize("missing", [2, 3])
-def test_a_missing_number_is_an_error(log: StreamLog, missing: int) -> None:
-    """Invariant 2. Fails when the listing is not looked through for gaps."""
+def test_a_log_begins_above_a_missing_number(log: StreamLog, missing: int) -> None:
+    """Invariant 2: readers find that the log begins above the place where they are. Fails when the listing is believed as it is."""
     publish(log, 1, 2, 3, 4)
     log.channel.trim_manifest(STREAM, missing)
-    calls: list[Callable[[], Any]] = [log.last, lambda: log.since(0), lambda: log.since(3)]
-    for call in calls:
-        with pytest.raises(LogGapError, match=f"goes from {missing - 1} to"):
-            call()
+    assert log.fold() == (list(range(missing + 1, 5)), list(range(1, missing)))
 
 
 def test_a_listing_that_leaves_out_what_is_there_is_made_good(log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,9 +281,20 @@ def test_a_users_stream_with_a_gap_is_held() -> None:
         assert "is the first in the log" in str(found.cause)
 
 
-def test_a_users_stream_that_began_anew_begins_anew() -> None:
-    """Its log was deleted and made again: all its epochs are new; event IDs tell what came before."""
-    assert new(plan(users(1, 2, incarnation="b" * 32), position(7))) == [(1, -1), (2, -1)]
+def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() -> None:
+    """Its channel was deleted: what this site had not applied is lost. Fails when a log with another ID begins at its first epoch: nothing ever
+    says that events are missing."""
+    begun = "b" * 32
+    log = users(1, 2, incarnation=begun)
+    found = plan(log, position(7))
+    assert (found.held, found.new) == (1, [])
+    assert f"this site has applied the log {A} through epoch 7" in str(found.cause)
+    assert f"receive --decide orders@{begun}=new-log" in str(found.cause)
+    assert new(plan(log, position(7), accepts={begun}.__contains__)) == [(1, -1), (2, -1)]
+    assert plan(log, position(7), accepts={A}.__contains__).held == 1
+    went_on = position(7)
+    went_on.advance(("newark", "events", "all"), -1, STREAM, begun, 1, log.manifests[1].fingerprint)
+    assert new(plan(log, went_on)) == [(2, -1)]
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, Memories, Source, commit, memory_channel, schema
+from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
 
 from spark_wan.channels import Channel, StreamLog
 from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.decisions import Decisions
 from spark_wan.errors import (
     ChannelError,
     HistoryLostError,
@@ -24,6 +25,7 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.events import LOCAL_ONLY
+from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.memory import StreamMemory
 from spark_wan.sender.publish import QUIET_COMMITS, Captured, Publisher, StreamSettings
@@ -63,13 +65,13 @@ class Site:
         self.memories = Memories()
         self.clock = Clock()
         self.settings = replace(SETTINGS, **settings)
-        self.decisions: dict[int, str] = {}
+        self.decisions = Decisions()
         self.publisher = self.new()
 
     def new(self, **settings: Any) -> Publisher:
         """A publisher that knows nothing but what is durable."""
         settings_now = replace(self.settings, **settings)
-        return Publisher(settings_now, self.log, self.source, self.memories, self.clock, self.decisions)
+        return Publisher(settings_now, self.log, self.source, self.memories, self.clock, lambda: self.decisions)
 
     def restart(self, **settings: Any) -> None:
         self.publisher = self.new(**settings)
@@ -322,7 +324,7 @@ def test_a_table_operation_is_decided_by_the_topology_or_once(action: str, versi
     assert [ref.version for each in site.rounds() for ref in each.commits] == versions
     site = truncated()
     site.published()
-    site.decisions[2] = action
+    site.decisions = Decisions({2: action})
     assert [ref.version for each in site.rounds() for ref in each.commits] == versions[2:]
 
 
@@ -422,14 +424,48 @@ def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
     assert site.memories.kept[STREAM].number == 2
 
 
-def test_a_manifest_missing_in_the_log_is_held() -> None:
-    site = Site(max_epoch_rows=1)
+def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> None:
+    """The user allows it, once and for this log. The new log goes on where the old one ended, so that sites that had all of it have all of it still.
+    Fails when it begins with a snapshot: a site that has applied anything refuses that."""
+    site = Site()
+    first = site.published()
+    site.channel.trim_manifest(STREAM, 1)
     site.source.add()
+    site.held(LogGapError, f"is gone.*send --decide orders@{first.incarnation}=new-log")
+    site.decisions = Decisions(new_logs=frozenset((first.incarnation,)))
+    second = site.published()
+    assert (second.number, second.start, second.kind) == (1, False, CAPTURE)
+    assert (second.first, second.last) == (first.last + 1, first.last + 1)
+    assert second.incarnation != first.incarnation
+    site.restart()
     site.source.add()
-    site.rounds()
+    assert site.published().number == 2
+    site.channel.trim_manifest(STREAM, 1)
     site.channel.trim_manifest(STREAM, 2)
-    site.source.add()
-    site.held(LogGapError, "manifests are missing")
+    site.held(LogGapError, f"is gone.*{second.incarnation}")
+
+
+def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
+    site = Site()
+    first = site.published()
+    ack(site.log, "seattle", 1, first.incarnation)
+    site.channel.trim_manifest(STREAM, 1)
+    site.memories.kept.clear()
+    site.restart()
+    site.held(LogGapError, "is gone; sites have answered it")
+
+
+def test_f47_frames_that_may_be_swept_are_not_named() -> None:
+    """A publisher that was frozen for most of a day writes its frames again. Fails when it names frames that a sweep may have removed."""
+    site = Site()
+    slow = site.publisher.round()
+    advance(slow, STEPS[3])
+    old = site.channel.frames(STREAM)
+    site.clock.pass_seconds(STALE_AGE + 1)
+    manifest = run(slow)
+    assert manifest is not None
+    assert not {path for path, _ in old} & {frame.path for frame in manifest.frames}
+    assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
 
 
 # --- two publishers, and a channel that fails -------------------------------------------------------------------------

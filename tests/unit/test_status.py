@@ -46,7 +46,15 @@ def topology(tmp_path: Path) -> Topology:
     return load_topology(tmp_path / "wan.yaml")
 
 
-def publish(topology: Topology, number: int, *, events: int, size: int, incarnation: str = "log-1") -> None:
+def publish(
+    topology: Topology,
+    number: int,
+    *,
+    events: int,
+    size: int,
+    incarnation: str = "log-1",
+    addressees: tuple[str, ...] = SITES,
+) -> None:
     """Append epoch ``number`` with one frame; it covers version ``number`` of the source."""
     manifest = Manifest(
         stream=STREAM,
@@ -56,7 +64,7 @@ def publish(topology: Topology, number: int, *, events: int, size: int, incarnat
         kind=CAPTURE,
         origin="newark",
         sent_to=SITES,
-        addressees=SITES,
+        addressees=addressees,
         table="flights",
         table_id="id",
         selection="all",
@@ -140,6 +148,25 @@ def test_a_gap_in_the_log_is_a_problem_of_its_stream(topology: Topology) -> None
     found = channels(topology)
     assert "goes from 1 to 3" in (found["east"].streams[0].problem or "")
     assert [stream.problem for stream in found["west"].streams] == [None]
+
+
+def test_a_stray_below_the_log_is_no_problem(topology: Topology) -> None:
+    """f47: what a frozen writer left where the log is trimmed."""
+    for number in (1, 3):
+        publish(topology, number, events=1, size=100)
+    for site in ("denver", "seattle"):
+        answer(topology, site, 2)
+    found = flights(topology)
+    assert (found.problem, [site.backlog_epochs for site in found.sites]) == (None, [1, 1])
+
+
+def test_f52_a_site_that_is_no_longer_served_is_shown_as_such(topology: Topology) -> None:
+    publish(topology, 1, events=1, size=100, addressees=("denver", "seattle", "tacoma"))
+    assert {site.site: site.served for site in flights(topology).sites} == {
+        "denver": True,
+        "seattle": True,
+        "tacoma": False,
+    }
 
 
 def test_an_altered_manifest_is_a_problem_of_its_stream(topology: Topology, tmp_path: Path) -> None:

@@ -187,9 +187,9 @@ def manifest_of(body: bytes, version: int = 1) -> bytes:
 
 def test_an_unknown_wire_version_is_refused_and_named() -> None:
     for version in (0, 2, 65535):
-        with pytest.raises(FrameError, match=f"wire version {version}; this spark_wan reads version 1.*update"):
+        with pytest.raises(FrameError, match=f"wire version {version}; this spark_wan reads version 1.*Update"):
             decode_frame(frame_of(b"{}", b"", version), WHERE)
-        with pytest.raises(ManifestError, match=f"manifest version {version}; this spark_wan reads version 1.*update"):
+        with pytest.raises(ManifestError, match=f"manifest version {version}; this spark_wan reads version 1.*Update"):
             Manifest.decode(manifest_of(b"{}", version), WHERE)
 
 
