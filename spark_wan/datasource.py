@@ -86,9 +86,8 @@ class WanDataSource(DataSource):
         return WanStreamReader(SourceOptions.parse(dict(self.options)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WanStreamWriter:
-        options = dict(self.options)
-        checkpoint = _place(options.get("checkpointLocation"))
-        return WanStreamWriter(SinkOptions.parse(options), json.loads(schema.json()), checkpoint)
+        checkpoint = _place(self.options.get("checkpointLocation"))
+        return WanStreamWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()), checkpoint)
 
     def writer(self, schema: StructType, overwrite: bool) -> WanWriter:
         if overwrite:

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.decisions import Decisions
 from spark_wan.ledger_tables import LedgerTables
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
@@ -145,10 +146,13 @@ class Sites:
         self.send(spark)
         return self.apply(spark)
 
-    def apply(self, spark: Any, sender: str = "east", rounds: int = 1) -> dict[str, TableStatus]:
-        """What :meth:`receive` does, without the query that wakes it."""
+    def apply(
+        self, spark: Any, sender: str = "east", rounds: int = 1, **decisions: Decisions
+    ) -> dict[str, TableStatus]:
+        """What :meth:`receive` does, without the query that wakes it. ``decisions``: by table."""
         LedgerTables(spark, self.topology.site(SEATTLE).state).ensure()
         inbound = self.inbound(sender)
+        inbound.decisions = decisions
         for _ in range(rounds):
             inbound.apply_all(spark)
         return {status.table: status for status in inbound.statuses()}

@@ -124,10 +124,15 @@ class WatchedChannel:
             self.world.effect("a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path]))
 
     def trim_manifest(self, stream: str, number: int) -> None:
-        if self.strays.pop(number, None) is None:
+        if number not in self.strays:
             assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
             self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
-        self.world.effect("a manifest is trimmed", lambda: self.inner.trim_manifest(stream, number))
+
+        def trim() -> None:
+            self.inner.trim_manifest(stream, number)
+            self.strays.pop(number, None)
+
+        self.world.effect("a manifest is trimmed", trim)
 
     def _check_trim(self, manifest: Manifest, what: str) -> None:
         for site in manifest.addressees:
