@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import logging
+import random
 from typing import Any
 
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
 from test_inbound_channel import TOPOLOGY
-from test_ledger import held, ledger, mark, target
+from test_ledger import ORIGIN, held, ledger, mark, target
 from test_publish import Site
 
 from spark_wan import datasource
 from spark_wan.channels import StreamLog
 from spark_wan.commits import DAY, record_after
 from spark_wan.datasource import WanStreamReader
-from spark_wan.errors import LedgerError, TableReplacedError
+from spark_wan.delta import milliseconds_of
+from spark_wan.errors import LedgerError, StoppedError, TableReplacedError
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.options import IDLE_INTERVAL, SourceOptions
 from spark_wan.receiver import job
+from spark_wan.receiver import target as target_module
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel
+from spark_wan.receiver.ledger import Mark
+from spark_wan.receiver.target import DeltaTarget
+from spark_wan.sender import source as source_module
+from spark_wan.sender.batches import Limits
+from spark_wan.sender.source import DeltaSource
 
 HOUR = DAY // 24
 
@@ -363,3 +371,138 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(monkeypatch: pytest
             inbound.apply_all(spark)
         assert len(looks) == times
     assert [each.target_version for each in store.seen] == [2]
+
+
+# --- what Spark is asked ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [
+        ("interval 30 days", 30 * DAY),
+        ("interval 1 week", 7 * DAY),
+        ("12 hours", 12 * HOUR),
+        ("INTERVAL 1 DAY 90 MINUTES 1 second", DAY + 90 * 60_000 + 1_000),
+        ("interval 0.5 days", DAY // 2),
+        ("interval 0 hours", 0),
+        ("for ever", 0),
+    ],
+)
+def test_retentions_as_delta_writes_them(written: str, milliseconds: int) -> None:
+    assert milliseconds_of(written) == milliseconds
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_how_long_a_log_keeps_commits_is_asked_once_a_day(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [100.0], []
+    module: Any = source_module if end == "source" else target_module
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "log_retention", lambda spark, location: asked.append(location) or 30 * DAY)
+    nothing: Any = None
+    table: Any = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
+    if end == "source":
+        table = DeltaSource(nothing, "orders", "/orders", ("id",), memory_channel(), Limits(1, 1), lambda letters: None)
+    for passed in (0.0, 3_600.0, 82_000.0, 3_600.0):
+        now[0] += passed
+        assert table.log_retention() == 30 * DAY
+    assert asked == ["/orders"] * 2
+
+
+def test_a_log_whose_files_may_not_be_read_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing: Any = None
+    table = DeltaTarget(nothing, "seattle", "orders", "main.sales.orders", memory_channel(), nothing)
+    errors: list[Exception] = [ValueError("PERMISSION_DENIED"), StoppedError("stopped")]
+
+    def refused(*_: Any) -> int:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(target_module, "last_transaction", refused)
+    assert table.last_transaction("spark_wan/seattle/orders/1") is None
+    assert "cannot be read: PERMISSION_DENIED" in caplog.text
+    with pytest.raises(StoppedError):
+        table.last_transaction("spark_wan/seattle/orders/1")
+
+
+# --- generated --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_mark_is_hidden_and_no_copy_is_asked_for_without_need(seed: int) -> None:
+    """Applies, receivers that die before their ledger row, local commits, restarts and log cleanup, in any order: an apply gets the right number, or
+    the stream is held; and it is held only after log cleanup took a mark that the ledger had not, or, where the log's files cannot be read, a commit that
+    no receiver saw when it was a day old."""
+    for each in range(60):
+        _rest_of_a_target(random.Random(f"{seed}/{each}"))
+
+
+def _rest_of_a_target(chance: random.Random) -> None:
+    clock, store, table = Clock(), LedgerRows(), target()
+    table.log_is_readable = readable = chance.random() < 0.5
+    found, applies, lost, unseen, covered = ledger(store, clock=clock), 0, False, False, -1
+    steps: list[str] = []
+    for _ in range(40):
+        step = chance.choice(("look", "restart", "apply", "die", "local", "local", "days", "days", "days"))
+        steps.append(step)
+        if step == "days":
+            clock.pass_seconds(chance.randint(1, 20) * 86_400)
+        elif step == "local":
+            table.put(None, "OPTIMIZE", time=clock())
+        elif step == "restart":
+            found = ledger(store, clock=clock)
+        else:
+            try:
+                number = found.catch_up(table)
+            except LedgerError:
+                assert lost or (unseen and not readable), (steps, "held without need")
+                return
+            covered = max([covered, *(row.target_version for row in store.rows)])
+            uncovered = [each for each in table.commits if each.version > covered]
+            if store.rows and uncovered and clock() - uncovered[0].time >= DAY:
+                covered = uncovered[-1].version
+            # Without a ledger and with its marks cleaned, only Delta knows: it would skip the write.
+            assert number == applies + 1 or (number == 1 and not store.rows and lost), (steps, number, applies)
+            if number != applies + 1:
+                return
+            assert found.progress.through.get(ORIGIN, -1) == 10 * applies - 1, steps
+            if step != "look":
+                applies += 1
+                table.put(mark(applies).user_metadata(), "MERGE", time=clock())
+                found = ledger(store, clock=clock) if step == "die" else found
+                if step == "apply":
+                    assert found.catch_up(table) == applies + 1, steps
+        kept = [each for each in table.commits[:-1] if each.time >= clock() - 30 * DAY] + table.commits[-1:]
+        gone = [Mark.read(each.user_metadata, "seattle", "orders") for each in table.commits[: -len(kept)]]
+        ledgered = {row.mark.apply for row in store.rows}
+        lost = lost or any(each is not None and each.apply not in ledgered for each in gone)
+        unseen = unseen or any(each.version > covered for each in table.commits[: -len(kept)])
+        table.commits = kept
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_source_that_is_looked_at_in_time_loses_nothing(seed: int) -> None:
+    """Commits with rows, without rows and with rows that change nothing; a look at least every ten days; the log keeps thirty."""
+    for each in range(20):
+        _rest_of_a_source(random.Random(f"{seed}/{each}"))
+
+
+def _rest_of_a_source(chance: random.Random) -> None:
+    site = Site()
+    published = list(site.rounds())
+    carrying = [0]
+    for _ in range(40):
+        site.clock.pass_seconds(chance.randint(0, 10) * 86_400)
+        what = chance.choice(("OPTIMIZE", "OPTIMIZE", "OPTIMIZE", "nothing", "nothing", "empty", "WRITE"))
+        if what != "nothing":
+            version = site.source.add("OPTIMIZE" if what == "OPTIMIZE" else "WRITE", time=site.clock()).version
+            if what == "WRITE":
+                carrying.append(version)
+            elif what == "empty":
+                site.source.without_events.add(version)
+        kept = [each for each in site.source.commits[:-1] if each.time >= site.clock() - 30 * DAY]
+        site.source.commits[:] = [*kept, site.source.commits[-1]]
+        if chance.random() < 0.3:
+            site.restart()
+        published += site.rounds()
+    assert [ref.version for each in published for ref in each.commits] == carrying
