@@ -57,7 +57,7 @@ def here(spark: Any, folder: Path, **table: Any) -> Pair:
 def test_f54_source_replaced(spark: Any, tmp_path: Path, table: Mapping[str, Any], way: str) -> None:
     """Rows that are in the new source no more are gone at the remote site too.
 
-    Taken out once: the table's name in `transaction_name`; `Ledger._check_place`."""
+    Taken out once: the table's name in `transaction_name`."""
     pair = here(spark, tmp_path, **table)
     shutil.rmtree(pair.location("orders"))
     pair.make(spark, "orders", "id bigint, item string")

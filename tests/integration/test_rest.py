@@ -78,7 +78,7 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
 ) -> None:
     """A receiver that looked in time recorded what it saw; without one, Delta's transaction number shows that no apply is missing.
 
-    Taken out once: the append of `Seen` in `Ledger._record`; the transaction number in `Ledger._check_gap`."""
+    Taken out once: the append of `Seen` in `Ledger._record`."""
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     applied = max(commit.version for commit in history(spark, place, -1) if commit.operation == "MERGE")
