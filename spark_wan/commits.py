@@ -65,6 +65,15 @@ _ROW_METRICS = (
 SAME_TIME = 10_000
 """Milliseconds by which the time of one commit may differ between two looks. Nobody puts a table back and writes the like of a commit so soon after it."""
 
+DAY = 86_400_000
+"""In milliseconds, as all times of commits."""
+
+
+def record_after(log_retention: int) -> int:
+    """The age at which what is known of a table's commits is recorded durably, for a table whose log keeps them ``log_retention`` milliseconds:
+    a day, and never more than a quarter of the retention."""
+    return min(DAY, log_retention // 4)
+
 
 @dataclass(frozen=True)
 class Commit:

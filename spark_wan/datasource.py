@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 from spark_wan.channels import StreamLog, open_channel
 from spark_wan.columns import check_columns, check_keys
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, WanError
-from spark_wan.options import SinkOptions, SourceOptions
+from spark_wan.options import IDLE_INTERVAL, SinkOptions, SourceOptions
 from spark_wan.running import milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
@@ -236,6 +236,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, int] = {}
         self._retry_at = 0.0
         self._retries = 0
+        self._look_at = time.monotonic() + IDLE_INTERVAL
 
     def initialOffset(self) -> dict[str, Any]:
         starting = self.options.starting_offsets
@@ -391,9 +392,15 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reached
 
     def _retry(self, start: Mapping[str, Any]) -> int:
-        """A number that rises every ``retryInterval`` seconds while this site holds a stream: it wakes the receiver to try again."""
+        """A number that rises every ``retryInterval`` seconds while this site holds a stream: it wakes the receiver to try again. And once an hour,
+        so that a receiver to which nothing is sent can look after its tables."""
         before = int(start.get("retry", 0))
-        if self.options.site is None or self._target is not None or time.monotonic() < self._retry_at:
+        if self.options.site is None or self._target is not None:
+            return before
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + IDLE_INTERVAL
+            return before + 1
+        if time.monotonic() < self._retry_at:
             return before
         first, self._retry_at = self._retry_at == 0.0, time.monotonic() + self.options.retry_interval
         if first:

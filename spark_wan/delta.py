@@ -6,11 +6,12 @@ Shared by sender and receiver. Uses SQL and DataFrames only, so classic sessions
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.commits import Commit
-from spark_wan.errors import ChangeFeedError, HistoryLostError, SourceError, StoppedError, WanError
+from spark_wan.commits import DAY, Commit
+from spark_wan.errors import COPY, ChangeFeedError, HistoryLostError, SourceError, StoppedError, WanError
 from spark_wan.running import is_connect
 from spark_wan.topology import is_path
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FIRST_LOOK = 20
+LOG_RETENTION = 30 * DAY
+"""Delta's default, in milliseconds."""
+_UNITS = {"week": 7 * DAY, "day": DAY, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
 _MISSING = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
@@ -109,6 +113,41 @@ def has_change_feed(spark: SparkSession, location: str) -> bool:
     """Whether the table keeps a change feed for what is written from now on."""
     properties = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("properties").collect()[0][0]
     return str((properties or {}).get("delta.enableChangeDataFeed", "false")).lower() == "true"
+
+
+def log_retention(spark: SparkSession, location: str) -> int:
+    """How long a table's log keeps a commit, in milliseconds (``delta.logRetentionDuration``)."""
+    properties = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("properties").collect()[0][0]
+    told = (properties or {}).get("delta.logRetentionDuration")
+    return LOG_RETENTION if told is None else milliseconds_of(told)
+
+
+def milliseconds_of(interval: str) -> int:
+    """The length of an interval as Delta's table properties write it. What is no such text has no length.
+
+    >>> milliseconds_of("interval 1 week 12 hours"), milliseconds_of("30 days"), milliseconds_of("soon")
+    (648000000, 2592000000, 0)
+    """
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?) +(week|day|hour|minute|second)s?\b", interval.lower())
+    return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
+
+
+def last_transaction(spark: SparkSession, location: str, application: str) -> int | None:
+    """The newest transaction number of an application that a table's log tells of, or None. Delta keeps it in every checkpoint, so it outlives the
+    commits that log cleanup takes. Delta has no statement that shows it: the log's files are read, where they may be read."""
+    from pyspark.sql import functions as F
+
+    folder = location
+    if not is_path(location):
+        folder = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("location").collect()[0][0]
+    found = []
+    for kind, names in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
+        reader = (
+            spark.read.format(kind).option("pathGlobFilter", names).schema("txn struct<appId: string, version: bigint>")
+        )
+        entries = reader.load(f"{folder}/_delta_log").where(F.col("txn.appId") == application)
+        found.append(entries.agg(F.max("txn.version")).collect()[0][0])
+    return max((number for number in found if number is not None), default=None)
 
 
 def history(spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK) -> list[Commit]:
@@ -267,7 +306,7 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
     ):
         return HistoryLostError(
             f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
-            "Nothing after them is sent, so that no site misses them silently. The remote sites need a full copy; raise "
+            f"Nothing after them is sent, so that no site misses them silently. Make {COPY}. Raise "
             "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the longest pause."
         )
     if is_missing(error):

@@ -6,6 +6,12 @@ missing, a channel that does not answer) is tried again; the others wait for som
 
 from __future__ import annotations
 
+COPY = (
+    "a full copy under a new table name: in the topology rename the table and set `start: snapshot` (a table without keys: write its rows into a new "
+    "table with a change feed, and set `start: {version: 0}`); at each remote site remove the old table, or give the new one another place"
+)
+"""How a table is sent once more as a whole: the way out when its rows cannot be told any more by what was sent before."""
+
 
 class WanError(Exception):
     """Root of all errors that spark_wan raises on purpose."""

@@ -1,6 +1,6 @@
 """The Delta tables of a site's ledger, below its ``state`` folder. Written by receivers, and by senders for dead letters.
 
-``ledger/applied``       one row per marked commit: where in which target table, and the mark
+``ledger/applied``       one row per marked commit: where in which target table, and the mark; now and then, how far the history was seen
 ``ledger/event_ids``     event IDs of users' streams with their content hash; a row counts when its token is marked
 ``ledger/dead_letters``  events that could not be applied or sent, with their cause; those of receivers count when their token is marked
 

@@ -34,6 +34,9 @@ from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})  # Spark hands these to every sink and source
 
+IDLE_INTERVAL = 3_600.0
+"""Seconds between two times at which a receiver to which nothing is sent is woken, to look after its tables."""
+
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from spark_wan.channels import Ack, StreamLog
 from spark_wan.decisions import Decisions
-from spark_wan.errors import FrameError, ManifestError, StoppedError, TargetError, WanError
+from spark_wan.errors import COPY, FrameError, LedgerError, ManifestError, StoppedError, TargetError, WanError
 from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
 from spark_wan.steps import Steps
@@ -198,6 +198,11 @@ class TableApplier:
             self.target.done(work)
         self.ledger.catch_up(self.target)
         if not self.ledger.applied_now(mark.token):
+            if self.ledger.last_apply < number:
+                raise LedgerError(
+                    f"{self.table}: Delta skipped apply {number} at site {self.site}: the table has taken an apply of that number before, but neither its "
+                    f"history nor the ledger knows it. Restore the ledger, or make {COPY}."
+                )
             # Delta skips a write whose transaction number it has: somebody else has used this apply number.
             return False
         yield "apply.7 ledgered"

@@ -18,10 +18,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.commits import record_after
 from spark_wan.decisions import Decisions, StoredDecisions
 from spark_wan.delta import error_text, is_cancelled
 from spark_wan.errors import ChannelError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
+from spark_wan.options import IDLE_INTERVAL
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.ledger_store import DeltaLedgerStore
@@ -253,6 +255,7 @@ class InboundChannel:
     _expire_at: dict[str, float] = field(default_factory=dict)
     _done: dict[str, tuple[int, Announced]] = field(default_factory=dict)
     """Per stream: the newest epoch and the announcements when all was applied and acked."""
+    _done_at: dict[str, float] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits", "decisions")
@@ -294,7 +297,7 @@ class InboundChannel:
         by_table: dict[str, list[str]] = {}
         errors: list[ChannelError] = []
         for stream, found in numbers.items():
-            if self._done.get(stream) == (found[-1], tuple(again.get(stream, ()))):
+            if self._done.get(stream) == (found[-1], tuple(again.get(stream, ()))) and not self._is_stale(stream):
                 continue
             with self._one_of_many(stream, errors):
                 table = self._table_of(StreamLog(channel, stream), found[-1])
@@ -348,7 +351,8 @@ class InboundChannel:
             if manifest.table not in self.topology.tables or self.site not in self.topology.table(manifest.table).at:
                 cause = (
                     f"{stream.stream}: table {manifest.table!r} is not at site {self.site} in {self.topology.file}. Add it below `tables:` with "
-                    f"`at: {{{self.site}: …}}`."
+                    f"`at: {{{self.site}: …}}`. When it has another name now, remove what is left of this stream from the channel: "
+                    f"log/{stream.stream}, frames/{stream.stream} and acks/{stream.stream}."
                 )
                 self._refuse(stream, manifest, number, cause)
                 return None
@@ -395,7 +399,18 @@ class InboundChannel:
                 continue
             if outcome.held is None:
                 self._done[stream.stream] = (numbers[-1], announced)
+                self._done_at[stream.stream] = time.monotonic()
             return
+
+    def _is_stale(self, stream: str) -> bool:
+        """Whether the target of a stream that is done must be looked at again, before log cleanup takes commits that the ledger has not seen."""
+        passed = time.monotonic() - self._done_at[stream]
+        if passed < IDLE_INTERVAL:
+            return False
+        try:
+            return passed * 1000 >= record_after(self._appliers[stream].target.log_retention())
+        except WanError:
+            return True  # the look says what is wrong with the table
 
     def _round(self, applier: TableApplier, numbers: Sequence[int]) -> Outcome:
         try:

@@ -8,16 +8,25 @@ on the history must be read. Marks are cumulative, so the newest one of a stream
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from spark_wan.commits import Commit, is_same_commit
-from spark_wan.errors import LedgerError, TableReplacedError, TargetError
+from spark_wan.commits import Commit, is_same_commit, record_after
+from spark_wan.errors import COPY, LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.plan import Origin, Progress
 
+log = logging.getLogger(__name__)
+
 MARK_VERSION = 1
+
+
+def transaction_name(site: str, table: str, target_id: str) -> str:
+    """Under which Delta numbers a site's applies to a target (``txnAppId``). With the table's name: the applies of a new name begin at 1 again."""
+    return f"spark_wan/{site}/{table}/{target_id}"
 
 
 @dataclass(frozen=True)
@@ -76,14 +85,27 @@ class LedgerRow:
     mark: Mark
 
 
+@dataclass(frozen=True)
+class Seen:
+    """All marks of a target through version ``target_version`` are in the ledger, though that commit has none; ``identity`` is the commit's. So log
+    cleanup may take what has no mark. Kept among the marks, after them: a ledger that was put back to an older state loses both."""
+
+    target_id: str
+    target_version: int
+    identity: str
+
+
 class LedgerStore(Protocol):
     """Where the rows are kept: Delta tables of the site, or a list in the simulation."""
 
-    def load(self, table: str) -> Sequence[LedgerRow]:
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
         """All rows of a table, in any order."""
 
-    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
         """Add rows, durably. Doubled rows do no harm."""
+
+    def names(self, target_id: str) -> set[str]:
+        """The names of tables under which rows are kept about a target."""
 
     def has_ids(self, table: str, token: str) -> bool:
         """Whether event IDs were recorded under an apply's token."""
@@ -101,6 +123,20 @@ class TargetHistory(Protocol):
     def is_unchanged(self, version: int) -> bool:
         """Whether ``version``, the newest that :meth:`history` told of, is the newest still, and the same commit, as far as can be seen (a
         catalog may know of more commits)."""
+
+    def log_retention(self) -> int:
+        """How long the table's log keeps a commit, in milliseconds. Cheap: may be a day old."""
+
+    def last_transaction(self, name: str) -> int | None:
+        """The newest transaction number under ``name`` that the table's log tells of, also for commits that log cleanup took; None: there is none, or
+        it cannot be read."""
+
+    def is_empty(self) -> bool:
+        """Whether the table has no row."""
+
+    @property
+    def sql_name(self) -> str:
+        """What the table is called in SQL."""
 
 
 @dataclass
@@ -120,15 +156,21 @@ class Ledger:
     tokens: set[str] = field(default_factory=set)
     dead_letters: dict[str, int] = field(default_factory=dict)
     """Per stream, as the marks say."""
+    clock: Callable[[], int] = lambda: int(time.time() * 1000)
+    """Milliseconds since 1970 UTC."""
     _loaded: bool = False
+    _sound: bool = False
+    """The last :meth:`catch_up` has gone well."""
     _looked: int = -1
     _last: str | None = None
     """The identity of the commit ``_looked``."""
+    _unrecorded: int | None = None
+    """The time of the oldest commit through ``_looked`` that neither a mark nor a :class:`Seen` covers durably."""
 
     def seems_current(self, target: TargetHistory) -> bool:
         """Whether :meth:`catch_up` would find nothing new, as far as can be told without the history. A hint: an apply number that rests on it
         may be used already, and a plan out of date."""
-        return self._last is not None and target.is_unchanged(max(self.seen, self._looked))
+        return self._sound and self._last is not None and target.is_unchanged(max(self.seen, self._looked))
 
     def catch_up(self, target: TargetHistory) -> int | None:
         """Take up the marked commits that the ledger does not have yet; returns the next apply number, or None when there is no
@@ -140,8 +182,8 @@ class Ledger:
         self._load()
         after = max(self.seen, self._looked)
         # Until this has gone well, nothing seems current: what raises here must not be passed over next time.
-        last, self._last = self._last, None
-        commits = self._same_table(target, after, last)
+        sound, self._sound = self._sound, False
+        commits = self._same_table(target, after) if sound else None
         target_id = self.target_id
         if commits is None or target_id is None:
             target_id = target.table_id()
@@ -149,21 +191,26 @@ class Ledger:
                 if self.target_id is not None:
                     raise TargetError(
                         f"{self.table}: the table is missing at site {self.site}, but the ledger knows it. It is not made again by "
-                        "itself: put it back (UNDROP, or from a backup of the same state), or give this site a full copy."
+                        f"itself: put it back (UNDROP, or from a backup of the same state), or make {COPY}."
                     )
                 return None
             # From the newest mark on, which must still be there: what was looked at since may be other commits now.
             commits = target.history(self.seen - 1)
             self._check_identity(target_id, commits[-1].version if commits else -1, after)
-            after = self.seen
+            after = self._still_known(commits)
         self._check_last_mark(commits)
         newer = [commit for commit in commits if commit.version > after]
-        rows = self._read_commits(newer, target_id, after)
+        self._check_gap(newer, target, target_id, after)
+        rows = self._read_commits(newer, target_id)
+        if self.target_id is None and not rows:
+            self._check_place(commits, target, target_id)
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
         self._looked = max([after, *(commit.version for commit in newer)])
         self._last = commits[-1].identity if commits else None
+        self._record(newer, target)
+        self._sound = True
         return self.last_apply + 1
 
     def applied_now(self, token: str) -> bool:
@@ -175,28 +222,47 @@ class Ledger:
             self._fold(self.store.load(self.table))
             self._loaded = True
 
-    def _same_table(self, target: TargetHistory, after: int, last: str | None) -> Sequence[Commit] | None:
+    def _same_table(self, target: TargetHistory, after: int) -> Sequence[Commit] | None:
         """The history from version ``after`` on, if that is still the commit that was seen there; None: ask which table it is."""
-        if last is None:
+        if self._last is None:
             return None
         try:
             commits = target.history(after - 1)
         except TargetError:
             return None
-        return (
-            commits if commits and commits[0].version == after and is_same_commit(commits[0].identity, last) else None
-        )
+        same = commits and commits[0].version == after and is_same_commit(commits[0].identity, self._last)
+        return commits if same else None
+
+    def _still_known(self, commits: Sequence[Commit]) -> int:
+        """Through this version the table's commits are those that were looked at: the last of them is there still, or log cleanup took it."""
+        if self._last is None or self._looked <= self.seen:
+            return self.seen
+        there = next((commit for commit in commits if commit.version == self._looked), None)
+        return self._looked if there is None or is_same_commit(there.identity, self._last) else self.seen
+
+    def _record(self, newer: Sequence[Commit], target: TargetHistory) -> None:
+        """Record how far the history was seen, once the oldest commit that is not covered durably is old: before log cleanup can take it."""
+        for commit in newer:
+            if commit.version <= self.seen:
+                self._unrecorded = None
+            elif self._unrecorded is None:
+                self._unrecorded = commit.time
+        if self.target_id is None or self._last is None or self._unrecorded is None:
+            return
+        if self.clock() - self._unrecorded >= record_after(target.log_retention()):
+            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last)])
+            self._unrecorded = None
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
         if self.target_id is not None and target_id != self.target_id:
             raise TableReplacedError(
                 f"{self.table}: the table at site {self.site} has the ID {target_id}; the ledger knows {self.target_id}. It was dropped "
-                "and made again, or replaced. Nothing is applied to it; put the old one back, or give this site a full copy."
+                f"and made again, or replaced. Nothing is applied to it; put the old one back, or make {COPY}."
             )
         if newest < after:
             raise TableReplacedError(
                 f"{self.table}: the table at site {self.site} has no version {after} any more. It was put back to an older "
-                "state. Nothing is applied to it; this site needs a full copy."
+                f"state. Nothing is applied to it; make {COPY}."
             )
 
     def _check_last_mark(self, commits: Sequence[Commit]) -> None:
@@ -208,15 +274,49 @@ class Ledger:
             if mark is None or mark.token not in self.tokens:
                 raise TableReplacedError(
                     f"{self.table}: version {self.seen} at site {self.site} is not the commit that the ledger knows. The table "
-                    "was put back to an older state and written to again. Nothing is applied to it; this site needs a full copy."
+                    f"was put back to an older state and written to again. Nothing is applied to it; make {COPY}."
                 )
 
-    def _read_commits(self, commits: Sequence[Commit], target_id: str, after: int) -> list[LedgerRow]:
-        if commits and self.target_id is not None and commits[0].version != after + 1:
+    def _check_gap(self, commits: Sequence[Commit], target: TargetHistory, target_id: str, after: int) -> None:
+        """Log cleanup may have taken commits that were not looked at. Apply numbers have no gaps: the next one that is there, or else the last that Delta
+        has, proves that no apply is among them."""
+        if not commits or self.target_id is None or commits[0].version == after + 1:
+            return
+        marks = (Mark.read(commit.user_metadata, self.site, self.table) for commit in commits)
+        following = next((mark.apply - 1 for mark in marks if mark is not None), None)
+        if following is None:
+            following = target.last_transaction(transaction_name(self.site, self.table, target_id))
+        if following != self.last_apply:
             raise LedgerError(
                 f"{self.table}: the table's history at site {self.site} begins at version {commits[0].version}, the ledger ends at {after}. "
-                "Commits in between may have been applied by a receiver. This site needs a full copy of the table."
+                f"Commits in between may have been applied by a receiver (the last apply was {self.last_apply} by the ledger, "
+                f"{'unknown' if following is None else following} by the table's log). Nothing is applied to it; make {COPY}."
             )
+        gone = commits[0].version - after - 1
+        self.local_commits += gone
+        self._unrecorded = 0  # at once: log cleanup is close behind
+        log.warning(
+            "%s: log cleanup took versions %d to %d of the table at site %s before a receiver saw them. None was an apply, but a RESTORE among them "
+            "would not be noticed: they count as local commits",
+            self.table,
+            after + 1,
+            after + gone,
+            self.site,
+        )
+
+    def _check_place(self, commits: Sequence[Commit], target: TargetHistory, target_id: str) -> None:
+        """Before the first apply: rows that were applied here as another table, or by another site, would stay though the source has them no more."""
+        told = (read_mark(commit.user_metadata) for commit in commits)
+        others = {f"table {mark.get('table')} at site {mark['site']}" for mark in told if mark and "site" in mark}
+        others |= {f"table {name} at site {self.site}" for name in self.store.names(target_id) - {self.table}}
+        if others and not target.is_empty():
+            raise TableReplacedError(
+                f"{self.table}: the table at its place at site {self.site} has rows that were applied as {', '.join(sorted(others))}. Those that the "
+                f"source has no more would stay. Nothing is applied to it. Empty it (DELETE FROM {target.sql_name}), or remove it, "
+                "or give the table another place at this site in the topology."
+            )
+
+    def _read_commits(self, commits: Sequence[Commit], target_id: str) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
         for commit in commits:
             mark = Mark.read(commit.user_metadata, self.site, self.table)
@@ -224,20 +324,29 @@ class Ledger:
                 if mark.ids and self.target_id is None and not rows and not self.store.has_ids(self.table, mark.token):
                     raise LedgerError(
                         f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
-                        "gone. Replays could not be recognised; restore the ledger, or give this site a full copy."
+                        f"gone. Replays could not be recognised; restore the ledger, or make {COPY}."
                     )
                 rows.append(LedgerRow(target_id, commit.version, mark))
-            elif commit.operation == "RESTORE" and (self.target_id is not None or rows):
+                continue
+            other = read_mark(commit.user_metadata) or {}
+            if "site" in other and (self.target_id is not None or rows):
+                raise TableReplacedError(
+                    f"{self.table}: version {commit.version} at site {self.site} was applied as table {other.get('table')} at site {other['site']}: "
+                    f"two tables of the topology share one place. Nothing is applied to it; give each a place of its own, then make {COPY}."
+                )
+            if commit.operation == "RESTORE" and (self.target_id is not None or rows):
                 raise TableReplacedError(
                     f"{self.table}: version {commit.version} at site {self.site} is a RESTORE: the table went back, the ledger did not. "
-                    "Nothing is applied to it; this site needs a full copy."
+                    f"Nothing is applied to it; make {COPY}."
                 )
-            elif commit.changes_rows and not commit.stays_here and commit.version > self._looked:
+            if commit.changes_rows and not commit.stays_here and commit.version > self._looked:
                 self.local_commits += 1
         return rows
 
-    def _fold(self, rows: Iterable[LedgerRow]) -> None:
-        for row in sorted(rows, key=lambda row: row.mark.apply):
+    def _fold(self, rows: Iterable[LedgerRow | Seen]) -> None:
+        rows = list(rows)
+        marked = [row for row in rows if isinstance(row, LedgerRow)]
+        for row in sorted(marked, key=lambda row: row.mark.apply):
             mark = row.mark
             self.target_id = row.target_id
             self.seen = max(self.seen, row.target_version)
@@ -245,3 +354,6 @@ class Ledger:
             self.tokens.add(mark.token)
             self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
             self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch, mark.fingerprint)
+        for seen in rows:
+            if isinstance(seen, Seen) and seen.target_id == self.target_id and seen.target_version > self._looked:
+                self._looked, self._last = seen.target_version, seen.identity

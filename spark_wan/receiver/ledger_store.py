@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from spark_wan.errors import LedgerError
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
-from spark_wan.receiver.ledger import LedgerRow, Mark
+from spark_wan.receiver.ledger import LedgerRow, Mark, Seen
 
 
 @dataclass
 class DeltaLedgerStore:
-    """See :class:`spark_wan.receiver.ledger.LedgerStore`."""
+    """See :class:`spark_wan.receiver.ledger.LedgerStore`. A :class:`Seen` is a row without token: ``{"seen": <identity>}`` stands for its mark."""
 
     tables: LedgerTables
 
-    def load(self, table: str) -> Sequence[LedgerRow]:
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
         from pyspark.sql import functions as F
 
         rows = self.tables.read("applied").where(F.col("table") == table).collect()
@@ -27,26 +28,32 @@ class DeltaLedgerStore:
                 f"{table}: the ledger has rows of version {newer[0]}; this spark_wan reads version {LEDGER_VERSION}. Update spark_wan at "
                 "this site."
             )
-        return [LedgerRow(row["target_id"], row["target_version"], Mark(**json.loads(row["mark"]))) for row in rows]
+        return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
 
-    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
-        self.tables.append(
-            "applied",
-            [
-                {
-                    "table": table,
-                    "target_id": row.target_id,
-                    "target_version": row.target_version,
-                    "apply": row.mark.apply,
-                    "token": row.mark.token,
-                    "mark": json.dumps(asdict(row.mark)),
-                }
-                for row in rows
-            ],
-        )
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+        self.tables.append("applied", [{"table": table, **_written(row)} for row in rows])
+
+    def names(self, target_id: str) -> set[str]:
+        from pyspark.sql import functions as F
+
+        rows = self.tables.read("applied").where(F.col("target_id") == target_id).select("table").distinct().collect()
+        return {row[0] for row in rows}
 
     def has_ids(self, table: str, token: str) -> bool:
         from pyspark.sql import functions as F
 
         found = self.tables.read("event_ids").where((F.col("table") == table) & (F.col("token") == token))
         return bool(found.limit(1).count())
+
+
+def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:
+    if "seen" in mark:
+        return Seen(target_id, target_version, mark["seen"])
+    return LedgerRow(target_id, target_version, Mark(**mark))
+
+
+def _written(row: LedgerRow | Seen) -> dict[str, Any]:
+    place = {"target_id": row.target_id, "target_version": row.target_version}
+    if isinstance(row, Seen):
+        return {**place, "mark": json.dumps({"seen": row.identity})}
+    return {**place, "apply": row.mark.apply, "token": row.mark.token, "mark": json.dumps(asdict(row.mark))}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from spark_wan.columns import fingerprint
 from spark_wan.decisions import NEW_LOG
-from spark_wan.errors import LogGapError, WanError
+from spark_wan.errors import COPY, LogGapError, WanError
 from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
 
 Origin = tuple[str, str, str]
@@ -141,6 +141,11 @@ def plan_stream(
     return plan
 
 
+_AGAIN = (
+    "write the missing events and all after them again, with their event IDs, to a new stream (the sink's option `stream`): those that are applied here "
+    "are dropped. Then remove this stream from the channel."
+)
+
 _REWRITTEN = (
     "is not the one that this site has applied, or does not follow it: the log was rewritten under its readers. The stream is held; "
     "restore the channel's log."
@@ -222,7 +227,7 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         if manifest.number > position + 1:
             raise LogGapError(
                 f"{where} is the first in the log, but this site has applied only through {position}: what is between was removed "
-                "before it was read here. The stream is held. Restore the missing manifests in the channel; without them this site needs a full copy."
+                f"before it was read here. The stream is held. Restore the missing manifests in the channel; or {_AGAIN}"
             )
         return -1
     origin = origin_of(manifest)
@@ -233,12 +238,12 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
             raise LogGapError(
                 f"{where} carries table ID {manifest.table_id} (selection {manifest.selection!r}), but this site has rows of "
                 f"{others[0][1]} (selection {others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is held; "
-                "give the new table a new name in the topology, or this site a full copy."
+                f"make {COPY}."
             )
         if not manifest.start:
             raise LogGapError(
                 f"{where} begins at version {manifest.first}, and this site has nothing of the table yet: what is before was removed "
-                "from the channel before it was read here. The stream is held; this site needs a full copy."
+                f"from the channel before it was read here. The stream is held; make {COPY}."
             )
         return -1
     if manifest.last <= through:
@@ -246,11 +251,11 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
     if manifest.kind == SNAPSHOT:
         raise LogGapError(
             f"{where} is a snapshot of version {manifest.last}, but this site has applied through version {through}. Rows deleted "
-            "in between would stay here. The stream is held; this site needs a full copy."
+            f"in between would stay here. The stream is held; make {COPY}."
         )
     if manifest.first > through + 1:
         raise LogGapError(
             f"{where} begins at version {manifest.first}, but this site has applied only through {through}. It waits for the versions "
-            f"{through + 1} to {manifest.first - 1}. If their manifests were deleted, restore them in the channel; without them this site needs a full copy."
+            f"{through + 1} to {manifest.first - 1}. If their manifests were deleted, restore them in the channel; or make {COPY}."
         )
     return through if manifest.first <= through else -1

@@ -1,12 +1,14 @@
 """A Delta table as a target: frames are read and decoded by tasks; one commit writes them, marked and numbered.
 
-- ``txnAppId`` is the site and the target table's ID, ``txnVersion`` the apply number: of two writers with one number Delta lets one through.
+- ``txnAppId`` is the site, the table's name and the target table's ID, ``txnVersion`` the apply number: of two writers with one number Delta lets one through.
 - every write runs in a session of its own, so that these settings reach no other write.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,8 +28,10 @@ from spark_wan.delta import (
     is_cancelled,
     is_conflict,
     is_missing,
+    last_transaction,
     literal,
     load,
+    log_retention,
     needs_column_mapping,
     portable_schema,
     quoted,
@@ -36,11 +40,11 @@ from spark_wan.delta import (
     sql_type,
     table_id,
 )
-from spark_wan.errors import FrameError, SchemaError, TargetError, WanError
+from spark_wan.errors import COPY, FrameError, SchemaError, TargetError, WanError
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.ledger import Mark
+from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import SessionSettings, is_connect
@@ -49,6 +53,11 @@ from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+RETENTION_INTERVAL = 86_400.0
+"""Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
 CONTENT, CAUSE = "_wan_content", "_wan_cause"
 _UPCASTS = {
@@ -85,6 +94,8 @@ class DeltaTarget:
     _id: str | None = None
     _end: tuple[int, tuple[int, ...]] | None = None
     """The newest version that the history told of, and what its commit's file looked like then."""
+    _retention: tuple[float, int] | None = None
+    """When the log's retention was asked for, and what it was."""
 
     def table_id(self) -> str | None:
         with self._errors():
@@ -114,6 +125,30 @@ class DeltaTarget:
         except OSError:
             return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def log_retention(self) -> int:
+        if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
+            with self._errors():
+                self._retention = time.monotonic(), log_retention(self.spark, self.location)
+        return self._retention[1]
+
+    def last_transaction(self, name: str) -> int | None:
+        try:
+            return last_transaction(self.spark, self.location, name)
+        except Exception as error:
+            if is_cancelled(error):
+                raise
+            # Not everybody may read the files of a catalog's table.
+            log.warning("%s: the log's files at %s cannot be read: %s", self.table, self.location, error_text(error))
+            return None
+
+    def is_empty(self) -> bool:
+        with self._errors():
+            return load(self.spark, self.location).isEmpty()
+
+    @property
+    def sql_name(self) -> str:
+        return reference(self.location)
 
     def create(self, epoch: PlannedEpoch) -> None:
         from pyspark.sql.types import StructType
@@ -200,7 +235,7 @@ class DeltaTarget:
         keys = work.epochs[-1].manifest.keys
         if self._id is None:
             self.table_id()  # another stream's receiver made the ledger known
-        transaction = f"spark_wan/{self.site}/{self._id}"
+        transaction = transaction_name(self.site, self.table, str(self._id))
         with self._errors():
             if keys:
                 self._merge(content, keys, mark, transaction)
@@ -254,7 +289,7 @@ class DeltaTarget:
             what = "; ".join(f"{name} is {old} here and {now} at the origin" for name, old, now in clashes)
             raise SchemaError(
                 f"{self.table}: columns at site {self.site} cannot be reconciled: {what}. The stream is held. Change the column's type "
-                "here (ALTER TABLE … ALTER COLUMN … TYPE), or give this site a full copy."
+                f"here (ALTER TABLE … ALTER COLUMN … TYPE), or make {COPY}."
             )
         return list(change.added)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_wan.columns import compare, fingerprint
 from spark_wan.commits import Commit
-from spark_wan.errors import HistoryLostError, SchemaError, TableOperationError
+from spark_wan.errors import COPY, HistoryLostError, SchemaError, TableOperationError
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,14 @@ def plan_range(
     if newer[0].version != published + 1:
         raise HistoryLostError(
             f"{table}: versions {published + 1} to {newer[0].version - 1} are no longer in the table's history; log cleanup "
-            "has overtaken the sender. Nothing after them is sent, so that no site misses them silently. The remote sites need a "
-            "full copy; raise delta.logRetentionDuration and delta.deletedFileRetentionDuration above the longest pause."
+            f"has overtaken the sender. Nothing after them is sent, so that no site misses them silently. Make {COPY}. Raise "
+            "delta.logRetentionDuration and delta.deletedFileRetentionDuration above the longest pause."
         )
     for before, after in pairwise(newer):
         if after.version != before.version + 1:
-            raise HistoryLostError(f"{table}: version {before.version + 1} is missing in the table's history.")
+            raise HistoryLostError(
+                f"{table}: version {before.version + 1} is missing in the table's history. The stream is held; make {COPY}."
+            )
     taken: list[Commit] = []
     left_out: list[int] = []
     rows = 0
@@ -89,7 +91,7 @@ def plan_range(
             raise SchemaError(
                 f"{table}: version {commit.version} drops columns ({commit.parameters.get('columns', '?')}). The remote sites have values in "
                 "them, and a column that is added again under the same name is empty here and not there. The stream is held before that "
-                "version. Give the table a new name in the topology and a full copy."
+                f"version. Make {COPY}."
             )
         operation = None if leave else commit.table_operation
         if operation is not None:
@@ -130,8 +132,7 @@ def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], ta
         what += [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
         raise SchemaError(
             f"{table}: at version {version} its columns changed in a way that cannot be carried by name: {'; '.join(what)}. "
-            "The stream is held before that version. Rename or retype it back, or give the table a new name in the topology "
-            "and a full copy."
+            f"The stream is held before that version. Rename or retype it back, or make {COPY}."
         )
 
 

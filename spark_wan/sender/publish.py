@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from spark_wan.channels import StreamLog
 from spark_wan.columns import check_columns, check_keys, fingerprint
-from spark_wan.commits import Commit, is_same_commit
+from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.decisions import NEW_LOG, Decisions
-from spark_wan.errors import KeylessChangeError, ManifestExists, SourceError, TableReplacedError
+from spark_wan.errors import COPY, KeylessChangeError, ManifestExists, SourceError, TableReplacedError
 from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
@@ -29,7 +29,8 @@ from spark_wan.steps import Steps
 from spark_wan.wire import CAPTURE, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
 
 QUIET_COMMITS = 100
-"""So many commits without events are recorded by a manifest without frames, before the history can lose them."""
+"""So many commits without events are recorded by a manifest without frames, before the history can lose them. Fewer are recorded once they are
+old (:func:`spark_wan.commits.record_after`)."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class SourceTable(Protocol):
 
     def commit(self, version: int) -> Commit | None:
         """One commit of the history, or None when it is no longer there."""
+
+    def log_retention(self) -> int:
+        """How long the table's log keeps a commit, in milliseconds. Cheap: may be a day old."""
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         """The columns at a version, as Spark's schema JSON."""
@@ -101,6 +105,8 @@ class Publisher:
     _resume: int | None = None
     """The log is lost, and a new one may begin: after this version of the source."""
     _quiet_through: int = -1
+    _record_at: int | None = None
+    """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are none."""
     _latest: int = -1
     _checked: bool = False
     """Whether the source was compared with the log since this publisher began."""
@@ -150,7 +156,7 @@ class Publisher:
         if last.keys != self.settings.keys:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream was published with "
-                f"{list(last.keys)}. Event IDs would change; put the keys back, or use a new table name."
+                f"{list(last.keys)}. Event IDs would change; put the keys back, or make {COPY}."
             )
         commit = self.source.commit(last.last)
         if commit is not None and is_same_commit(commit.identity, last.identity):
@@ -159,13 +165,12 @@ class Publisher:
         if last.table_id != table_id:
             raise TableReplacedError(
                 f"{table}: the table at its place has the ID {table_id}; the stream carries {last.table_id}. It was dropped and made "
-                "again, or replaced. The stream is held; the remote sites need a full copy under a new table name."
+                f"again, or replaced. The stream is held; make {COPY}."
             )
         if commit is not None:
             raise TableReplacedError(
                 f"{table}: version {last.last} is not the commit that was published: the table was put back to an older state "
-                "and written to again (or its log was copied without its files' times). The stream is held; the remote sites need a full "
-                "copy under a new table name."
+                f"and written to again (or its log was copied without its files' times). The stream is held; make {COPY}."
             )
         return table_id
 
@@ -195,16 +200,17 @@ class Publisher:
             raise TableReplacedError(
                 f"{table}: its newest version is {latest}, but version {published} was published: the table was put back to an older "
                 "state (a restored backup?). The stream is held, so that new commits with old numbers are not mistaken for what "
-                "the remote sites have. They need a full copy under a new table name."
+                f"the remote sites have. Make {COPY}."
             )
         if latest < known:
             # It was put back too, but not behind what was published: what was seen to be quiet may be other commits now.
             self._quiet_through = -1
             return latest > published
-        return False
+        return self._record_at is not None and self.clock() >= self._record_at
 
     def _plan(self, last: Manifest | None) -> CaptureRange | None:
         settings = self.settings
+        self._record_at = None
         if self._begins_with_snapshot(last):
             return self._first_snapshot()
         published = self._published(last)
@@ -243,9 +249,12 @@ class Publisher:
             check_keys(dict(schema), list(self.settings.keys), self.settings.table)
 
     def _worth_recording(self, last: Manifest | None, planned: CaptureRange) -> bool:
-        """Whether a range without events gets a manifest: new columns, a long range, or more commits waiting behind it."""
+        """Whether a range without events gets a manifest: new columns, a long or an old range, or more commits waiting behind it."""
         new_columns = last is not None and fingerprint(last.schema) != fingerprint(planned.schema)
-        return new_columns or planned.last < self._latest or planned.last - planned.first + 1 >= QUIET_COMMITS
+        if new_columns or planned.last < self._latest or planned.last - planned.first + 1 >= QUIET_COMMITS:
+            return True
+        self._record_at = planned.commits[0].time + record_after(self.source.log_retention())
+        return self.clock() >= self._record_at
 
     def _write(self, last: Manifest | None, table_id: str, planned: CaptureRange) -> Manifest | None:
         settings = self.settings

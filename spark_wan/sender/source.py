@@ -30,6 +30,7 @@ from spark_wan.delta import (
     has_change_feed,
     history,
     load,
+    log_retention,
     map_in_arrow,
     newest,
     schema_json,
@@ -37,7 +38,7 @@ from spark_wan.delta import (
     source_error,
     table_id,
 )
-from spark_wan.errors import ChangeFeedError, KeylessChangeError, SourceError
+from spark_wan.errors import COPY, ChangeFeedError, KeylessChangeError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import is_connect
@@ -68,6 +69,9 @@ _OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 
 ASK_INTERVAL = 5.0
 """Seconds between two times at which Spark is asked for news of a table whose log lies on a local disk and shows none."""
+
+RETENTION_INTERVAL = 86_400.0
+"""Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
 _RANK_COLUMN = "_wan_rank"
 _RESULT = "kind string, content string"
@@ -103,6 +107,8 @@ class DeltaSource:
     _ask_at: float = 0.0
     _large_rows: bool = False
     """Seen since this sender began."""
+    _retention: tuple[float, int] | None = None
+    """When the log's retention was asked for, and what it was."""
 
     def table_id(self) -> str:
         found = table_id(self.spark, self.location)
@@ -161,6 +167,12 @@ class DeltaSource:
         # The publisher asks next for what came after it: the answer is here already.
         self._asked = (version, found[1:])
         return found[0]
+
+    def log_retention(self) -> int:
+        if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
+            with self._errors():
+                self._retention = time.monotonic(), log_retention(self.spark, self.location)
+        return self._retention[1]
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         with self._errors():
@@ -272,8 +284,8 @@ class DeltaSource:
             first = min(changes, key=lambda change: int(change["version"]))
             raise KeylessChangeError(
                 f"{self.table}: version {first['version']} changes rows other than by inserting ({first['change']}), and the table has "
-                "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:` under a "
-                "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata).",
+                "no key by which a remote site could find them. The stream stops before that commit. Give the table `keys:`, and make "
+                f"{COPY}. Commits that need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY as userMetadata).",
                 int(first["version"]),
             )
         if letters:

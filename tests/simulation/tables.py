@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from spark_wan.columns import compare
-from spark_wan.commits import Commit
+from spark_wan.commits import DAY, Commit
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
 from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.ledger import LedgerRow, Mark
+from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.sender.batches import BatchPublisher, Limits
@@ -163,6 +163,9 @@ class SimulatedSource:
     def commit(self, version: int) -> Commit | None:
         return self.versions[version].commit if version < len(self.versions) else None
 
+    def log_retention(self) -> int:
+        return 30 * DAY
+
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return schema_of(self.versions[version].columns)
 
@@ -260,14 +263,22 @@ class SimulatedLedger:
 
     effect: Effect
     rows: list[LedgerRow] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
     ids: list[tuple[str, str, str]] = field(default_factory=list)
     """(event ID, content hash, token)"""
 
-    def load(self, table: str) -> Sequence[LedgerRow]:
-        return list(self.rows)
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
+        return [*self.rows, *self.seen]
 
-    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
-        self.effect("the ledger is written", lambda: self.rows.extend(rows))
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+        def append() -> None:
+            self.rows += [row for row in rows if isinstance(row, LedgerRow)]
+            self.seen += [row for row in rows if isinstance(row, Seen)]
+
+        self.effect("the ledger is written", append)
+
+    def names(self, target_id: str) -> set[str]:
+        return set()
 
     def has_ids(self, table: str, token: str) -> bool:
         return any(entry[2] == token for entry in self.ids)
@@ -307,6 +318,19 @@ class SimulatedTarget:
 
     def is_unchanged(self, version: int) -> bool:
         return True  # the worst of hints
+
+    def log_retention(self) -> int:
+        return 30 * DAY
+
+    def last_transaction(self, name: str) -> int | None:
+        return self.table.transactions.get(name)
+
+    def is_empty(self) -> bool:
+        return not (self.table.rows or self.table.bag)
+
+    @property
+    def sql_name(self) -> str:
+        return "the target"
 
     def create(self, epoch: PlannedEpoch) -> None:
         def create() -> None:
@@ -354,7 +378,7 @@ class SimulatedTarget:
     def write(self, work: Work, mark: Mark) -> None:
         rows = work.content if work.ids else self._decode(work.epochs)
         keyed = bool(work.epochs[-1].manifest.keys)
-        app = f"spark_wan/{self.site}/{self.table_id()}"
+        app = transaction_name(mark.site, mark.table, str(self.table_id()))
         began = self._began if self.begins_early else len(self.table.commits)
         self.effect("the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed))
 

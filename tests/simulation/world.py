@@ -369,7 +369,8 @@ class World:
             on_write=self.check_target,
             names=self.names,
         )
-        return TableApplier(site, TABLE, self.log, target, Ledger(site, TABLE, self.ledgers[site]), max_epochs=3)
+        ledger = Ledger(site, TABLE, self.ledgers[site], clock=lambda: self.now)
+        return TableApplier(site, TABLE, self.log, target, ledger, max_epochs=3)
 
     # --- a user's stream
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from spark_wan.channels import Ack, Channel, StreamLog, open_channel
 from spark_wan.columns import fingerprint
-from spark_wan.commits import Commit
+from spark_wan.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
+from spark_wan.events import read_mark
 from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.ledger import LedgerRow, Mark
+from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.memory import StreamMemory
@@ -142,7 +143,8 @@ class Memories:
 
 def commit(version: int, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
     """A commit of a table's history."""
-    return Commit(version, 1_000 * version, operation, {}, {"numOutputRows": str(rows)}, **more)
+    more = {"time": 1_700_000_000_000 + 1_000 * version, **more}
+    return Commit(version=version, operation=operation, parameters={}, metrics={"numOutputRows": str(rows)}, **more)
 
 
 @dataclass
@@ -154,6 +156,7 @@ class Source:
     id: str = MANIFEST.table_id
     columns: dict[int, Mapping[str, Any]] = field(default_factory=lambda: {0: schema()})
     without_events: set[int] = field(default_factory=set)
+    retention: int = 30 * DAY
     calls: list[str] = field(default_factory=list)
 
     def table_id(self) -> str:
@@ -172,6 +175,9 @@ class Source:
 
     def commit(self, version: int) -> Commit | None:
         return next((each for each in self.commits if each.version == version), None)
+
+    def log_retention(self) -> int:
+        return self.retention
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return self.columns[max(since for since in self.columns if since <= version)]
@@ -201,13 +207,18 @@ class LedgerRows:
     """A ledger store that is a list."""
 
     rows: list[LedgerRow] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
     tokens_with_ids: set[str] = field(default_factory=set)
 
-    def load(self, table: str) -> Sequence[LedgerRow]:
-        return list(self.rows)
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
+        return [*self.seen, *(row for row in self.rows if row.mark.table == table)]
 
-    def append(self, table: str, rows: Sequence[LedgerRow]) -> None:
-        self.rows += rows
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+        self.rows += [row for row in rows if isinstance(row, LedgerRow)]
+        self.seen += [row for row in rows if isinstance(row, Seen)]
+
+    def names(self, target_id: str) -> set[str]:
+        return {row.mark.table for row in self.rows if row.target_id == target_id}
 
     def has_ids(self, table: str, token: str) -> bool:
         return token in self.tokens_with_ids
@@ -229,6 +240,12 @@ class Target:
     looks: int = 0
     told: Commit | None = None
     """The newest that the history told of."""
+    transactions: dict[str, int] = field(default_factory=dict)
+    """What Delta keeps beside the commits, and longer."""
+    log_is_readable: bool = True
+    empty: bool = False
+    retention: int = 30 * DAY
+    sql_name: str = "`orders`"
 
     def table_id(self) -> str | None:
         self.looks += 1
@@ -240,6 +257,15 @@ class Target:
 
     def is_unchanged(self, version: int) -> bool:
         return self.told is not None and self.told.version == version and self.told is self.commits[-1]
+
+    def log_retention(self) -> int:
+        return self.retention
+
+    def last_transaction(self, name: str) -> int | None:
+        return self.transactions.get(name) if self.log_is_readable else None
+
+    def is_empty(self) -> bool:
+        return self.empty
 
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
@@ -260,16 +286,18 @@ class Target:
         if self.before_write:
             self.before_write.pop(0)()
         # As Delta does: a transaction number that is there already skips the write.
-        marks = (Mark.read(each.user_metadata, mark.site, mark.table) for each in self.commits)
-        if any(found is not None and found.apply >= mark.apply for found in marks):
+        if self.transactions.get(transaction_name(mark.site, mark.table, str(self.id)), 0) >= mark.apply:
             return
         self.put(mark.user_metadata(), "MERGE")
         self.written.append([epoch.manifest.number for epoch in work.epochs])
 
-    def put(self, user_metadata: str | None, operation: str = "WRITE") -> None:
+    def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
         """One more commit, by whomever."""
         version = self.commits[-1].version + 1
-        self.commits.append(commit(version, operation, user_metadata=user_metadata))
+        self.commits.append(commit(version, operation, user_metadata=user_metadata, **more))
+        mark = read_mark(user_metadata) or {}
+        if "site" in mark:
+            self.transactions[transaction_name(mark["site"], mark["table"], str(self.id))] = mark["apply"]
 
     def done(self, work: Work) -> None:
         self.open_work -= 1

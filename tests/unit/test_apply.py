@@ -9,6 +9,7 @@ import pytest
 from fakes import (
     MANIFEST,
     STREAM,
+    Clock,
     LedgerRows,
     Target,
     ack,
@@ -53,7 +54,7 @@ class Site:
 
     def new(self, **more: Any) -> TableApplier:
         """An applier that knows nothing but what is durable."""
-        ledger = Ledger("seattle", "orders", self.store)
+        ledger = Ledger("seattle", "orders", self.store, clock=Clock())
         return TableApplier("seattle", "orders", self.log, self.target, ledger, **{**self.limits, **more})
 
     def round(self, numbers: list[int] | None = None) -> Outcome:

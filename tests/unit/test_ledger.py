@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, LedgerRows, Target, memory_channel
+from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
 
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError, WanError
 from spark_wan.events import LOCAL_ONLY
@@ -52,8 +52,8 @@ def target(*marks: Mark) -> Target:
     return made
 
 
-def ledger(store: LedgerRows | None = None) -> Ledger:
-    return Ledger("seattle", "orders", store if store is not None else LedgerRows())
+def ledger(store: LedgerRows | None = None, **more: Any) -> Ledger:
+    return Ledger("seattle", "orders", store if store is not None else LedgerRows(), **{"clock": Clock(), **more})
 
 
 def held(found: Ledger, table: Target, error: type[WanError], match: str) -> None:
@@ -250,6 +250,7 @@ def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
     for _ in range(4):
         table.put(None)
     table.commits = table.commits[-2:]
+    table.log_is_readable = False
     for each in (ledger(found.store),):  # type: ignore[arg-type]
         with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
             each.catch_up(table)

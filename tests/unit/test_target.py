@@ -71,4 +71,4 @@ def test_the_transaction_names_the_target_whoever_made_the_ledger_known(monkeypa
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
     monkeypatch.setattr(target, "_merge", lambda content, keys, mark, transaction: seen.append(transaction))
     target.write(Work([PlannedEpoch(manifest(), -1)]), nothing)
-    assert seen == ["spark_wan/seattle/0123-4567"]
+    assert seen == ["spark_wan/seattle/orders/0123-4567"]

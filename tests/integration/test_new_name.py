@@ -1,0 +1,111 @@
+"""What is printed as the way out of a hold, followed to the letter: a full copy under a new table name. Afterwards the sites are equal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pair import Pair
+from sites import SEATTLE
+
+from spark_wan.errors import COPY, WanError
+
+KEYLESS: Mapping[str, Any] = {"keys": [], "start": {"version": 0}}
+
+
+def rename(pair: Pair, new: str, **changes: Any) -> None:
+    """Give the table ``orders`` another name in the topology."""
+    file = pair.folder / "wan.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["tables"] = {new: {**content["tables"].pop("orders"), **changes}}
+    file.write_text(yaml.safe_dump(content))
+
+
+def follow(spark: Any, pair: Pair, way: str) -> None:
+    """The full copy: a new name, and at the remote site what the message there says when the old place is kept."""
+    places = yaml.safe_load((pair.folder / "wan.yaml").read_text())["tables"]["orders"]["at"]
+    if way == "another place":
+        places = {**places, SEATTLE: f"{places[SEATTLE]}-2"}
+    if way == "remove":
+        shutil.rmtree(pair.location("orders", SEATTLE))
+    rename(pair, "orders2", at=places)
+    status = pair.replicate(spark)["orders2"]
+    if way == "empty":
+        assert "has rows that were applied as table orders at site seattle" in str(status.held)
+        (statement,) = re.findall(r"\((DELETE FROM \S+)\)", str(status.held))
+        spark.sql(statement).collect()
+        status = pair.replicate(spark)["orders2"]
+    assert status.held is None
+
+
+def here(spark: Any, folder: Path, **table: Any) -> Pair:
+    """Equal sites."""
+    found = Pair.of(folder / "wan", {"orders": table})
+    found.make(spark, "orders", "id bigint, item string", "delta.columnMapping.mode = 'name'")
+    found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
+    found.replicate(spark)
+    found.assert_same(spark, "orders")
+    return found
+
+
+@pytest.mark.parametrize(("table", "way"), [({}, "empty"), (KEYLESS, "another place")], ids=["keyed", "keyless"])
+def test_f54_source_replaced(spark: Any, tmp_path: Path, table: Mapping[str, Any], way: str) -> None:
+    """Rows that are in the new source no more are gone at the remote site too.
+
+    Taken out once: the table's name in `transaction_name`."""
+    pair = here(spark, tmp_path, **table)
+    shutil.rmtree(pair.location("orders"))
+    pair.make(spark, "orders", "id bigint, item string")
+    pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'quince'), (9, 'medlar')")
+    with pytest.raises(WanError, match=r"has the ID|its newest version is 1") as held:
+        pair.send(spark)
+    assert COPY in str(held.value)
+    follow(spark, pair, way)
+    pair.assert_same(spark, "orders2")
+    pair.sql(spark, "orders2", "INSERT INTO {t} VALUES (10, 'sloe')")
+    pair.replicate(spark)
+    pair.assert_same(spark, "orders2")
+
+
+def test_f54_target_restored(spark: Any, tmp_path: Path) -> None:
+    pair = here(spark, tmp_path)
+    spark.sql(f"RESTORE TABLE {pair.name('orders', SEATTLE)} TO VERSION AS OF 0").collect()
+    pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 1")
+    assert COPY in str(pair.replicate(spark)["orders"].held)
+    follow(spark, pair, "remove")
+    pair.assert_same(spark, "orders2")
+
+
+def test_f54_column_dropped(spark: Any, tmp_path: Path) -> None:
+    pair = here(spark, tmp_path)
+    pair.sql(spark, "orders", "ALTER TABLE {t} DROP COLUMN item")
+    pair.sql(spark, "orders", "ALTER TABLE {t} ADD COLUMN item string")
+    pair.sql(spark, "orders", "INSERT INTO {t} VALUES (5, 'lime')")
+    with pytest.raises(WanError, match="drops columns") as held:
+        pair.send(spark)
+    assert COPY in str(held.value)
+    follow(spark, pair, "another place")
+    pair.assert_same(spark, "orders2")
+
+
+def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(spark: Any, tmp_path: Path) -> None:
+    pair = here(spark, tmp_path)
+    rename(pair, "orders2", at={**pair.topology.table("orders").at, SEATTLE: str(pair.folder / "elsewhere")})
+    pair.send(spark)
+    inbound = pair.inbound("east")
+    inbound.apply_all(spark)
+    told = {status.stream: status.held for status in inbound.statuses()}
+    assert told["newark.east.orders2"] is None
+    folders = re.findall(r"(?:log|frames|acks)/newark\.east\.orders\b", str(told["newark.east.orders"]))
+    assert len(folders) == 3
+    for folder in folders:
+        shutil.rmtree(pair.folder / "channel-east" / folder, ignore_errors=True)
+    inbound = pair.inbound("east")
+    inbound.apply_all(spark)
+    assert {status.stream: status.held for status in inbound.statuses()} == {"newark.east.orders2": None}
+    pair.assert_same(spark, "orders2")

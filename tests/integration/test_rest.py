@@ -1,0 +1,126 @@
+"""Log cleanup at both ends of a stream that rests: Delta's own, with a short retention and the log's files made old."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pair import Pair
+from sites import SEATTLE
+
+from spark_wan.delta import history
+
+SHORT = (
+    "delta.logRetentionDuration = 'interval 4 hours', delta.deletedFileRetentionDuration = 'interval 4 hours', "
+    "delta.checkpointInterval = 2"
+)
+DAY = 86_400
+
+
+def age(table: str, days: float) -> None:
+    """As if all commits had been made so many days ago. Delta takes a commit's time from its file."""
+    log = Path(table) / "_delta_log"
+    for place, file in enumerate(sorted(log.glob("*.json")) + sorted(log.glob("*.checkpoint*"))):
+        when = time.time() - days * DAY + place
+        os.utime(file, (when, when))
+
+
+def maintain(spark: Any, name: str, times: int) -> None:
+    """Commits that change no rows."""
+    for turn in range(times):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (turn = '{turn}')").collect()
+
+
+def begins(spark: Any, table: str) -> int:
+    return history(spark, table, -1)[0].version
+
+
+@pytest.fixture
+def pair(spark: Any, tmp_path: Path) -> Callable[..., Pair]:
+    def make() -> Pair:
+        found = Pair.of(tmp_path / "wan", {"orders": {}})
+        found.make(spark, "orders", "id bigint, item string", SHORT)
+        found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
+        age(found.location("orders"), 5)
+        found.replicate(spark)
+        spark.sql(f"ALTER TABLE {found.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})").collect()
+        return found
+
+    return make
+
+
+def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(spark: Any, pair: Callable[..., Pair]) -> None:
+    """Its quiet commits are old, so they are recorded at the sender's next look; log cleanup may take them then.
+
+    Taken out once: the age in `Publisher._worth_recording`."""
+    here = pair()
+    published = here.manifests("orders")[-1].last
+    maintain(spark, here.name("orders"), 5)
+    age_newer(here.location("orders"), published)
+    here.send(spark)
+    recorded = here.manifests("orders")[-1]
+    assert (recorded.first, recorded.last, recorded.frames) == (published + 1, published + 5, ())
+    maintain(spark, here.name("orders"), 4)
+    assert begins(spark, here.location("orders")) > published + 1
+    here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
+    here.replicate(spark)
+    here.assert_same(spark, "orders")
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
+    spark: Any, pair: Callable[..., Pair], looked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A receiver that looked in time recorded what it saw; without one, Delta's transaction number shows that no apply is missing.
+
+    Taken out once: the append of `Seen` in `Ledger._record`."""
+    here = pair()
+    place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
+    applied = max(commit.version for commit in history(spark, place, -1) if commit.operation == "MERGE")
+    maintain(spark, name, 5)
+    age(place, 3)
+    if looked:
+        here.apply(spark)
+    maintain(spark, name, 4)
+    assert begins(spark, place) > applied + 1
+    here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
+    with caplog.at_level(logging.WARNING):
+        status = here.replicate(spark)["orders"]
+    assert status.held is None
+    assert ("log cleanup took versions" in caplog.text) is not looked
+    here.assert_same(spark, "orders")
+
+
+def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(spark: Any, pair: Callable[..., Pair]) -> None:
+    """Killed between table commit and ledger commit, and not started again before log cleanup came.
+
+    Taken out once: the comparison in `Ledger._check_gap`."""
+    here = pair()
+    place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
+    here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
+    here.send(spark)
+    steps = here.applier(spark, "orders").round()
+    while next(steps) != "apply.6 written":
+        pass
+    steps.close()
+    maintain(spark, name, 5)
+    age(place, 3)
+    maintain(spark, name, 4)
+    here.apply(spark)
+    ack = here.ack("orders")
+    assert ack is not None and ack.held is not None
+    assert "the last apply was 1 by the ledger, 2 by the table's log" in str(ack.cause)
+
+
+def age_newer(table: str, version: int) -> None:
+    """The commits above ``version`` are three days old; those through it stay as old as they are."""
+    kept = {file: file.stat().st_mtime for file in sorted((Path(table) / "_delta_log").glob("*"))}
+    age(table, 3)
+    for file, when in kept.items():
+        if file.name.split(".")[0].isdigit() and int(file.name.split(".")[0]) <= version:
+            os.utime(file, (when, when))
