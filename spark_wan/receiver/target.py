@@ -43,7 +43,7 @@ from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings, is_connect
+from spark_wan.running import SessionSettings, cloned_session, is_connect
 from spark_wan.topology import is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
@@ -205,17 +205,22 @@ class DeltaTarget:
             if keys:
                 self._merge(content, keys, mark, transaction)
             else:
-                writer = (
-                    content.rows.select(*(quoted(name) for name in content.columns))
-                    .write.format("delta")
-                    .mode("append")
-                )
+                self._append(content, mark, transaction)
+
+    def _append(self, content: _Content, mark: Mark, transaction: str) -> None:
+        view = f"wan_{mark.token}"
+        with own_session(self.spark, self.settings) as session:
+            content.rows.select(*(quoted(name) for name in content.columns)).createOrReplaceGlobalTempView(view)
+            try:
+                writer = session.table(f"global_temp.{view}").write.format("delta").mode("append")
                 writer = writer.option("txnAppId", transaction).option("txnVersion", mark.apply)
                 writer = writer.option("userMetadata", mark.user_metadata())
                 if is_path(self.location):
                     writer.save(self.location)
                 else:
                     writer.saveAsTable(self.location)
+            finally:
+                self.spark.catalog.dropGlobalTempView(view)
 
     def _merge(self, content: _Content, keys: Sequence[str], mark: Mark, transaction: str) -> None:
         view = f"wan_{mark.token}"
@@ -443,16 +448,23 @@ def merge_statement(location: str, source: str, keys: Sequence[str], columns: Se
 
 @contextmanager
 def own_session(spark: SparkSession, settings: SessionSettings | None) -> Iterator[SparkSession]:
-    """A session whose settings reach no other write, classic or Connect."""
+    """A session for writes, classic or Connect, whose settings reach no other write. Values are written as they are."""
     if is_connect(spark):
-        session: Any = spark.cloneSession()  # type: ignore[attr-defined]
-        try:
+        with cloned_session(spark) as session:
+            _write_as_it_is(session)
             yield session
-        finally:
-            session.client.release_session()
-            session.client.close()
     else:
-        yield (settings or SessionSettings.of(spark)).new_session(spark)
+        session = (settings or SessionSettings.of(spark)).new_session(spark)
+        _write_as_it_is(session)
+        yield session
+
+
+def _write_as_it_is(session: SparkSession) -> None:
+    """Settings that a user may have made for files of old Spark versions, and that change dates and timestamps that are written."""
+    for name in ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite"):
+        session.conf.set(name, "CORRECTED")
+    if session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS":
+        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFrame:

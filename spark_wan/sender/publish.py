@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from spark_wan.channels import StreamLog
 from spark_wan.columns import check_columns, check_keys, fingerprint
 from spark_wan.commits import Commit, is_same_commit
-from spark_wan.errors import KeylessChangeError, ManifestExists, SourceError, TableReplacedError
+from spark_wan.errors import ChangeError, ManifestExists, SourceError, TableReplacedError
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
 from spark_wan.steps import Steps
@@ -281,11 +281,11 @@ class Publisher:
         )
 
     def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, Captured]:
-        """What is before a commit that a keyless table cannot have is not held with it."""
+        """What is before a commit that cannot be carried is not held with it."""
         while True:
             try:
                 return planned, self.source.capture(planned, header)
-            except KeylessChangeError as error:
+            except ChangeError as error:
                 if error.version <= planned.first:
                     raise
                 planned = planned.before(error.version)

@@ -25,8 +25,8 @@ DEADLINE = 240.0
 """Seconds after which something is believed never to come. Not a measure."""
 
 
-def connect() -> Any:
-    """A session over Connect; its server is started in a JVM of its own, with Delta."""
+def connect(options: str = "") -> Any:
+    """A session over Connect; its server is started in a JVM of its own, with Delta and these options of Java."""
     ensure_java()
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     from delta import configure_spark_with_delta_pip
@@ -37,7 +37,7 @@ def connect() -> Any:
         "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options(quick=True),
+        "spark.driver.extraJavaOptions": f"{java_options(quick=True)} {options}".strip(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "2",
