@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 CONTENT, CAUSE = "_wan_content", "_wan_cause"
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _UPCASTS = {
     ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("short", "integer"), ("short", "long"), ("integer", "long"),
     ("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double"), ("date", "timestamp_ntz"),
@@ -203,7 +205,7 @@ class DeltaTarget:
         transaction = f"spark_wan/{self.site}/{self._id}"
         with self._errors():
             if keys:
-                self._merge(content, keys, mark, transaction)
+                self._merge(content, keys, char_lengths(work.epochs[-1].manifest.schema), mark, transaction)
             else:
                 self._append(content, mark, transaction)
 
@@ -222,7 +224,9 @@ class DeltaTarget:
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
-    def _merge(self, content: _Content, keys: Sequence[str], mark: Mark, transaction: str) -> None:
+    def _merge(
+        self, content: _Content, keys: Sequence[str], chars: Mapping[str, int], mark: Mark, transaction: str
+    ) -> None:
         view = f"wan_{mark.token}"
         with own_session(self.spark, self.settings) as session:
             content.rows.createOrReplaceGlobalTempView(view)
@@ -230,7 +234,8 @@ class DeltaTarget:
                 session.conf.set("spark.databricks.delta.write.txnAppId", transaction)
                 session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.apply))
                 session.conf.set("spark.databricks.delta.commitInfo.userMetadata", mark.user_metadata())
-                session.sql(merge_statement(self.location, f"global_temp.{view}", keys, content.columns)).collect()
+                source = f"global_temp.{view}"
+                session.sql(merge_statement(self.location, source, keys, content.columns, chars)).collect()
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
@@ -430,9 +435,18 @@ class DeltaTarget:
             ) from error
 
 
-def merge_statement(location: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """The MERGE of resolved events (one row per key) into a table. Only the columns that travelled are assigned."""
-    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+def merge_statement(
+    location: str, source: str, keys: Sequence[str], columns: Sequence[str], chars: Mapping[str, int] | None = None
+) -> str:
+    """The MERGE of resolved events (one row per key) into a table. Only the columns that travelled are assigned. ``chars``: the lengths of
+    char columns. They are compared padded, which tables do not always store; see :func:`own_session`."""
+    lengths = chars or {}
+
+    def padded(side: str, key: str) -> str:
+        column = f"{side}.{quoted(key)}"
+        return f"rpad({column}, {lengths[key]}, ' ')" if key in lengths else column
+
+    on = " AND ".join(f"{padded('t', key)} = {padded('s', key)}" for key in keys)
     lowered = {key.lower() for key in keys}
     values = [name for name in columns if name.lower() not in lowered]
     destroy = int(Operation.DESTROY)
@@ -460,11 +474,24 @@ def own_session(spark: SparkSession, settings: SessionSettings | None) -> Iterat
 
 
 def _write_as_it_is(session: SparkSession) -> None:
-    """Settings that a user may have made for files of old Spark versions, and that change dates and timestamps that are written."""
+    """Settings with which a write changes no value: not those for files of old Spark versions, which have other dates and milliseconds; and
+    without padding chars while reading, with which Delta fails at a MERGE whose condition has a char."""
+    session.conf.set("spark.sql.readSideCharPadding", "false")
     for name in ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite"):
         session.conf.set(name, "CORRECTED")
     if session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS":
         session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+
+def char_lengths(schema: Mapping[str, Any]) -> dict[str, int]:
+    """The lengths of char columns, by name.
+
+    >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}}]})
+    {'code': 5}
+    """
+    declared = ((entry["name"], (entry.get("metadata") or {}).get(_DECLARED, "")) for entry in schema["fields"])
+    found = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
+    return {name: int(match[1]) for name, match in found if match is not None}
 
 
 def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFrame:

@@ -18,15 +18,19 @@ from typing import Any
 import exact
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import strategies as st
 from pair import Pair
+from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE
 
 import spark_wan
 from spark_wan import Sender
 from spark_wan.decode import decode
-from spark_wan.delta import load
+from spark_wan.delta import load, schema_json
 from spark_wan.errors import WanError
+from spark_wan.sender.change_feed import refuse, refused
 
 ZONE = "spark.sql.session.timeZone"
 ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia", "UTC")
@@ -64,11 +68,18 @@ def merge(spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Seq
     )
 
 
-def assert_exact(pair: Pair, table: str, expected: pa.Table, key: str = "id") -> None:
-    """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them."""
-    wanted = exact.rows(expected, key)
+def assert_exact(pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None) -> None:
+    """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them. Only chars may be stored padded or not."""
+
+    def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
+        for name, length in (chars or {}).items():
+            texts = pa.array([text.ljust(length) for text in found[name].to_pylist()])
+            found = found.set_column(found.schema.get_field_index(name), name, texts)
+        return exact.rows(found, "id")
+
+    wanted = rows(expected)
     for site in (NEWARK, SEATTLE):
-        found = exact.rows(exact.read(pair.path(table, site)), key)
+        found = rows(exact.read(pair.path(table, site)))
         assert sorted(found) == sorted(wanted), f"{table} at {site}"
         for number, row in wanted.items():
             wrong = {name: (value, found[number][name]) for name, value in row.items() if found[number][name] != value}
@@ -241,6 +252,57 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
         assert_exact(pair, "values", table_of(state, schema))
 
 
+def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
+    """Generated variants, at the top and nested, which only Spark reads: both sites have the same bytes, and what was written."""
+    leaves = (
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=8)
+    )
+    documents = st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        max_leaves=6,
+    )
+    texts = [json.dumps(document) for document in exact.generated(documents, 60)]
+    pair = Pair.of(tmp_path / "wan", {"odd": {}})
+    pair.make(
+        spark, "odd", "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, m map<string,variant>"
+    )
+
+    def write(rows: Mapping[int, str]) -> None:
+        file = tmp_path / f"{len(list(tmp_path.glob('*.parquet')))}.parquet"
+        pq.write_table(pa.table({"id": list(rows), "text": list(rows.values())}), file)
+        variants = "parse_json(text) v, array(parse_json(text), null) vs, named_struct('v', parse_json(text), 'n', null) r, map('k', parse_json(text)) m"
+        pair.sql(
+            spark,
+            "odd",
+            f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s ON t.id = s.id "
+            "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        )
+
+    def assert_same(rows: Mapping[int, str]) -> None:
+        pair.assert_same(spark, "odd")
+        found = load(spark, pair.location("odd", SEATTLE)).selectExpr(
+            "id", "to_json(v)", "to_json(r.v)", "to_json(vs[0])"
+        )
+        arrived = {number: [json.loads(text) for text in row] for number, *row in map(tuple, found.collect())}
+        assert arrived == {number: [json.loads(text)] * 3 for number, text in rows.items()}
+
+    rows = dict(enumerate(texts[:30]))
+    write(rows)
+    pair.replicate(spark)
+    assert_same(rows)
+    # Other values for most; some are as they were, some are new.
+    changed = {number: texts[(number + 1) % len(texts)] if number % 5 else text for number, text in enumerate(texts)}
+    write(changed)
+    pair.replicate(spark)
+    del changed[7]
+    assert_same(changed)
+
+
 # A key of each type, and what is hard to tell apart in it.
 TEXTS = (
     "",
@@ -276,12 +338,12 @@ KEYS: dict[str, tuple[str, pa.DataType, tuple[Any, ...]]] = {
     "k_money": ("decimal(7,2)", pa.decimal128(7, 2), tuple(map(Decimal, ("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")))),
     "k_fine": ("decimal(38,18)", pa.decimal128(38, 18), tuple(map(Decimal, ("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")))),
     "k_wide": ("decimal(38,0)", pa.decimal128(38, 0), tuple(map(Decimal, ("9" * 38, "9" * 37 + "8", "-" + "9" * 38, "1")))),
-    "k_fixed": ("char(5)", pa.string(), tuple(dict.fromkeys(text.ljust(5) for text in TEXTS if text.strip(" ")))),
+    "k_fixed": ("char(5)", pa.string(), tuple(dict.fromkeys(text.rstrip(" ") for text in TEXTS if text.strip(" ")))),
     "k_short_text": ("varchar(5)", pa.string(), TEXTS[1:]),
 }  # fmt: skip
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(KEYS, 0),
-    **{"k_flag": False, "k_text": "", "k_bytes": b"", "k_fixed": " " * 5, "k_short_text": ""},
+    **{"k_flag": False, "k_text": "", "k_bytes": b"", "k_fixed": "", "k_short_text": ""},
     **dict.fromkeys(("k_money", "k_fine", "k_wide"), Decimal(0)),
 }
 KEYED = pa.schema([("id", pa.int64()), *((name, kind) for name, (_, kind, _) in KEYS.items()), ("note", pa.string())])
@@ -303,7 +365,7 @@ def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     state = {number: row for number, row in every.items() if number % 2}
     merge(spark, pair, "keyed", table_of(state, KEYED), "id")
     pair.replicate(spark)
-    assert_exact(pair, "keyed", table_of(state, KEYED))
+    assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
     gone = [number for number in state if number % 3 == 0]
     for number in state:
@@ -318,17 +380,12 @@ def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     status = pair.send(spark)
     assert [(each.held, each.dead_letters) for each in status] == [(None, 0)]
     pair.apply(spark)
-    assert_exact(pair, "keyed", table_of(state, KEYED))
+    assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
 
 # --- what the feed does not return as it is ---------------------------------------------------------------------------
 
-BAD = "CAST(X'61FF' AS string)"
-TEXTS_OF = {
-    "top": ("t string", f"{BAD}", "'\ufffd'"),
-    "nested": ("t map<string,array<struct<s:varchar(9)>>>", f"map('k', array(null, named_struct('s', {BAD})))", "map('\ufffd', null)"),
-    "keys": ("t array<map<string,int>>", f"array(map({BAD}, 1))", "array(map('\ufffd', 1), null)"),
-}  # fmt: skip
+BAD, GOOD = "CAST(X'61FF' AS string)", "'\ufffd'"
 
 
 def held(spark: Any, pair: Pair) -> dict[str, str | None]:
@@ -340,61 +397,83 @@ def held(spark: Any, pair: Pair) -> dict[str, str | None]:
 
 
 def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) -> None:
-    """Text that is not UTF-8 and maps with a key twice (no writer but Spark's avoids them): not in a snapshot, which goes on once they are mended, and
-    not from the feed, where the commits before them are sent. U+FFFD itself is text like any other.
+    """Text that is not UTF-8, and maps with a key twice (which another writer than Spark may write): not in a snapshot, which goes on once they are
+    mended, and not from the feed, where the commits before them are sent. U+FFFD itself is text like any other.
 
-    Taken out once: the check of strings with U+FFFD. ``a\ufffd`` arrived in place of the bytes 61 FF.
+    Taken out once: the check of strings with U+FFFD, which arrived in place of the byte FF.
     """
-    pair = Pair.of(tmp_path / "wan", {**{name: {} for name in TEXTS_OF}, "maps": {}})
-    for table, (column, bad, good) in TEXTS_OF.items():
-        pair.make(spark, table, f"id bigint, {column}")
-        pair.sql(spark, table, f"INSERT INTO {{t}} SELECT 1, {good} UNION ALL SELECT 2, {bad}")
+    pair = Pair.of(tmp_path / "wan", {"texts": {}, "maps": {}})
 
     def maps(*rows: tuple[int, list[tuple[float, int]]]) -> None:
-        values = {
-            "id": [row[0] for row in rows],
-            "m": pa.array([row[1] for row in rows], pa.map_(pa.float64(), pa.int64())),
-        }
+        kind = pa.map_(pa.float64(), pa.int64())
+        values = {"id": [row[0] for row in rows], "m": pa.array([row[1] for row in rows], kind)}
         config = {"delta.enableChangeDataFeed": "true"}
         write_deltalake(pair.path("maps"), pa.table(values), mode="append", configuration=config)
 
+    def texts(*rows: tuple[int, str]) -> None:
+        pair.sql(spark, "texts", f"INSERT INTO {{t}} VALUES {', '.join(f'({row}, {text})' for row, text in rows)}")
+
+    pair.make(spark, "texts", "id bigint, t string")
+    texts((1, GOOD), (2, BAD))
     maps((1, [(1.0, 1)]), (2, [(1.0, 2), (1.0, 3)]))
     found = held(spark, pair)
-    for table in TEXTS_OF:
-        assert f"{table}: column 't' has text that is not valid UTF-8 in version 1." in str(found[table])
+    assert "texts: column 't' has text that is not valid UTF-8 in version 1." in str(found["texts"])
     assert "maps: column 'm' has a map with a repeated key in version 0." in str(found["maps"])
-    assert [pair.numbers(table) or pair.frames(table) for table in found] == [set()] * 4
+    assert [pair.numbers(table) or pair.frames(table) for table in found] == [set(), set()]
 
-    for table, (_, _, good) in TEXTS_OF.items():
-        pair.sql(spark, table, f"UPDATE {{t}} SET t = {good} WHERE id = 2")
+    pair.sql(spark, "texts", "UPDATE {t} SET t = make_valid_utf8(t)")
     DeltaTable(str(pair.path("maps"))).delete("id = 2")
     assert set(held(spark, pair).values()) == {None}
 
-    for table, (_, bad, good) in TEXTS_OF.items():
-        pair.sql(spark, table, f"INSERT INTO {{t}} SELECT 3, {good}")
-        pair.sql(
-            spark,
-            table,
-            f"MERGE INTO {{t}} t USING (SELECT 1 AS id, {bad} AS b) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t = b",
-        )
+    texts((3, GOOD))
+    texts((4, BAD))
     maps((3, []), (4, [(0.5, 1), (0.0, 1)]))
     maps((5, [(0.0, 1), (-0.0, 2)]))
     found = held(spark, pair)
-    for table in TEXTS_OF:
-        assert f"{table}: column 't' has text that is not valid UTF-8 in version 4." in str(found[table])
-        assert [manifest.last for manifest in pair.manifests(table)] == [2, 3]
-        assert len(pair.frames(table)) == len(pair.named_frames(table))
+    assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
     assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
+    assert [[manifest.last for manifest in pair.manifests(table)] for table in found] == [[2, 3], [1, 2]]
+    assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
     pair.apply(spark)
-    for table, (_, _, good) in TEXTS_OF.items():
-        arrived = (
-            load(spark, pair.location(table, SEATTLE)).selectExpr("id", f"t <=> {good} AS same")
-            if table == "top"
-            else None
-        )
-        assert exact.read(pair.path(table, SEATTLE)).num_rows == 3
-        assert arrived is None or sorted(map(tuple, arrived.collect())) == [(1, True), (2, True), (3, True)]
-    assert sorted(exact.read(pair.path("maps", SEATTLE))["id"].to_pylist()) == [1, 3, 4]
+    arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
+    assert {number: row["t"].decode() for number, row in arrived.items()} == {1: "\ufffd", 2: "a\ufffd", 3: "\ufffd"}
+    assert sorted(exact.rows(exact.read(pair.path("maps", SEATTLE)), "id")) == [1, 3, 4]
+
+
+def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: Path) -> None:
+    """Before the feed has changed it: in each place of a row where text can stand, and nowhere else."""
+    columns = {
+        "t": ("string", "{}"),
+        "fixed": ("varchar(5)", "{}"),
+        "listed": ("array<string>", "array('a', null, {})"),
+        "keys": ("array<map<string,int>>", "array(null, map('a', 1, {}, 2))"),
+        "deep": (
+            "map<int,array<struct<n:int,`s.t`:string>>>",
+            "map(1, array(null, named_struct('n', 1, 's.t', {})), 2, null)",
+        ),
+    }
+    spark.sql(
+        f"CREATE TABLE delta.`{tmp_path}` (id int, {', '.join(f'{name} {kind}' for name, (kind, _) in columns.items())}) USING delta "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
+    )
+    rows = [
+        [form.format(BAD if place == bad else GOOD) for place, (_, form) in enumerate(columns.values())]
+        for bad in range(len(columns) + 1)
+    ]
+    rows.append(["null"] * len(columns))
+    inserted = ", ".join(f"({number}, {', '.join(row)})" for number, row in enumerate(rows))
+    spark.sql(f"INSERT INTO delta.`{tmp_path}` VALUES {inserted}")
+    feed = load(spark, str(tmp_path), readChangeFeed="true", startingVersion=1)
+    schema = schema_json(load(spark, str(tmp_path)))
+    for number in range(len(rows)):
+        checked = refuse(feed.where(f"id = {number}"), schema, F.col("_commit_version"), text=True)
+        if number >= len(columns):
+            assert checked.count() == 1
+            continue
+        with pytest.raises(Exception, match="spark_wan: refused") as error:
+            checked.count()
+        told = refused(error.value, "odd", schema)
+        assert f"odd: column {list(columns)[number]!r} has text that is not valid UTF-8 in version 1." in str(told)
 
 
 # --- beside the values ------------------------------------------------------------------------------------------------
