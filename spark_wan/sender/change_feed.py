@@ -61,7 +61,7 @@ def refused(error: Exception, table: str, schema: Mapping[str, Any]) -> Unreadab
     what, place, version = found[1], int(found[2]), int(found[3])
     column = _names(schema)[place]
     if what == "text":
-        problem, repair = "text that is not valid UTF-8", "UPDATE … SET c = make_valid_utf8(c), or ALTER it to BINARY"
+        problem, repair = "text that is not valid UTF-8", "UPDATE … SET c = make_valid_utf8(c)"
     else:
         problem, repair = "a map with a repeated key", "rewrite such maps with Spark, which keeps one entry per key"
     return UnreadableChangeError(

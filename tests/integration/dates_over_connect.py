@@ -9,15 +9,16 @@ from pathlib import Path
 from over_connect import connect
 from test_type_family import carry_dates
 
+from spark_wan.sender.change_feed import JAVA_TIME
+
 
 def main() -> None:
     spark = connect("-Duser.timezone=Africa/Monrovia")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    before = spark.conf.getAll
-    rows = carry_dates(spark, Path(sys.argv[1]), ["Europe/Amsterdam", "America/New_York"])
-    after = spark.conf.getAll
+    rows = carry_dates(spark, Path(sys.argv[1]), ["Europe/Amsterdam"])
+    settings = {name: spark.conf.get(name) for name in (JAVA_TIME, "spark.sql.readSideCharPadding")}
     spark.stop()
-    print(json.dumps({"rows": rows, "before": before, "after": after}), flush=True)
+    print(json.dumps({"rows": rows, "settings": settings}), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ from spark_wan import Sender
 from spark_wan.decode import decode
 from spark_wan.delta import load, schema_json
 from spark_wan.errors import WanError
-from spark_wan.sender.change_feed import refuse, refused
+from spark_wan.sender.change_feed import JAVA_TIME, refuse, refused
 
 ZONE = "spark.sql.session.timeZone"
-ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia", "UTC")
+ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia")
 OLD_FILES = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
@@ -188,7 +188,7 @@ def test_f45_dates_over_connect_in_a_jvm_with_another_zone(tmp_path: Path) -> No
     assert process.returncode == 0, process.stderr[-6000:]
     found = json.loads(process.stdout.splitlines()[-1])
     assert found["rows"] > 100
-    assert found["before"] == found["after"]
+    assert found["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
 
 
 # --- every type -------------------------------------------------------------------------------------------------------
@@ -351,7 +351,11 @@ KEYED = pa.schema([("id", pa.int64()), *((name, kind) for name, (_, kind, _) in 
 
 def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     """Rows whose keys differ in one column, by as little as there is: a day, a microsecond, a trailing space, a NUL, normalisation, case,
-    the last digit. Some of each are in the snapshot; the others come through the feed, and some are updated, deleted, or change their key."""
+    the last digit. Some of each are in the snapshot, and in the target before it; the others come through the feed, and some are updated,
+    deleted, or change their key.
+
+    Taken out once: comparing chars padded. The rows that the target had before, with chars that were stored unpadded, were there twice.
+    """
     pair = Pair.of(tmp_path / "wan", {"keyed": {"keys": list(KEYS)}})
     columns = ", ".join(f"{name} {declared}" for name, (declared, _, _) in KEYS.items())
     pair.make(spark, "keyed", f"id bigint, {columns}, note string")
@@ -364,6 +368,12 @@ def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     every = {number: {"id": number, **key, "note": "new"} for number, key in enumerate(keys)}
     state = {number: row for number, row in every.items() if number % 2}
     merge(spark, pair, "keyed", table_of(state, KEYED), "id")
+    pq.write_table(
+        table_of({number: {**row, "note": "old"} for number, row in state.items()}, KEYED), tmp_path / "old.parquet"
+    )
+    target = pair.name("keyed", SEATTLE)
+    spark.sql(f"CREATE TABLE {target} (id bigint, {columns}, note string) USING delta")
+    spark.sql(f"INSERT INTO {target} SELECT * FROM parquet.`{tmp_path / 'old.parquet'}`")
     pair.replicate(spark)
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
@@ -432,7 +442,7 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     found = held(spark, pair)
     assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
     assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
-    assert [[manifest.last for manifest in pair.manifests(table)] for table in found] == [[2, 3], [1, 2]]
+    assert [[manifest.last for manifest in pair.manifests(table)] for table in ("texts", "maps")] == [[2, 3], [1, 2]]
     assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
