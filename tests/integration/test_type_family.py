@@ -505,14 +505,11 @@ def test_dates_of_a_users_stream(spark: Any, tmp_path: Path) -> None:
         pair.write_events("facts", rows)
     with having(spark, {ZONE: "America/New_York", **OLD_FILES}):
         pair.apply(spark, "events")
+    wanted = exact.rows(expected, "id")
+    assert exact.rows(exact.read(pair.path("facts", SEATTLE)).select(expected.column_names), "id") == wanted
     with having(spark, {ZONE: "America/New_York"}):
         batches = spark.readStream.format("wan").option("channel", pair.channel("events").url).load()
-        writer = (
-            decode(batches, rows.schema)
-            .writeStream.format("delta")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        )
-        writer.trigger(availableNow=True).start(str(tmp_path / "decoded")).awaitTermination()
-    wanted = exact.rows(expected, "id")
-    for place in (pair.path("facts", SEATTLE), tmp_path / "decoded"):
-        assert exact.rows(exact.read(place).select(expected.column_names), "id") == wanted
+        writer = decode(batches, rows.schema).writeStream.format("delta")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start(str(tmp_path / "decoded")).awaitTermination()
+    assert exact.rows(exact.read(tmp_path / "decoded").select(expected.column_names), "id") == wanted
