@@ -455,11 +455,6 @@ PROTECTIONS = [
         [WITH_SPARK + "test_type_family.py::test_every_type_as_key"],
     ),
     (
-        "chars-padded",
-        [(TGT, " if key in lengths else column", " if False else column")],
-        [WITH_SPARK + "test_type_family.py::test_every_type_as_key"],
-    ),
-    (
         "milliseconds",
         [(TGT, 'session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")', "pass")],
         [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
