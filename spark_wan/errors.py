@@ -73,12 +73,20 @@ class TableReplacedError(SourceError):
     """The table is not the one that was captured or written before: another ID, or an older state."""
 
 
-class KeylessChangeError(SourceError):
-    """A keyless table was updated or deleted from, by the commit ``version``; only inserts can be carried without a key."""
+class ChangeError(SourceError):
+    """The commit ``version`` has changes that cannot be carried; the commits before it can."""
 
     def __init__(self, message: str, version: int) -> None:
         super().__init__(message)
         self.version = version
+
+
+class KeylessChangeError(ChangeError):
+    """A keyless table was updated or deleted from; only inserts can be carried without a key."""
+
+
+class UnreadableChangeError(ChangeError):
+    """The change feed does not return a value as it is: text that is not valid UTF-8, a map with a repeated key."""
 
 
 class TableOperationError(SourceError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class SessionSettings:
 
     values: Mapping[str, str]
     catalog: str
+    database: str
     usual: Mapping[str, str]
     """What is set in every new session."""
 
@@ -33,7 +35,8 @@ class SessionSettings:
     def of(cls, spark: SparkSession) -> SessionSettings:
         """The settings of ``spark`` as they are now."""
         usual = spark.newSession().conf.getAll
-        return cls(_changed(spark, usual), spark.catalog.currentCatalog(), usual)
+        catalog = spark.catalog
+        return cls(_changed(spark, usual), catalog.currentCatalog(), catalog.currentDatabase(), usual)
 
     def new_session(self, spark: SparkSession) -> SparkSession:
         """A session beside ``spark`` with these settings: what is set in it reaches nobody else's queries."""
@@ -41,6 +44,7 @@ class SessionSettings:
         for name, value in self.values.items():
             _set(session, name, value)
         session.catalog.setCurrentCatalog(self.catalog)
+        session.catalog.setCurrentDatabase(self.database)
         return session
 
     def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
@@ -67,6 +71,17 @@ def _set(session: SparkSession, name: str, value: str | None) -> None:
     except Exception as error:
         # Settings of the application: a builder puts them into a session that is there already, where they mean nothing.
         log.debug("%s is not a setting of a session: %s", name, error)
+
+
+@contextmanager
+def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A copy of a Spark Connect session: settings made there do not reach ``spark``. It is released at the end."""
+    session: Any = spark.cloneSession()  # type: ignore[attr-defined]
+    try:
+        yield session
+    finally:
+        session.client.release_session()
+        session.client.close()
 
 
 def spark_thread(spark: SparkSession, target: Callable[[], None], name: str) -> threading.Thread:

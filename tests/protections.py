@@ -473,6 +473,55 @@ PROTECTIONS = [
             + "test_new_name.py::test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause"
         ],
     ),
+    (
+        "java-time",
+        [
+            (
+                SRC,
+                '            conf.set(JAVA_TIME, "true")\n            try:\n',
+                '            conf.set(JAVA_TIME, "false")\n            try:\n',
+            )
+        ],
+        [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_through_the_change_feed"],
+    ),
+    (
+        "java-time-connect",
+        [(SRC, '            session.conf.set(JAVA_TIME, "true")\n', "")],
+        [
+            UNIT + "test_change_feed.py::test_a_remote_session_is_not_changed",
+            WITH_SPARK + "test_type_family.py::test_f45_dates_over_connect_in_a_jvm_with_another_zone",
+        ],
+    ),
+    (
+        "text-replaced",
+        [(SRC, "                check_text()\n", "                pass\n")],
+        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+    ),
+    (
+        "text-refused",
+        [(SRC, "frame = refuse(frame, schema, F.lit(version), text=True)", "pass")],
+        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+    ),
+    (
+        "maps-refused",
+        [(SRC, "feed = refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=False)", "pass")],
+        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+    ),
+    (
+        "old-files",
+        [(TGT, '        session.conf.set(name, "CORRECTED")\n', "        pass\n")],
+        [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
+    ),
+    (
+        "char-keys",
+        [(TGT, '    session.conf.set("spark.sql.readSideCharPadding", "false")\n', "")],
+        [WITH_SPARK + "test_type_family.py::test_every_type_as_key"],
+    ),
+    (
+        "milliseconds",
+        [(TGT, 'session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")', "pass")],
+        [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
+    ),
 ]
 
 

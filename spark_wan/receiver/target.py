@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings, is_connect
+from spark_wan.running import SessionSettings, cloned_session, is_connect
 from spark_wan.topology import is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
@@ -60,6 +61,7 @@ RETENTION_INTERVAL = 86_400.0
 """Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
 CONTENT, CAUSE = "_wan_content", "_wan_cause"
+_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _UPCASTS = {
     ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("short", "integer"), ("short", "long"), ("integer", "long"),
     ("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double"), ("date", "timestamp_ntz"),
@@ -238,21 +240,28 @@ class DeltaTarget:
         transaction = transaction_name(self.site, self.table, str(self._id))
         with self._errors():
             if keys:
-                self._merge(content, keys, mark, transaction)
+                self._merge(content, keys, char_lengths(work.epochs[-1].manifest.schema), mark, transaction)
             else:
-                writer = (
-                    content.rows.select(*(quoted(name) for name in content.columns))
-                    .write.format("delta")
-                    .mode("append")
-                )
+                self._append(content, mark, transaction)
+
+    def _append(self, content: _Content, mark: Mark, transaction: str) -> None:
+        view = f"wan_{mark.token}"
+        with own_session(self.spark, self.settings) as session:
+            content.rows.select(*(quoted(name) for name in content.columns)).createOrReplaceGlobalTempView(view)
+            try:
+                writer = session.table(f"global_temp.{view}").write.format("delta").mode("append")
                 writer = writer.option("txnAppId", transaction).option("txnVersion", mark.apply)
                 writer = writer.option("userMetadata", mark.user_metadata())
                 if is_path(self.location):
                     writer.save(self.location)
                 else:
                     writer.saveAsTable(self.location)
+            finally:
+                self.spark.catalog.dropGlobalTempView(view)
 
-    def _merge(self, content: _Content, keys: Sequence[str], mark: Mark, transaction: str) -> None:
+    def _merge(
+        self, content: _Content, keys: Sequence[str], chars: Mapping[str, int], mark: Mark, transaction: str
+    ) -> None:
         view = f"wan_{mark.token}"
         with own_session(self.spark, self.settings) as session:
             content.rows.createOrReplaceGlobalTempView(view)
@@ -260,7 +269,8 @@ class DeltaTarget:
                 session.conf.set("spark.databricks.delta.write.txnAppId", transaction)
                 session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.apply))
                 session.conf.set("spark.databricks.delta.commitInfo.userMetadata", mark.user_metadata())
-                session.sql(merge_statement(self.location, f"global_temp.{view}", keys, content.columns)).collect()
+                source = f"global_temp.{view}"
+                session.sql(merge_statement(self.location, source, keys, content.columns, chars)).collect()
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
@@ -460,9 +470,18 @@ class DeltaTarget:
             ) from error
 
 
-def merge_statement(location: str, source: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """The MERGE of resolved events (one row per key) into a table. Only the columns that travelled are assigned."""
-    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+def merge_statement(
+    location: str, source: str, keys: Sequence[str], columns: Sequence[str], chars: Mapping[str, int] | None = None
+) -> str:
+    """The MERGE of resolved events (one row per key) into a table. Only the columns that travelled are assigned. ``chars``: the lengths of
+    char columns. They are compared padded, which tables do not always store; see :func:`own_session`."""
+    lengths = chars or {}
+
+    def padded(side: str, key: str) -> str:
+        column = f"{side}.{quoted(key)}"
+        return f"rpad({column}, {lengths[key]}, ' ')" if key in lengths else column
+
+    on = " AND ".join(f"{padded('t', key)} = {padded('s', key)}" for key in keys)
     lowered = {key.lower() for key in keys}
     values = [name for name in columns if name.lower() not in lowered]
     destroy = int(Operation.DESTROY)
@@ -478,16 +497,36 @@ def merge_statement(location: str, source: str, keys: Sequence[str], columns: Se
 
 @contextmanager
 def own_session(spark: SparkSession, settings: SessionSettings | None) -> Iterator[SparkSession]:
-    """A session whose settings reach no other write, classic or Connect."""
+    """A session for writes, classic or Connect, whose settings reach no other write. Values are written as they are."""
     if is_connect(spark):
-        session: Any = spark.cloneSession()  # type: ignore[attr-defined]
-        try:
+        with cloned_session(spark) as session:
+            _write_as_it_is(session)
             yield session
-        finally:
-            session.client.release_session()
-            session.client.close()
     else:
-        yield (settings or SessionSettings.of(spark)).new_session(spark)
+        session = (settings or SessionSettings.of(spark)).new_session(spark)
+        _write_as_it_is(session)
+        yield session
+
+
+def _write_as_it_is(session: SparkSession) -> None:
+    """Settings with which a write changes no value: not those for files of old Spark versions, which have other dates and milliseconds; and
+    without padding chars while reading, with which Delta fails at a MERGE whose condition has a char."""
+    session.conf.set("spark.sql.readSideCharPadding", "false")
+    for name in ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite"):
+        session.conf.set(name, "CORRECTED")
+    if session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS":
+        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+
+def char_lengths(schema: Mapping[str, Any]) -> dict[str, int]:
+    """The lengths of char columns, by name.
+
+    >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}}]})
+    {'code': 5}
+    """
+    declared = ((entry["name"], (entry.get("metadata") or {}).get(_DECLARED, "")) for entry in schema["fields"])
+    found = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
+    return {name: int(match[1]) for name, match in found if match is not None}
 
 
 def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFrame:

@@ -74,6 +74,7 @@ class _Stream:
     inherited: SessionSettings | None
     """Of the user's session, as they were handed on last. None: under Connect it is the user's session."""
     status: StreamStatus
+    source: DeltaSource
     publisher: Publisher
     keeper: AckKeeper
     interval: float
@@ -217,7 +218,7 @@ class Sender:
             milliseconds,
             settings.addressees,
         )
-        return _Stream(spark, inherited, status, publisher, keeper, sender.batch_interval, sender.block_on_ack)
+        return _Stream(spark, inherited, status, source, publisher, keeper, sender.batch_interval, sender.block_on_ack)
 
 
 class SenderHandle:
@@ -259,8 +260,9 @@ class SenderHandle:
         """Stop. What is in the making is given up; nothing that is in the channel is lost."""
         self._stop.set()
         while self.is_active:
-            for session in (self._spark, *(stream.spark for stream in self._streams)):
-                session.interruptTag(self._tag)
+            self._spark.interruptTag(self._tag)
+            for stream in self._streams:
+                stream.source.interrupt(self._tag)
             for thread in self._threads:
                 thread.join(0.2)
 

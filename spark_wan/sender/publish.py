@@ -21,7 +21,7 @@ from spark_wan.channels import StreamLog
 from spark_wan.columns import check_columns, check_keys, fingerprint
 from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.decisions import NEW_LOG, Decisions
-from spark_wan.errors import COPY, KeylessChangeError, ManifestExists, SourceError, TableReplacedError
+from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError
 from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
@@ -306,11 +306,11 @@ class Publisher:
         )
 
     def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, Captured]:
-        """What is before a commit that a keyless table cannot have is not held with it."""
+        """What is before a commit that cannot be carried is not held with it."""
         while True:
             try:
                 return planned, self.source.capture(planned, header)
-            except KeylessChangeError as error:
+            except ChangeError as error:
                 if error.version <= planned.first:
                     raise
                 planned = planned.before(error.version)

@@ -8,11 +8,12 @@ import logging
 import math
 import os
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,10 @@ from spark_wan.delta import (
 from spark_wan.errors import COPY, ChangeFeedError, KeylessChangeError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import is_connect
+from spark_wan.running import cloned_session, is_connect
 from spark_wan.sender.batches import BatchPublisher, Limits
 from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.change_feed import JAVA_TIME, has_replacements, refuse, refused
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.sender.publish import Captured
 from spark_wan.wire import FrameHeader, FrameRef
@@ -109,6 +111,10 @@ class DeltaSource:
     """Seen since this sender began."""
     _retention: tuple[float, int] | None = None
     """When the log's retention was asked for, and what it was."""
+    _clone: SparkSession | None = None
+    """Under Connect, the session in which a capture runs now."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of ``_clone``: it is not released while another thread interrupts it."""
 
     def table_id(self) -> str:
         found = table_id(self.spark, self.location)
@@ -181,9 +187,9 @@ class DeltaSource:
     def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
-        with self._errors():
+        with self._errors(), self._feed_session() as session, self._refusals(planned.schema):
             feed = load(
-                self.spark,
+                session,
                 self.location,
                 readChangeFeed="true",
                 startingVersion=planned.first,
@@ -193,6 +199,11 @@ class DeltaSource:
                 feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
             names = [field["name"] for field in planned.schema["fields"]]
             columns = [*select_columns(names), F.col(COMMIT_VERSION)]
+            feed = refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=False)
+
+            def check_text() -> None:
+                refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=True).count()
+
             told = (CHANGE_TYPE, F.col(CHANGE_TYPE))
             if self.keys:
                 old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
@@ -201,22 +212,25 @@ class DeltaSource:
                 guarded = feed.select(*columns, _guarded(told[1], planned.schema).alias(told[0]))
                 try:
                     with self._batches_bounded_by_rows():
-                        return self._publish(guarded, header, planned.rows)
+                        return self._publish(guarded, header, planned.rows, check_text)
                 except Exception as error:
                     if _TOO_LARGE not in str(error):
                         raise
                     log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
                     self._large_rows = True
-            return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows)
+            return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows, check_text)
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
 
-        with self._errors():
+        with self._errors(), self._refusals(schema):
             if not has_change_feed(self.spark, self.location):
                 # Nothing could ever follow the snapshot.
                 raise ChangeFeedError(feed_advice(self.table, self.location, "its change feed is off"))
             frame = load(self.spark, self.location, versionAsOf=version)
+            estimate = frame.count()
+            # Carried, such rows could never change: the feed would not return them as they are.
+            frame = refuse(frame, schema, F.lit(version), text=True)
             names = [field["name"] for field in schema["fields"]]
             return self._publish(
                 frame.select(
@@ -225,7 +239,7 @@ class DeltaSource:
                     F.lit(1).cast("tinyint").alias(_RANK_COLUMN),
                 ),
                 header,
-                frame.count(),
+                estimate,
             )
 
     def _may_bound_by_rows(self, schema: Mapping[str, Any]) -> bool:
@@ -253,8 +267,55 @@ class DeltaSource:
             else:
                 conf.unset(_ARROW_ROWS)
 
-    def _publish(self, rows: DataFrame, header: FrameHeader, estimate: int) -> Captured:
-        task = _CaptureTask(self.channel, header, self.limits, self.keys)
+    @contextmanager
+    def _feed_session(self) -> Iterator[SparkSession]:
+        """A session in which the change feed returns every date and timestamp as it is. The user's session is not changed."""
+        if not is_connect(self.spark):
+            conf = self.spark.conf
+            chosen = conf.get(JAVA_TIME, None)
+            conf.set(JAVA_TIME, "true")
+            try:
+                yield self.spark
+            finally:
+                if chosen is None:
+                    conf.unset(JAVA_TIME)
+                else:
+                    conf.set(JAVA_TIME, chosen)
+            return
+        with cloned_session(self.spark) as session:
+            session.conf.set(JAVA_TIME, "true")
+            for tag in self.spark.getTags():
+                session.addTag(tag)
+            with self._lock:
+                self._clone = session
+            try:
+                yield session
+            finally:
+                with self._lock:
+                    self._clone = None
+
+    def interrupt(self, tag: str) -> None:
+        """Cancel the jobs of this source that have ``tag``, also those of the session in which a capture runs."""
+        self.spark.interruptTag(tag)
+        with self._lock:
+            if self._clone is not None:
+                self._clone.interruptTag(tag)
+
+    @contextmanager
+    def _refusals(self, schema: Mapping[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            found = refused(error, self.table, schema)
+            if found is None:
+                raise
+            raise found from error
+
+    def _publish(
+        self, rows: DataFrame, header: FrameHeader, estimate: int, check_text: Callable[[], None] | None = None
+    ) -> Captured:
+        """``check_text`` is called when strings have U+FFFD, and raises when the feed has put it there."""
+        task = _CaptureTask(self.channel, header, self.limits, self.keys, check_text is not None)
         if self.keys:
             keys = select_columns(self.keys)
             # A number of its own, since adaptive execution would make one task of what it takes for little.
@@ -265,11 +326,14 @@ class DeltaSource:
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
         changes: list[dict[str, Any]] = []
-        disjoint = True
+        disjoint, replaced = True, False
         for kind, content in map_in_arrow(rows, task, _RESULT).collect():
             told = json.loads(content)
             if kind == "change":
                 changes.append(told)
+                continue
+            if kind == "replaced":
+                replaced = True
                 continue
             if kind == "dead":
                 letters.append(SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])}))
@@ -277,6 +341,12 @@ class DeltaSource:
             frames += [FrameRef(**entry) for entry in told["frames"]]
             versions.update(told["versions"])
             disjoint = disjoint and not told["split"]
+        if replaced and check_text is not None:
+            try:
+                check_text()
+            except Exception:
+                self.channel.trim_frames(header.stream, [frame.path for frame in frames])
+                raise
         if changes or len(letters) > MAX_DEAD_LETTERS:
             # The stream is held and tried again: what was written in vain must not pile up.
             self.channel.trim_frames(header.stream, [frame.path for frame in frames])
@@ -336,6 +406,8 @@ class _CaptureTask:
     header: FrameHeader
     limits: Limits
     keys: tuple[str, ...]
+    watch_text: bool
+    """Tell the driver when strings have U+FFFD."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A fresh name for each attempt of the task: two attempts never write the same frame.
@@ -343,7 +415,7 @@ class _CaptureTask:
         publisher = BatchPublisher(self.channel, header, self.limits)
         versions: set[int] = set()
         told: list[tuple[str, Any]] = []
-        ready = (arrow_ready(batch) for batch in batches)
+        ready = self._watched((arrow_ready(batch) for batch in batches), told)
         events = self._keyed(ready, told) if self.keys else self._keyless(ready, told)
 
         def seen() -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -364,6 +436,14 @@ class _CaptureTask:
                 [pa.array([kind for kind, _ in told]), pa.array([json.dumps(content) for _, content in told])],
                 names=["kind", "content"],
             )
+
+    def _watched(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
+        seen = False
+        for batch in batches:
+            if self.watch_text and not seen and has_replacements(batch):
+                seen = True
+                told.append(("replaced", None))
+            yield batch
 
     def _keyed(
         self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -25,19 +26,26 @@ DEADLINE = 240.0
 """Seconds after which something is believed never to come. Not a measure."""
 
 
-def connect() -> Any:
-    """A session over Connect; its server is started in a JVM of its own, with Delta."""
+def connect(options: str = "") -> Any:
+    """A session over Connect; its server is started in a JVM of its own, with Delta and these options of Java."""
     ensure_java()
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
 
+    # Of its own: Spark's usual port may be taken by a server of another process.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)
     settings = {
+        "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options(quick=True),
+        "spark.driver.extraJavaOptions": f"{java_options(quick=True)} {options}".strip(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "2",

@@ -26,7 +26,12 @@ class Conf:
 
 
 def session(**values: str) -> Any:
-    catalog = SimpleNamespace(currentCatalog=lambda: "lake", setCurrentCatalog=lambda name: None)
+    catalog = SimpleNamespace(
+        currentCatalog=lambda: "lake",
+        setCurrentCatalog=lambda name: None,
+        currentDatabase=lambda: "sales",
+        setCurrentDatabase=lambda name: None,
+    )
     return SimpleNamespace(conf=Conf(**values), catalog=catalog, newSession=lambda: session(app="bench"))
 
 

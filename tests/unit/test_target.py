@@ -69,6 +69,6 @@ def test_the_transaction_names_the_target_whoever_made_the_ledger_known(monkeypa
     target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
     seen: list[str] = []
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
-    monkeypatch.setattr(target, "_merge", lambda content, keys, mark, transaction: seen.append(transaction))
+    monkeypatch.setattr(target, "_merge", lambda content, keys, chars, mark, transaction: seen.append(transaction))
     target.write(Work([PlannedEpoch(manifest(), -1)]), nothing)
     assert seen == ["spark_wan/seattle/orders/0123-4567"]

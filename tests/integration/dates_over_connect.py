@@ -1,0 +1,25 @@
+"""A process that replicates dates and times over Spark Connect, and says what it saw (the last line that it prints, in JSON)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from over_connect import connect
+from test_type_family import carry_dates
+
+from spark_wan.sender.change_feed import JAVA_TIME
+
+
+def main() -> None:
+    spark = connect("-Duser.timezone=Africa/Monrovia")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = carry_dates(spark, Path(sys.argv[1]), ["Europe/Amsterdam"])
+    settings = {name: spark.conf.get(name) for name in (JAVA_TIME, "spark.sql.readSideCharPadding")}
+    spark.stop()
+    print(json.dumps({"rows": rows, "settings": settings}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
