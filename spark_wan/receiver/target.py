@@ -128,7 +128,7 @@ class DeltaTarget:
             if is_path(self.location):
                 writer.save(self.location)
             else:
-                writer.saveAsTable(self.location)
+                writer.saveAsTable(reference(self.location))
 
     def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
         from pyspark.sql import functions as F
@@ -215,7 +215,7 @@ class DeltaTarget:
                 if is_path(self.location):
                     writer.save(self.location)
                 else:
-                    writer.saveAsTable(self.location)
+                    writer.saveAsTable(reference(self.location))
 
     def _merge(self, content: _Content, keys: Sequence[str], mark: Mark, transaction: str) -> None:
         view = f"wan_{mark.token}"

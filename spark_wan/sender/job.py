@@ -169,7 +169,7 @@ class Sender:
         name = stream_name(sender.site, sender.name, table.name)
         spark = self.spark if inherited is None else inherited.new_session(self.spark)
         status = StreamStatus(name, table.name)
-        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}")
+        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage)
         stream_log = StreamLog(channel, name)
 
         def record(letters: Sequence[SenderDeadLetter]) -> None:

@@ -68,14 +68,14 @@ class StoredMemories:
             return StreamMemory.decode(bytes(obstore.get(self._store, f"{stream}.json").bytes()))
         except FileNotFoundError:
             return None
-        except (BaseError, OSError, ValueError) as error:
+        except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("read", stream, error) from error
 
     def save(self, stream: str, memory: StreamMemory) -> None:
         """Replace the memory of a stream. Raises ChannelError when its place does not answer."""
         try:
             obstore.put(self._store, f"{stream}.json", memory.encode())
-        except (BaseError, OSError, ValueError) as error:
+        except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("write", stream, error) from error
 
     def _failed(self, verb: str, stream: str, error: Exception) -> ChannelError:
