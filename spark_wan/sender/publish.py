@@ -203,6 +203,7 @@ class Publisher:
             on_table_operation=settings.on_table_operation,
             decisions=self.decisions,
             published_schema=last.schema if last is not None else None,
+            addressees=settings.addressees,
         )
         if planned is None:
             return None
