@@ -59,6 +59,9 @@ class SinkOptions:
     event_time: str | None = None  # timestamp column that lets event IDs expire; default: they do not
     batch_size: int = 10_000  # rows a gateway batch
     batch_bytes: int = 8 * 2**20  # bytes a gateway batch, also 8MiB or 500kB
+    max_rows: int = (
+        10_000_000  # rows an epoch, a micro-batch or a write; more are refused: the driver holds 16 to 32 bytes of each
+    )
     ack_policy: AckPolicy = "all"  # none | all
     ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue, also 500ms or 1m
     block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
@@ -235,6 +238,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "streams": lambda text: _split(text, parse_name),
     "batch_size": _count,
     "batch_bytes": parse_bytes,
+    "max_rows": _count,
     "ack_policy": parse_ack_policy,
     "ack_timeout": parse_seconds,
     "block_on_ack": lambda text: parse_seconds(text, zero=True),
