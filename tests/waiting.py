@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEADLINE = 180.0
-"""Seconds after which something is believed never to come. Not a measure."""
+DEADLINE = 600.0
+"""Seconds after which something is believed never to come. Not a measure: one busy core must do."""
 
 
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:

@@ -69,7 +69,8 @@ def run(spark: Any, command: dict[str, Any]) -> None:
             Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1).start(),
         ]
         answer({"running": os.getpid()})
-        sys.stdin.readline()
+        while json.loads(sys.stdin.readline())["do"] != "stop":
+            answer({"held": [status.held for handle in handles for status in handle.status() if status.held]})
         for handle in handles:
             handle.stop()
         held = [status.held for handle in handles for status in handle.status() if status.held]

@@ -102,8 +102,10 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
         assert jobs() == quiet
         assert files(here.folder / "channel") == found[1]
 
+        before_change = here.acked("orders")
         here.change(30)
-        wait_until(lambda: here.acked("orders") == 2, "it is awake", *handles)
+        # Into how many epochs the commits fall, and which of them is acked at a look, is chance.
+        wait_until(lambda: here.acked("orders") > before_change, "it is awake", *handles)
     finally:
         for handle in handles:
             handle.stop()
