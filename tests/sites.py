@@ -135,9 +135,19 @@ class Sites:
         return handle.status()
 
     def receive(self, spark: Any, **settings: Any) -> dict[str, TableStatus]:
-        """Run seattle's receiver until nothing is left to apply; what it says of each table."""
-        handle = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings}).start(available_now=True)
-        handle.await_termination()
+        """Run seattle's receiver until nothing is left to apply; what it says of each table.
+
+        Spark gives the process of a source ten seconds to come up; on a very busy machine it may need another try."""
+        receiver = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings})
+        for last in (False, False, False, False, True):
+            handle = receiver.start(available_now=True)
+            try:
+                handle.await_termination()
+            except Exception as error:
+                if last or "failed to connect back" not in str(error):
+                    raise
+                continue
+            break
         return {status.table: status for status in handle.status()}
 
     def replicate(self, spark: Any) -> dict[str, TableStatus]:
