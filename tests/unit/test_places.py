@@ -10,6 +10,7 @@ from test_topology import refused, topology
 from spark_wan.delta import reference
 from spark_wan.errors import TopologyError
 from spark_wan.options import SinkOptions
+from spark_wan.sender.job import Sender
 from spark_wan.sender.memory import StoredMemories, StreamMemory
 from spark_wan.topology import catalog_parts, is_path
 
@@ -145,6 +146,16 @@ def test_a_state_takes_storage_options_and_shows_no_secrets(monkeypatch: pytest.
     monkeypatch.setattr("spark_wan.sender.memory.obstore.put", lambda *_: None)
     StoredMemories(site.state, site.storage).save("s", StreamMemory("i", 1))
     assert opened == [("s3://b/x", options)]
+
+
+def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
+    loaded = topology(("sites.newark.state", "s3://b/x/"), ("sites.newark.storage", {"region": "eu-1"}))
+    no_spark: Any = None
+    sender = Sender(no_spark, loaded, "newark")
+    stream = sender._stream(loaded.sender("east"), loaded.table("flights"), no_spark, no_spark, None)
+    memories = stream.publisher.memories
+    assert isinstance(memories, StoredMemories)
+    assert (memories.url, memories.storage) == ("s3://b/x/checkpoints/sender/east", {"region": "eu-1"})
 
 
 @pytest.mark.parametrize("state", ["./newark/_wan", "file:///newark/_wan"])
