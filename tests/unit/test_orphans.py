@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,7 @@ def python(*words: str, first: tuple[str, ...] = ()) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("subreaper", [False, True], ids=["process 1", "a subreaper"])
+@pytest.mark.skipif(sys.platform != "linux", reason="what becomes of orphans is the kernel's: Linux is meant")
 def test_a_worker_whose_parent_ended_is_an_orphan_whoever_takes_it(subreaper: bool) -> None:
     """A killed JVM leaves no worker behind, also where orphans go to a subreaper (systemd, containerd)."""
     grandparent = f"{SUBREAPER if subreaper else ''}\nimport subprocess, sys, time\n" + textwrap.dedent("""
@@ -111,6 +113,8 @@ def test_a_worker_of_process_1_goes_on(tmp_path: Path) -> None:
     first = (
         ("unshare", "--user", "--map-root-user", "--pid", "--fork") if os.getuid() else ("unshare", "--pid", "--fork")
     )
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare here")
     possible = subprocess.run([*first, "true"], capture_output=True, text=True)
     if possible.returncode:
         pytest.skip(f"no process namespaces here: {possible.stderr.strip()}")
