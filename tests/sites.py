@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from waiting import NO_WORKER
 
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
@@ -135,16 +136,14 @@ class Sites:
         return handle.status()
 
     def receive(self, spark: Any, **settings: Any) -> dict[str, TableStatus]:
-        """Run seattle's receiver until nothing is left to apply; what it says of each table.
-
-        Spark gives the process of a source ten seconds to come up; on a very busy machine it may need another try."""
+        """Run seattle's receiver until nothing is left to apply; what it says of each table."""
         receiver = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings})
         for last in (False, False, False, False, True):
             handle = receiver.start(available_now=True)
             try:
                 handle.await_termination()
             except Exception as error:
-                if last or "failed to connect back" not in str(error):
+                if last or NO_WORKER not in str(error):
                     raise
                 continue
             break

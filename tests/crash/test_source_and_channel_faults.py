@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from sites import NEWARK, SEATTLE, Sites
-from waiting import DEADLINE, wait_until
+from waiting import DEADLINE, started, wait_until
 
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import Receiver
@@ -52,7 +52,7 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
     """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
-    receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
+    receiver = started(Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1))
     try:
         with unreachable(replicated):
             replicated.change(50)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
-from waiting import children, connections, wait_until, wan_threads, workers
+from waiting import children, connections, started, wait_until, wan_threads, workers
 
 import spark_wan.receiver.job as receiver_job
 import spark_wan.sender.job as sender_job
@@ -33,7 +33,7 @@ PACE = 0.2
 def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
     return (
         Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
-        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
+        started(Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2)),
     )
 
 
