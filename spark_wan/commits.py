@@ -107,6 +107,12 @@ class Commit:
         return mark is not None and ("site" in mark or mark.get("local_only") is True)
 
     @property
+    def received_from(self) -> str | None:
+        """The origin of the rows that a receiver wrote in this commit ('' when its mark does not say); None: no receiver made it."""
+        mark = read_mark(self.user_metadata)
+        return str(mark.get("origin", "")) if mark is not None and "site" in mark else None
+
+    @property
     def changes_rows(self) -> bool:
         return self.operation not in NO_ROWS
 

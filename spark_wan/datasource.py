@@ -42,7 +42,7 @@ from spark_wan.channels import StreamLog, open_channel
 from spark_wan.columns import check_columns, check_keys
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, WanError
 from spark_wan.options import IDLE_INTERVAL, SinkOptions, SourceOptions
-from spark_wan.running import milliseconds
+from spark_wan.running import is_orphan, milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
 from spark_wan.sender.memory import ForgottenMemories, MemoryStore, StoredMemories
@@ -146,7 +146,9 @@ class _Sink:
 
     def _memories(self) -> MemoryStore:
         """Where the sink remembers its stream; nowhere for a batch write that names no ``state``."""
-        return StoredMemories(self.state) if self.state is not None else ForgottenMemories()
+        if self.state is None:
+            return ForgottenMemories()
+        return StoredMemories(self.state, self.options.state_storage if self.options.state else None)
 
     def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
         """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
@@ -169,7 +171,7 @@ class _Sink:
                 log.warning("%s: its acks cannot be looked at: %s", options.stream, error)
             if manifest is None or keeper.done(manifest) or time.monotonic() >= end:
                 return
-            if os.getppid() == 1 or (options.stop_marker is not None and os.path.exists(options.stop_marker)):
+            if is_orphan() or (options.stop_marker is not None and os.path.exists(options.stop_marker)):
                 raise WanError(
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.number} is in the channel."
                 )
@@ -269,7 +271,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return self._latest_offset(start, limit)
         except ChannelError as error:
-            if os.getppid() == 1:
+            if is_orphan():
                 raise SystemExit(1) from None
             if not self._wakes or self._target is not None:
                 raise

@@ -11,9 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.commits import DAY, Commit
-from spark_wan.errors import COPY, ChangeFeedError, HistoryLostError, SourceError, StoppedError, WanError
+from spark_wan.errors import (
+    COPY,
+    ChangeFeedError,
+    HistoryLostError,
+    SourceError,
+    SourceUnreadableError,
+    StoppedError,
+    WanError,
+)
 from spark_wan.running import is_connect
-from spark_wan.topology import is_path
+from spark_wan.topology import catalog_parts, is_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +48,21 @@ _MISSING_TEXTS = (
 _FEED_OFF = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_TABLE_FEED_DISABLED", "DELTA_CHANGE_DATA_FEED_DISABLED")
 _HISTORY_LOST = (
     "DELTA_LOG_FILE_NOT_FOUND",
-    "FAILED_READ_FILE",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
     "DELTA_FILE_NOT_FOUND",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION",
     "DELTA_VERSIONS_NOT_CONTIGUOUS",
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
+_NOT_THERE = "FileNotFoundException: "
+_THERE = re.compile(_NOT_THERE + r"/[^\n]* \((?!No such file or directory\))[^()\n]+\)$", re.MULTILINE)
+"""Java's FileNotFoundException of a file that is there and cannot be opened: ``/path (Permission denied)``, ``(Too many open files)``."""
+_READ_FAILED = re.compile(
+    r"FAILED_READ_FILE|FileNotFoundException|AccessDeniedException|\bjava\.(?:io|net)\.\w*(?:IO|Socket|Timeout|Connect|UnknownHost)\w*Exception"
+    r"|\bSlowDown\b|Throttl\w*|TooManyRequests|ServiceUnavailable|Status Code: (?:429|5\d\d)|Connection reset|Read timed out"
+)
+"""What Hadoop's file systems and the stores' clients say when they could not read for now."""
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CONCURRENT_WRITE")
 _CONFLICT_TEXTS = (
     "ConcurrentTransactionException",
@@ -81,10 +97,14 @@ def literal(text: str) -> str:
 
 
 def reference(location: str) -> str:
-    """A table's name in SQL, for a path, a URL or a catalog name."""
+    """A table's name in SQL, for a path, a URL or a catalog name.
+
+    >>> reference("main.`my schema`.`t.1`")
+    '`main`.`my schema`.`t.1`'
+    """
     if is_path(location):
         return f"delta.{quoted(location)}"
-    return ".".join(quoted(part) for part in location.split("."))
+    return ".".join(quoted(part) for part in catalog_parts(location))
 
 
 def commit_file(location: str, version: int) -> str:
@@ -95,7 +115,7 @@ def commit_file(location: str, version: int) -> str:
 def load(spark: SparkSession, location: str, **options: object) -> DataFrame:
     """A DataFrame of a Delta table, with reader options."""
     reader = spark.read.format("delta").options(**{name: str(value) for name, value in options.items()})
-    return reader.load(location) if is_path(location) else reader.table(location)
+    return reader.load(location) if is_path(location) else reader.table(reference(location))
 
 
 def table_id(spark: SparkSession, location: str) -> str | None:
@@ -301,9 +321,11 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
     found, text = condition(error), error_text(error)
     if found.startswith(_FEED_OFF) or "DELTA_MISSING_CHANGE_DATA" in text:
         return ChangeFeedError(feed_advice(table, location, text))
-    if found.startswith(_HISTORY_LOST) or (
-        any(name in str(error) for name in (*_HISTORY_LOST, "FileNotFoundException")) and not is_missing(error)
-    ):
+    told = str(error)
+    lost = found.startswith(_HISTORY_LOST) or (
+        any(name in told for name in (*_HISTORY_LOST, _NOT_THERE)) and not is_missing(error)
+    )
+    if lost and not _THERE.search(told):
         return HistoryLostError(
             f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
             f"Nothing after them is sent, so that no site misses them silently. Make {COPY}. Raise "
@@ -311,6 +333,11 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
         )
     if is_missing(error):
         return SourceError(f"{table}: there is no Delta table at {location} ({text}). It is looked for again.")
+    if _READ_FAILED.search(told) and "PythonException" not in told:
+        return SourceUnreadableError(
+            f"{table}: files of the table at {location} cannot be read now ({text}). Nothing is skipped; the stream waits and retries. When "
+            "it lasts, check the store's limits and its answer, credentials and permissions; a damaged file must be restored from a backup."
+        )
     return error
 
 

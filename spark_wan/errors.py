@@ -69,6 +69,12 @@ class HistoryLostError(SourceError):
     """VACUUM or log cleanup has taken versions that were not published yet."""
 
 
+class SourceUnreadableError(SourceError):
+    """Files of the source could not be read now: the store throttles, times out or refuses. Retried."""
+
+    retriable = True
+
+
 class TableReplacedError(SourceError):
     """The table is not the one that was captured or written before: another ID, or an older state."""
 
@@ -111,6 +117,10 @@ class StaleWriteError(WanError):
     """A write was interrupted for so long that its frames may be gone. It must be made again."""
 
     retriable = True
+
+
+class ForwardingError(SourceError):
+    """Rows that a receiver wrote to a captured table, from another site, would have to be sent on; this version does not."""
 
 
 class StoppedError(WanError):

@@ -62,6 +62,9 @@ class SinkOptions:
     event_time: str | None = None  # timestamp column that lets event IDs expire; default: they do not
     batch_size: int = 10_000  # rows a gateway batch
     batch_bytes: int = 8 * 2**20  # bytes a gateway batch, also 8MiB or 500kB
+    max_rows: int = (
+        10_000_000  # rows an epoch, a micro-batch or a write; more are refused: the driver holds 16 to 32 bytes of each
+    )
     ack_policy: AckPolicy = "all"  # none | all
     ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue, also 500ms or 1m
     block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
@@ -73,6 +76,9 @@ class SinkOptions:
     new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
+    state_storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # stateStorage.*, of `state`; may hold secrets
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -149,21 +155,29 @@ def _from_topology(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     shared = ("channel", "site", "remotes", "batch_size", "batch_bytes", "ack_policy", "ack_timeout", "block_on_ack")
     defaults = {name: getattr(sender, name) for name in shared}
-    state = topology.site(sender.site).state
-    return {**defaults, "key": table.keys, "state": state, **given, "storage": {**sender.storage, **given["storage"]}}
+    site = topology.site(sender.site)
+    if "state" not in given:
+        given = {**given, "state": site.state, "state_storage": {**site.storage, **given["state_storage"]}}
+    return {**defaults, "key": table.keys, **given, "storage": {**sender.storage, **given["storage"]}}
+
+
+_STORES = ("storage", "state_storage")
+"""Fields that collect all options with their prefix."""
 
 
 def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of ``kind`` that the options name, with their values parsed, and always ``storage``."""
-    names = {_option(each.name).lower(): each.name for each in fields(kind) if each.name != "storage"}
-    given: dict[str, Any] = {"storage": {}}
+    """Return the fields of ``kind`` that the options name, with their values parsed, and always those for stores."""
+    stores = {f"{_option(each.name)}.".lower(): each.name for each in fields(kind) if each.name in _STORES}
+    names = {_option(each.name).lower(): each.name for each in fields(kind) if each.name not in _STORES}
+    given: dict[str, Any] = {name: {} for name in stores.values()}
     problems = []
     for option, text in options.items():
         lower = option.lower()
         if lower in SPARKS_OWN:
             continue
-        if lower.startswith("storage.") and lower != "storage.":
-            given["storage"][lower.removeprefix("storage.")] = text
+        store = next((prefix for prefix in stores if lower.startswith(prefix) and lower != prefix), None)
+        if store is not None:
+            given[stores[store]][lower.removeprefix(store)] = text
         elif lower not in names:
             problems.append(f"unknown option {option!r}; {_suggest(option, kind)}")
         else:
@@ -178,7 +192,7 @@ def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _suggest(option: str, kind: type) -> str:
-    valid = ["storage.*" if each.name == "storage" else _option(each.name) for each in fields(kind)]
+    valid = [_option(each.name) + ".*" * (each.name in _STORES) for each in fields(kind)]
     suggestion, known = nearest(option, valid), f"known: {', '.join(sorted(valid))}"
     return known if suggestion == known else f"{suggestion} {known}"
 
@@ -245,6 +259,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "streams": lambda text: _split(text, parse_name),
     "batch_size": _count,
     "batch_bytes": parse_bytes,
+    "max_rows": _count,
     "ack_policy": parse_ack_policy,
     "ack_timeout": parse_seconds,
     "block_on_ack": lambda text: parse_seconds(text, zero=True),

@@ -31,14 +31,14 @@ class StateObjects:
             return bytes(obstore.get(self._store, f"{name}.json").bytes())
         except FileNotFoundError:
             return None
-        except (BaseError, OSError, ValueError) as error:
+        except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("read", name, error) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Replace the object. Raises ChannelError when its place does not answer."""
         try:
             obstore.put(self._store, f"{name}.json", data)
-        except (BaseError, OSError, ValueError) as error:
+        except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("write", name, error) from error
 
     def _failed(self, verb: str, name: str, error: Exception) -> ChannelError:

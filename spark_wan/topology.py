@@ -23,7 +23,9 @@ from spark_wan.errors import TopologyError
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 VERSION = 1
-CHANNEL_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs", "abfss")
+CHANNEL_SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss")
+STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
+"""Of those, what Spark knows as well: the ledger and the checkpoints are Spark's, the sender's memory is not."""
 
 AckPolicy = Literal["none", "all"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
@@ -33,7 +35,19 @@ T = TypeVar("T")
 _LATER_POLICIES = ("quorum", "one", "one_peer", "all_peers")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_CATALOG_NAME = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`)){1,3}")
+_CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
+_CATALOG_NAME = re.compile(rf"(?:{_CATALOG_PART.pattern})(?:\.(?:{_CATALOG_PART.pattern})){{1,3}}")
+_INSTEAD = {
+    "dbfs": "write its mount /dbfs/..., or a volume /Volumes/...",
+    "hdfs": "write the path of an HDFS mount (NFS gateway), or the URL of an object store",
+    "wasb": "write abfs://container@account.dfs.core.windows.net/...",
+    "wasbs": "write abfss://container@account.dfs.core.windows.net/...",
+}
+"""What to write for a scheme that Spark knows and a channel does not."""
+_UNKNOWN_TO_SPARK = {
+    "az": "Spark does not know it; write abfss://container@account.dfs.core.windows.net/...",
+    "memory": "Spark does not know it; write a directory or the URL of an object store",
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,9 @@ class Site:
 
     name: str
     state: str  # directory (absolute) or URL of the site's ledger and checkpoints
+    storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # for the sender's memory there; may hold secrets
     priority: int = 1  # 0 = never a primary
 
 
@@ -183,7 +200,18 @@ def stream_name(site: str, sender: str, table: str) -> str:
 
 def is_path(location: str) -> bool:
     """Say whether a table's location is a path or URL; otherwise it is a catalog name."""
-    return "/" in location or location.startswith((".", "~"))
+    return ("/" in location or location.startswith((".", "~"))) and not _CATALOG_NAME.fullmatch(location)
+
+
+def catalog_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a catalog name, without the backticks around them.
+
+    >>> catalog_parts("main.`my schema`.`a.``b`")
+    ('main', 'my schema', 'a.`b')
+    """
+    if not _CATALOG_NAME.fullmatch(name):
+        raise TopologyError(f"{name!r} is not a catalog name; write catalog.schema.table, odd names in backticks")
+    return tuple(plain or quoted.replace("``", "`") for plain, quoted in _CATALOG_PART.findall(name))
 
 
 def nearest(name: object, known: Collection[str]) -> str:
@@ -223,15 +251,31 @@ def parse_ack_policy(value: object) -> AckPolicy:
 
 def parse_channel(value: object, base: str) -> str:
     """Return a channel's URL, or its directory made absolute from ``base``; ValueError when the scheme is unknown."""
-    channel = _place(value, base)
-    url = _URL.match(channel)
-    if url and url[1] not in CHANNEL_SCHEMES:
-        raise ValueError(f"unknown scheme {url[1]!r} in {value!r}; {nearest(url[1], CHANNEL_SCHEMES)}")
-    if url and "://" not in channel:
+    return _stored(value, base, CHANNEL_SCHEMES, _INSTEAD)
+
+
+def _state(value: object, base: str) -> str:
+    return _stored(value, base, STATE_SCHEMES, {**_INSTEAD, **_UNKNOWN_TO_SPARK})
+
+
+def _stored(value: object, base: str, schemes: Collection[str], instead: Mapping[str, str]) -> str:
+    """A directory made absolute, or a URL with one of the schemes. ``instead``: what to write for some of the others."""
+    place = _place(value, base)
+    url = _URL.match(place)
+    if url and url[1].lower() in instead:
+        raise ValueError(f"{value!r}: the scheme {url[1]!r} cannot be used here; {instead[url[1].lower()]}")
+    if url and url[1] not in schemes:
+        raise ValueError(f"unknown scheme {url[1]!r} in {value!r}; {nearest(url[1], schemes)}")
+    return _checked_url(value, place)
+
+
+def _checked_url(value: object, place: str) -> str:
+    url = _URL.match(place)
+    if url and "://" not in place:
         raise ValueError(f"{value!r} is not a URL; write {url[1]}://...")
-    if url and url[1] == "file" and not channel.startswith("file:///"):
+    if url and url[1] == "file" and not place.startswith("file:///"):
         raise ValueError(f"{value!r} is not absolute; write file:///... or a path")
-    return channel
+    return place
 
 
 def parse_each(
@@ -262,10 +306,24 @@ def _place(value: object, base: str) -> str:
 def _location(value: object, base: str) -> str:
     location = parse_text(value)
     if is_path(location):
-        return _place(location, base)
+        return _table_path(location, base)
     if not _CATALOG_NAME.fullmatch(location):
-        raise ValueError(f"{value!r} is neither; write a path (./{location}) or a catalog name (catalog.schema.table)")
+        raise ValueError(
+            f"{value!r} is neither; write a path (./{location}) or a catalog name (catalog.schema.table, odd names in backticks)"
+        )
+    parts = catalog_parts(location)
+    if parts[0].lower() == "delta" and len(parts) == 2 and "/" in parts[1]:
+        raise ValueError(f"{value!r} is Spark's way to name a path; write {parts[1]}")
     return location
+
+
+def _table_path(location: str, base: str) -> str:
+    """A table's path or URL. Spark reads it, so any scheme that Spark knows will do."""
+    place = _place(location, base)
+    url = _URL.match(place)
+    if url and url[1] in _UNKNOWN_TO_SPARK:
+        raise ValueError(f"{location!r}: the scheme {url[1]!r} cannot be used here; {_UNKNOWN_TO_SPARK[url[1]]}")
+    return place if url and url[1] == "dbfs" else _checked_url(location, place)
 
 
 def _one_of(value: object, words: Collection[str]) -> str:
@@ -437,7 +495,8 @@ def _look_up(known: Mapping[str, T], name: str, what: str) -> T:
 def _site(entry: _Entry, base: str) -> Site:
     return Site(
         name=entry.name,
-        state=entry.read("state", lambda value: _place(value, base), default="", required="the site's state directory"),
+        state=entry.read("state", lambda value: _state(value, base), default="", required="the site's state directory"),
+        storage=entry.mapping("storage", parse_text),
         priority=entry.read("priority", lambda value: parse_count(value, minimum=0), default=Site.priority),
     )
 
@@ -525,8 +584,12 @@ def _check_sites(entry: _Entry, table: Table, sites: Mapping[str, Site], senders
 
 
 def _check_states(sites: Mapping[str, Site], senders: Mapping[str, Sender], problems: _Problems) -> None:
-    """A ledger belongs to one site, and a channel is nobody's state."""
+    """A ledger belongs to one site, and a channel is no site's state."""
     taken: dict[str, str] = {}
+    for site in sites.values():
+        if site.storage and "://" not in site.state.removeprefix("file://"):
+            problem = f"is for object stores, but the state is the directory {site.state!r}; take it out"
+            problems.add(f"sites.{site.name}.storage", problem)
     for site in filter(lambda site: site.state, sites.values()):
         other = taken.setdefault(_bare(site.state), site.name)
         if other != site.name:
@@ -540,16 +603,28 @@ def _check_states(sites: Mapping[str, Site], senders: Mapping[str, Sender], prob
 
 
 def _bare(place: str) -> str:
-    return place.removeprefix("file://").rstrip("/")
+    """What two spellings of one place have in common."""
+    for scheme, same in (("file://", ""), ("s3a://", "s3://"), ("abfss://", "abfs://")):
+        if place.startswith(scheme):
+            place = same + place.removeprefix(scheme)
+    return place.rstrip("/")
+
+
+def _table_place(location: str) -> str | tuple[str, ...]:
+    """What two spellings of one table's place have in common. Spark's own catalog is the one that a name without a catalog means, unless
+    the session chose another."""
+    if is_path(location):
+        return _bare(location)
+    parts = tuple(part.lower() for part in catalog_parts(location))
+    return parts[1:] if len(parts) == 3 and parts[0] == "spark_catalog" else parts
 
 
 def _check_places(tables: Mapping[str, Table], problems: _Problems) -> None:
     """Two tables at one place of a site would overwrite each other."""
-    taken: dict[tuple[str, str], str] = {}
+    taken: dict[tuple[str, str | tuple[str, ...]], str] = {}
     for table in tables.values():
         for site, location in table.at.items():
-            place = _bare(location) if is_path(location) else location.lower()
-            other = taken.setdefault((site, place), table.name)
+            other = taken.setdefault((site, _table_place(location)), table.name)
             if other != table.name:
                 problem = f"table {other!r} is at {location!r} already; give each table a place of its own"
                 problems.add(f"tables.{table.name}.at.{site}", problem)

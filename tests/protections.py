@@ -408,6 +408,22 @@ PROTECTIONS = [
         [WITH_SPARK + "test_sink.py::test_b45_frames_are_bounded_by_rows_and_bytes"],
     ),
     (
+        "chain",
+        [
+            (
+                CAP,
+                "if commit.changes_rows and (lacking := _lacking(commit, addressees)):",
+                "if lacking := _lacking(commit, ()):",
+            )
+        ],
+        [WITH_SPARK + "test_odd_places.py::test_a_chain_of_two_topologies_is_held_at_the_middle"],
+    ),
+    (
+        "places",
+        [(TOP, "parts = tuple(part.lower() for part in catalog_parts(location))", "parts = (location.lower(),)")],
+        [UNIT + "test_places.py::test_two_spellings_of_one_place_are_one_place"],
+    ),
+    (
         "b80",
         [(TGT, "            if added:\n", "            if False:\n")],
         [

@@ -9,17 +9,44 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEADLINE = 180.0
-"""Seconds after which something is believed never to come. Not a measure."""
+DEADLINE = 600.0
+"""Seconds after which something is believed never to come. Not a measure: one busy core must do."""
+
+
+NO_WORKER = "failed to connect back"
+"""Spark gives the process of a streaming source ten seconds to come up. On a very busy machine it may need another try."""
 
 
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
-    """Wait until ``true()``; fail with what the handles say of themselves when it never is."""
+    """Wait until ``true()``; fail with what the handles say of themselves when it never is, or when one of them has ended by an error."""
     end = time.monotonic() + DEADLINE
     while not true():
-        told = [str(part) for handle in handles for part in (*handle.status(), handle.exception())]
-        assert time.monotonic() < end, f"never happened: {what}; {told}"
+        ended = any(handle.exception() is not None for handle in handles)
+        if (ended and not true()) or time.monotonic() > end:
+            told = [str(part) for handle in handles for part in (*handle.status(), handle.exception())]
+            raise AssertionError(f"never happened: {what}; {told}")
         time.sleep(0.05)
+
+
+def started(receiver: Any) -> Any:
+    """The handle of a receiver whose queries have their sources' processes."""
+    for last in (False, False, False, False, True):
+        handle = receiver.start()
+        wait_until(lambda handle=handle: ended(handle) or all(map(has_source, handle.queries)), "the sources come up")
+        error = handle.exception()
+        if error is None:
+            return handle
+        handle.stop()
+        if last or NO_WORKER not in str(error):
+            raise error
+
+
+def ended(handle: Any) -> bool:
+    return handle.exception() is not None
+
+
+def has_source(query: Any) -> bool:
+    return query.isActive and not query.status["message"].startswith("Initializing")
 
 
 def wan_threads() -> list[str]:

@@ -25,7 +25,7 @@ PAUSE = 0.25
 """Seconds between commits at newark: it goes on writing while sender and receiver are at work."""
 DOWN = 1.5
 """Seconds for which the killed receiver stays away."""
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds without any progress after which the demo gives up."""
 _LOOK = 0.2
 

@@ -30,6 +30,8 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
     """
     ensure_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # The other end is a process on this machine. On a busy one its answer may take longer than Spark's 15 seconds.
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "300")
     # Workers run the interpreter that has our packages, whatever `python3` on the PATH is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from delta import configure_spark_with_delta_pip
@@ -45,6 +47,7 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.authenticate.socketTimeout": "300s",
         "spark.sql.shuffle.partitions": 2,
         "spark.databricks.delta.snapshotPartitions": 2,
         # A sender and a receiver need 40 compiled classes and more for each table: where they do not fit, each apply compiles its own again.

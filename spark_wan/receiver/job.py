@@ -459,7 +459,8 @@ class InboundChannel:
             # Streams of one table share its ledger: their applies are numbered together.
             ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
             ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))
-            decisions = StoredDecisions(self.topology.site(self.site).state)
+            site = self.topology.site(self.site)
+            decisions = StoredDecisions(site.state, site.storage)
             decisions.record(table, self.decisions.get(table, Decisions()))
             applier = TableApplier(
                 self.site,

@@ -165,7 +165,7 @@ class DeltaTarget:
             if is_path(self.location):
                 writer.save(self.location)
             else:
-                writer.saveAsTable(self.location)
+                writer.saveAsTable(reference(self.location))
 
     def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
         from pyspark.sql import functions as F
@@ -255,7 +255,7 @@ class DeltaTarget:
                 if is_path(self.location):
                     writer.save(self.location)
                 else:
-                    writer.saveAsTable(self.location)
+                    writer.saveAsTable(reference(self.location))
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 

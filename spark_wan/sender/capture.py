@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_wan.columns import compare, fingerprint
 from spark_wan.commits import Commit
-from spark_wan.errors import COPY, HistoryLostError, SchemaError, TableOperationError
+from spark_wan.errors import COPY, ForwardingError, HistoryLostError, SchemaError, TableOperationError
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,15 @@ def plan_range(
     on_table_operation: str = "hold",
     decision: Callable[[int], str | None] = lambda version: None,
     published_schema: Mapping[str, Any] | None = None,
+    addressees: Sequence[str] = (),
 ) -> CaptureRange | None:
     """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
 
     1. the history must go on at ``published + 1``, else HistoryLostError
     2. whole-table operations wait for a decision (TableOperationError), unless that is already made
-    3. commits are taken until their estimated rows reach ``max_rows``; the first is always taken
-    4. the range is cut where the columns change; a dropped, renamed or retyped column is a SchemaError
+    3. so does what a receiver wrote from another site (ForwardingError), unless every site of ``addressees`` is where it came from
+    4. commits are taken until their estimated rows reach ``max_rows``; the first is always taken
+    5. the range is cut where the columns change; a dropped, renamed or retyped column is a SchemaError
     """
     newer = [commit for commit in commits if commit.version > published]
     if not newer:
@@ -85,6 +87,13 @@ def plan_range(
     rows = 0
     for commit in newer:
         leave = commit.stays_here
+        if commit.changes_rows and (lacking := _lacking(commit, addressees)):
+            action = decision(commit.version) or "hold"
+            if action == "hold":
+                if taken:
+                    break
+                raise ForwardingError(_chain(table, commit, lacking))
+            leave = action == "skip"
         if commit.operation == "DROP COLUMNS":
             if taken:
                 break
@@ -121,6 +130,22 @@ def plan_range(
         left_out=tuple(version for version in left_out if version <= last),
         commits=tuple(taken),
         rows=rows,
+    )
+
+
+def _lacking(commit: Commit, addressees: Sequence[str]) -> list[str]:
+    """The addressees that do not have what a receiver wrote here: all but the site that it came from."""
+    origin = commit.received_from
+    return [] if origin is None else [site for site in addressees if site != origin]
+
+
+def _chain(table: str, commit: Commit, lacking: Sequence[str]) -> str:
+    origin = commit.received_from
+    return (
+        f"{table}: version {commit.version} was written by a receiver of this site, with rows from site {origin or 'unknown'}; this sender does not "
+        f"send them on to {', '.join(lacking)} (forwarding is not in this version). The stream is held before that version, so that no site "
+        f"misses them silently. Have a sender at {origin or 'their origin'} send the table to {', '.join(lacking)} and detach this one; or decide for "
+        f"this version: `spark-wan send --decide {table}@{commit.version}=distribute` sends its rows as this site's own, `=skip` leaves them out."
     )
 
 

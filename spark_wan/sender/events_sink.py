@@ -141,9 +141,12 @@ class EventsWriter:
         )
 
     def _events(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
         for raw in batches:
             if raw.num_rows == 0:
                 continue
+            rows += raw.num_rows
+            _refuse_too_many(rows, self.options)
             events = self._event_columns(arrow_ready(raw))
             hashes = row_hashes(events)
             self._digests.append(digest(hashes))
@@ -231,6 +234,7 @@ def append_epoch(
             return last
         if last is not None:
             _check_follows(last, options, schema)
+        _refuse_too_many(sum(frame.rows for frame in frames), options)
         _refuse_doubles(written, options)
         yield "sink.3 checked"
         manifest = Manifest(
@@ -316,14 +320,38 @@ def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
         log.channel.trim_frames(log.stream, [frame.path for frame in frames if frame.path not in named])
 
 
+def _refuse_too_many(rows: int, options: SinkOptions) -> None:
+    """The driver compares 16-byte hashes of all event IDs and keys: an epoch has so many rows that it can hold them, and no more."""
+    if rows > options.max_rows:
+        raise EventError(
+            f"wan sink, stream {options.stream}: one epoch has {rows:,} rows or more; maxRows allows {options.max_rows:,}. Nothing of it was sent. "
+            "Write less at a time (maxFilesPerTrigger, maxBytesPerTrigger, maxOffsetsPerTrigger, or several writes). A micro-batch that is planned "
+            "already needs a higher maxRows, and a driver with 50 bytes of memory a row (spark.driver.maxResultSize: 32 bytes a row)."
+        )
+
+
 def _refuse_doubles(written: Sequence[EventsWritten], options: SinkOptions) -> None:
     for what, parts, advice in (
         ("event IDs", [part.ids for part in written], "An event ID names one event for ever; make them unique."),
         ("keys", [part.keys for part in written], "Name a `sequence` column that orders the events of a key."),
     ):
-        hashes = np.frombuffer(b"".join(parts), "V16")
-        doubled = len(hashes) - len(np.unique(hashes.view("u8").reshape(-1, 2), axis=0)) if len(hashes) else 0
+        doubled = _doubled(parts)
         if doubled:
             raise EventError(
                 f"wan sink, stream {options.stream}: {doubled} {what} come twice in one epoch. {advice} Nothing of it was sent."
             )
+
+
+def _doubled(parts: Sequence[bytes]) -> int:
+    """How many 16-byte hashes repeat another. Takes 9 bytes a row beside the hashes: their first halves are compared, and only what
+    repeats there is compared whole."""
+    pairs = [np.frombuffer(part, "u8").reshape(-1, 2) for part in parts if part]
+    if not pairs:
+        return 0
+    firsts = np.concatenate([each[:, 0] for each in pairs])
+    firsts.sort()
+    repeated = np.unique(firsts[1:][firsts[1:] == firsts[:-1]])
+    if not repeated.size:
+        return 0
+    suspects = np.concatenate([each[np.isin(each[:, 0], repeated)] for each in pairs])
+    return len(suspects) - len(np.unique(suspects, axis=0))

@@ -169,7 +169,7 @@ class Sender:
         name = stream_name(sender.site, sender.name, table.name)
         spark = self.spark if inherited is None else inherited.new_session(self.spark)
         status = StreamStatus(name, table.name)
-        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}")
+        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage)
         stream_log = StreamLog(channel, name)
 
         def record(letters: Sequence[SenderDeadLetter]) -> None:
@@ -207,7 +207,7 @@ class Sender:
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
         )
-        decisions = StoredDecisions(self.site.state)
+        decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
         publisher = Publisher(settings, stream_log, source, memories, milliseconds, partial(decisions.load, table.name))
         keeper = AckKeeper(

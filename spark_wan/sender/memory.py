@@ -62,16 +62,16 @@ class StoredMemories:
     """Memories as small objects ``<url>/<stream>.json`` in a directory or an object store."""
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
-        self._objects = StateObjects(url, "the sender's memory", storage)
+        self.objects = StateObjects(url, "the sender's memory", storage)
 
     def load(self, stream: str) -> StreamMemory | None:
         """The memory of a stream, or None when there is none. Raises ChannelError when its place does not answer."""
-        data = self._objects.read(stream)
+        data = self.objects.read(stream)
         return None if data is None else StreamMemory.decode(data)
 
     def save(self, stream: str, memory: StreamMemory) -> None:
         """Replace the memory of a stream. Raises ChannelError when its place does not answer."""
-        self._objects.write(stream, memory.encode())
+        self.objects.write(stream, memory.encode())
 
 
 class ForgottenMemories:

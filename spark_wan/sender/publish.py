@@ -225,6 +225,7 @@ class Publisher:
             on_table_operation=settings.on_table_operation,
             decision=lambda version: self.decisions().operations.get(version),
             published_schema=last.schema if last is not None else None,
+            addressees=settings.addressees,
         )
         if planned is None:
             return None

@@ -117,7 +117,8 @@ class DeltaSource:
     """Of ``_clone``: it is not released while another thread interrupts it."""
 
     def table_id(self) -> str:
-        found = table_id(self.spark, self.location)
+        with self._errors():
+            found = table_id(self.spark, self.location)
         if found is None:
             raise SourceError(f"{self.table}: there is no Delta table at {self.location}. It is looked for again.")
         return found

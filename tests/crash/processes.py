@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from sites import Sites
+from waiting import DEADLINE
 
 WORKER = Path(__file__).with_name("worker.py")
-DEADLINE = 240.0
-"""Seconds after which a process is believed to hang. Not a measure."""
 
 
 class Worker:
@@ -32,6 +31,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
+                bufsize=0,  # select knows nothing of lines in a buffer
             )
 
     @property

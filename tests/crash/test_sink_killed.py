@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,8 @@ def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
     spark_wan.register(spark)
     wan: Sites = sites()
     events = [(f"{key}.{turn}", turn, key, turn / 2) for key in range(3) for turn in range(7)]
-    shuffled = spark.createDataFrame(
-        sorted(events, key=lambda e: hash((e[0], 5))), "event string, turn long, id long, price double"
-    )
+    random.Random(27).shuffle(events)
+    shuffled = spark.createDataFrame(events, "event string, turn long, id long, price double")
     wan.write_events("prices", shuffled.repartition(4), sequence="turn", batchSize=4)
     wan.apply(spark, "events")
     assert dict(wan.rows("prices")) == {(f"{key}.6", key, 3.0, 6): 1 for key in range(3)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from sites import NEWARK, SEATTLE, Sites
-from waiting import DEADLINE, wait_until
+from waiting import DEADLINE, started, wait_until
 
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import Receiver
@@ -50,7 +52,7 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
     """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
-    receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
+    receiver = started(Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1))
     try:
         with unreachable(replicated):
             replicated.change(50)
@@ -63,7 +65,7 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
             sender,
             receiver,
         )
-        assert [status.held for status in sender.status()] == [None, None]
+        wait_until(lambda: [status.held for status in sender.status()] == [None, None], "no hold", sender, receiver)
         assert receiver.exception() is None
     finally:
         sender.stop()
@@ -92,11 +94,21 @@ def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
 def unreachable(sites: Sites) -> Iterator[None]:
     """The channel's directory cannot be entered."""
     channel = Path(sites.topology.sender("east").channel)
-    channel.rename(channel.with_name("away"))
-    channel.write_text("no directory any more")
-    yield
-    channel.unlink()
-    channel.with_name("away").rename(channel)
+    file = channel.with_name("in the way")
+    file.write_text("no directory any more")
+    exchange(channel, file)
+    try:
+        yield
+    finally:
+        exchange(channel, file)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Swap two names at once: between two renames a store would make the directory anew."""
+    at_cwd, exchange_flag = -100, 2
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(at_cwd, bytes(one), at_cwd, bytes(other), exchange_flag):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "gone"])

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
+from waiting import started
 
 import spark_wan.sender.job as sender_job
 from spark_wan.channels.base import Channel
@@ -62,14 +63,15 @@ def run(spark: Any, command: dict[str, Any]) -> None:
     elif what == "send":
         Sender(spark, sites.topology, NEWARK, senders=senders, tables=command.get("tables")).start().await_termination()
     elif what == "receive":
-        Receiver(spark, sites.topology, SEATTLE, senders=senders).start().await_termination()
+        started(Receiver(spark, sites.topology, SEATTLE, senders=senders)).await_termination()
     else:
         handles = [
             Sender(spark, sites.topology, NEWARK, senders=senders).start(),
-            Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1).start(),
+            started(Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1)),
         ]
         answer({"running": os.getpid()})
-        sys.stdin.readline()
+        while json.loads(sys.stdin.readline())["do"] != "stop":
+            answer({"held": [status.held for handle in handles for status in handle.status() if status.held]})
         for handle in handles:
             handle.stop()
         held = [status.held for handle in handles for status in handle.status() if status.held]

@@ -15,15 +15,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sites import NEWARK, SEATTLE, Sites
+from waiting import DEADLINE
 
 import spark_wan.sender.source as source
 from spark_wan import Receiver, Sender
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
 from spark_wan.running import is_connect
-
-DEADLINE = 240.0
-"""Seconds after which something is believed never to come. Not a measure."""
 
 
 def connect(options: str = "") -> Any:
@@ -34,10 +32,10 @@ def connect(options: str = "") -> Any:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
-    # Of its own: Spark's usual port may be taken by a server of another process.
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    # Not pyspark's fixed port, on which another server may listen.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
     settings = {
         "spark.connect.grpc.binding.port": str(port),
@@ -119,7 +117,7 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
 
     wait_until(applied(1), "the first epochs are applied", told)
     sites.change(30)
-    wait_until(applied(2), "the next epochs are applied", told)
+    wait_until(lambda: applied(2)() and sites.are_equal(), "all changes are applied", told)
     receiver, sender = handles
     wait_until(lambda: all(s.backlog == 0 for s in sender.status()), "the sender has seen the acks", told)
     told_at_last = {

@@ -56,7 +56,7 @@ def attempt(spark: Any, wan: Sites, **settings: Any) -> dict[str, StreamStatus]:
     handle = Sender(spark, wan.topology, NEWARK, **{"senders": ["east"], **settings}).start(available_now=True)
     with suppress(WanError):
         handle.await_termination()
-    wait_until(lambda: not handle.is_active, "the end of all streams", handle)
+    wait_until(lambda: not handle.is_active, "the end of all streams")
     return {status.table: status for status in handle.status()}
 
 

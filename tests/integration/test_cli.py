@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
+from waiting import DEADLINE
 
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import QUICK, java_options
@@ -21,7 +22,6 @@ from spark_wan.local.classes import QUICK, java_options
 ROOT = Path(__file__).parents[2]
 SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli import main; main()"
 """``spark-wan`` where an import of pyspark fails."""
-DEADLINE = 120
 
 
 def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=540, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE, env=environment)
 
 
 def told(text: str) -> list[dict[str, Any]]:
@@ -175,7 +175,12 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     here.change(10)
     (tmp_path / "typer.py").write_text("raise ImportError('typer is not installed')")
     ensure_java()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     settings = {
         "spark.master": "local[2]",
         "spark.jars": ",".join(map(str, cached_jars())),

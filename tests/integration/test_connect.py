@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from waiting import DEADLINE
+
 import spark_wan
 
 SCRIPT = Path(__file__).with_name("over_connect.py")
@@ -41,7 +43,7 @@ def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=3 * DEADLINE,
     )
     assert process.returncode == 0, process.stderr[-6000:]
     found = json.loads(process.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from sites import NEWARK, SEATTLE, Sites
-from waiting import wait_until
+from waiting import started, wait_until
 
 from spark_wan import Receiver, Sender
 from spark_wan.ledger_tables import SCHEMAS
@@ -74,7 +74,7 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
     spark.streams.addListener(listener)
     handles = (
         Sender(spark, here.topology, NEWARK, senders=["east"]).start(),
-        Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.1).start(),
+        started(Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.1)),
     )
 
     def settled() -> bool:
@@ -102,8 +102,10 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
         assert jobs() == quiet
         assert files(here.folder / "channel") == found[1]
 
+        before_change = here.acked("orders")
         here.change(30)
-        wait_until(lambda: here.acked("orders") == 2, "it is awake", *handles)
+        # Into how many epochs the commits fall, and which of them is acked at a look, is chance.
+        wait_until(lambda: here.acked("orders") > before_change, "it is awake", *handles)
     finally:
         for handle in handles:
             handle.stop()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
-from waiting import children, connections, wait_until, wan_threads, workers
+from waiting import children, connections, started, wait_until, wan_threads, workers
 
 import spark_wan.receiver.job as receiver_job
 import spark_wan.sender.job as sender_job
@@ -33,7 +33,7 @@ PACE = 0.2
 def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
     return (
         Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
-        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
+        started(Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2)),
     )
 
 
@@ -92,7 +92,7 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
 
     handles = start(spark, here)
     here.change(30)
-    wait_until(acked_through(here, 2), "all is acked", *handles)
+    wait_until(lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles)
     assert wan_threads()
     assert len(spark.streams.active) == queries + 1
     assert set(workers()) - processes
@@ -101,8 +101,11 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
         assert not handle.is_active
         assert handle.exception() is None
 
-    assert wan_threads() == []
-    assert {thread.name for thread in threading.enumerate() if not of_py4j(thread)} <= threads
+    # Spark's stop does not wait for the thread of py4j in which a micro-batch ends.
+    wait_until(lambda: not wan_threads(), f"our threads end {wan_threads()}")
+    wait_until(
+        lambda: {thread.name for thread in threading.enumerate() if not of_py4j(thread)} <= threads, "all threads end"
+    )
     assert len(spark.streams.active) == queries
     wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
     gc.collect()
@@ -147,12 +150,14 @@ def test_b27_stop_never_hangs_while_writers_run(
             here.send(spark)
             monkeypatch.setattr(receiver_job, "reached", reached_here)
         handles = start(spark, here)
-        assert there.wait(120)
-        for handle in handles:
-            handle.stop()
-            assert not handle.is_active
+        try:
+            wait_until(there.is_set, f"the step {step}", *handles)
+        finally:
+            for handle in handles:
+                handle.stop()
+        assert not any(handle.is_active for handle in handles)
     monkeypatch.undo()
-    assert wan_threads() == []
+    wait_until(lambda: not wan_threads(), "our threads end")
     here.replicate(spark)
     here.assert_equal()
 
@@ -176,10 +181,10 @@ def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: An
         for turn in (1, 2, 3):
             handles = start(spark, here)
             wait_until(lambda turn=turn: min(map(here.acked, TABLES)) >= turn, "something is acked", *handles)
-            before = made()
             for handle in handles[::-1] if turn % 2 else handles:
                 handle.stop()
                 assert handle.exception() is None
+            before = made()
             wait_until(lambda before=before: made() > before + 1, "more commits")
     assert here.rows("orders") != here.rows("orders", NEWARK)
     here.replicate(spark)
@@ -218,7 +223,7 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
 
         shutil.move(tmp_path / "away", here.path("orders", SEATTLE))
         wait_until(lambda: not any(status.held for status in receiver.status()), "it goes on", *handles)
-        wait_until(acked_through(here, 2), "all is acked", *handles)
+        wait_until(lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles)
         wait_until(lambda: not any(status.remote_holds for status in sender.status()), "the sender is told", *handles)
     finally:
         for handle in handles:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -389,13 +390,14 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(wan: Sites, tmp
             tmp_path / "output"
         ).read_text()
         for process, command in processes.items():
-            if process == driver.pid or "java" in command.split()[0]:
+            if process == driver.pid or "java" in command.partition(" ")[0]:
                 os.kill(process, signal.SIGKILL)
         driver.wait()
         wait_until(lambda: not of_session(driver.pid), "the end of all workers")
     finally:
         for process in of_session(driver.pid):
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         driver.wait()
 
 

@@ -112,8 +112,10 @@ EVENTS = f"SELECT *, concat('e', id) AS event FROM ({ROWS})"
 def time_zone(spark: Any, zone: str) -> Iterator[None]:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
-    yield
-    spark.conf.set("spark.sql.session.timeZone", before)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.fixture(scope="module", params=["UTC", "America/New_York"])

@@ -16,7 +16,7 @@ from spark_wan.channels.object_store import open_store
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.sender import publish
 
-RECEIVED = '{"spark_wan":{"site":"newark","table":"orders","version":1}}'
+RECEIVED = '{"spark_wan":{"site":"newark","table":"orders","version":1,"origin":"seattle"}}'
 METADATA = {"plain": None, "local-only": LOCAL_ONLY, "a receiver's": RECEIVED}
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2, None])), min_size=1, max_size=4)
 """Keys with their new value; None deletes."""
@@ -82,7 +82,9 @@ class Replication(RuleBasedStateMachine):
         if world.user:
             world.grow(pairs)
         else:
-            world.source.change(pairs, style, METADATA[commit])
+            # What came from seattle would hold a stream that goes to tacoma too.
+            metadata = METADATA[commit if world.sites == ("seattle",) or commit == "plain" else "local-only"]
+            world.source.change(pairs, style, metadata)
         if sent:
             world.advance("sender 1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_wan.columns import fingerprint
 from spark_wan.commits import Commit
-from spark_wan.errors import HistoryLostError, SchemaError, TableOperationError
+from spark_wan.errors import ForwardingError, HistoryLostError, SchemaError, TableOperationError
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 
@@ -72,6 +73,52 @@ def test_b84_receiver_made_and_local_only_commits_are_left_out() -> None:
     found = planned([commit(0), received, local, commit(3)])
     assert (found.first, found.last, found.left_out, found.rows) == (0, 3, (1, 2), 2)
     assert planned([received, local], published=0).quiet
+
+
+def received(version: int, origin: str | None = "newark", operation: str = "MERGE") -> Commit:
+    mark = {"site": "denver", **({} if origin is None else {"origin": origin})}
+    return commit(version, operation, user_metadata=json.dumps({"spark_wan": mark}))
+
+
+@pytest.mark.parametrize(
+    ("origin", "addressees", "lacking"),
+    [
+        ("newark", ("newark",), ""),
+        ("newark", ("seattle",), "seattle"),
+        ("newark", ("newark", "seattle", "tacoma"), "seattle, tacoma"),
+        (None, ("newark",), "newark"),
+    ],
+)
+def test_what_another_site_wrote_holds_a_stream_to_sites_that_lack_it(
+    origin: str | None, addressees: tuple[str, ...], lacking: str
+) -> None:
+    """Newark to denver by one file, denver to seattle by another: seattle had the rows of the snapshot, and then no more, without a word.
+    A site gets nothing back that it wrote itself."""
+    commits = [commit(0), received(1, origin), commit(2)]
+    if not lacking:
+        assert planned(commits, addressees=addressees).left_out == (1,)
+        return
+    assert planned(commits, addressees=addressees).last == 0
+    with pytest.raises(
+        ForwardingError,
+        match=f"version 1 was written by a receiver .* not send them on to {lacking} .*--decide orders@1=dis",
+    ):
+        plan(commits, published=0, addressees=addressees)
+
+
+def test_what_another_site_wrote_can_be_sent_or_left_out_by_decision_alone() -> None:
+    """`on_table_operation` is about the site's own commits."""
+    commits = [commit(0), received(1), commit(2)]
+    for action, left_out in (("distribute", ()), ("skip", (1,))):
+        found = planned(commits, addressees=("seattle",), decision={1: action}.get)
+        assert (found.last, found.left_out) == (2, left_out)
+        with pytest.raises(ForwardingError):
+            plan(commits, published=0, addressees=("seattle",), on_table_operation=action, decision={2: action}.get)
+
+
+def test_a_receivers_commit_without_rows_holds_nothing() -> None:
+    """It adds the columns that came."""
+    assert planned([commit(0), received(1, operation="ADD COLUMNS")], addressees=("seattle",)).last == 1
 
 
 def test_what_is_left_out_does_not_end_a_range() -> None:

@@ -62,6 +62,19 @@ def test_b84_receiver_made_and_local_only_commits_stay_here(metadata: str | None
     assert replace(WRITE, user_metadata=metadata).stays_here is stays
 
 
+@pytest.mark.parametrize(
+    ("metadata", "origin"),
+    [
+        (None, None),
+        (LOCAL_ONLY, None),
+        (json.dumps({"spark_wan": {"site": "seattle"}}), ""),
+        (json.dumps({"spark_wan": {"site": "seattle", "origin": "newark"}}), "newark"),
+    ],
+)
+def test_a_receivers_commit_tells_where_its_rows_come_from(metadata: str | None, origin: str | None) -> None:
+    assert replace(WRITE, user_metadata=metadata).received_from == origin
+
+
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "VACUUM END", "ADD COLUMNS", "SET TBLPROPERTIES", "CREATE TABLE"])
 def test_b83_maintenance_and_ddl_change_no_row(operation: str) -> None:
     assert not commit(5, operation).changes_rows

@@ -88,7 +88,9 @@ def test_what_is_given_wins_over_the_topology_also_when_it_is_false(
 
 
 def test_the_store_s_options_pass_through_over_those_of_the_topology(tmp_path: Path) -> None:
-    topology = Path(CONFIG).read_text().replace("storage: {}", "storage: {endpoint: a, region: r}")
+    topology = "storage: {endpoint: a, region: r}".join(
+        Path(CONFIG).read_text().rsplit("storage: {}", 1)
+    )  # the sender's
     (tmp_path / "wan.yaml").write_text(topology)
     config = {**BY_CONFIG, "config": str(tmp_path / "wan.yaml"), "storage.endpoint": "b", "Storage.Allow_HTTP": "true"}
     options = SinkOptions.parse(config)

@@ -14,6 +14,7 @@ from spark_wan.channels.faulty import Fault, FaultyChannel
 from spark_wan.decisions import Decisions
 from spark_wan.errors import (
     ChannelError,
+    ForwardingError,
     HistoryLostError,
     KeylessChangeError,
     LogGapError,
@@ -219,6 +220,18 @@ def test_b84_what_stays_here_is_no_epoch() -> None:
     assert site.rounds() == []
     site.source.add()
     assert [ref.version for ref in site.published().commits] == [2]
+
+
+def test_what_another_site_wrote_here_holds_the_stream_until_it_is_decided() -> None:
+    """The addressees are those of the sender. Fails when the publisher does not say who they are."""
+    site = Site()
+    site.published()
+    site.source.add(user_metadata='{"spark_wan": {"site": "newark", "origin": "denver"}}')
+    site.held(ForwardingError, "rows from site denver; this sender does not send them on to seattle")
+    site.decisions = Decisions({1: "distribute"})
+    assert [ref.version for ref in site.published().commits] == [1]
+    site.source.add(user_metadata='{"spark_wan": {"site": "newark", "origin": "seattle"}}')
+    assert site.rounds() == []
 
 
 def test_commits_without_events_are_no_epoch() -> None:

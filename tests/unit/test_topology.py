@@ -254,7 +254,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
         ("sites.newark.state", ["", " ", 1, None]),
         ("sites.newark.priority", [-1, 1.0, True, "1"]),
         ("senders.east.remotes", ["seattle", None, {"seattle": 1}]),
-        ("senders.east.channel", ["", "s3a://bucket", "https://host/x", "file:/x", "file://x", 5]),
+        ("senders.east.channel", ["", "hdfs://host/x", "dbfs:/x", "https://host/x", "file:/x", "file://x", 5]),
         ("senders.east.storage", [None, "x", {"allow_http": True}, {1: "x"}]),
         ("senders.east.ack_policy", ["quorum", "one", "one_peer", "all_peers", "most", True, []]),
         ("senders.east.batch_size", [0, -1, 1.5, True, "100"]),

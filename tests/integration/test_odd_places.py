@@ -1,0 +1,154 @@
+"""Tables by odd names, files that cannot be read, and a table that is a target here and a source there: with Spark's own catalog and errors."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pair import Pair
+from sites import NEWARK, SEATTLE
+
+from spark_wan import Sender, load_topology
+from spark_wan.decisions import Decisions
+from spark_wan.delta import load, reference, table_id
+from spark_wan.errors import WanError
+from spark_wan.ledger_tables import LedgerTables
+from spark_wan.receiver.job import InboundChannel
+from spark_wan.topology import catalog_parts
+
+ODD = [
+    "main.`my schema`.`t.1`",
+    "`a.b`.`c``d`.e",
+    "`a-b`.`c/d`",
+    "x.`.hidden`",
+    "x.````",
+    "`select`.`1st`",
+    "größe.`ÄÖ ü`",
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_spark_reads_the_parts_of_an_odd_name_as_we_do(spark: Any, name: str) -> None:
+    """What Spark makes of the name in SQL, and of the name as the user wrote it. Spark's own catalog has no tables of such names."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    parts = parser.parseMultipartIdentifier(reference(name))
+    assert tuple(parts.apply(place) for place in range(parts.length())) == catalog_parts(name)
+    assert table_id(spark, "default.`t.1`") is None
+
+
+def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_path: Path) -> None:
+    """Keywords, digits first, capitals, with and without backticks and catalog: history, feed, snapshot, create, MERGE, append, added columns."""
+    pair = Pair.of(
+        tmp_path / "wan",
+        {
+            "orders": {"at": {NEWARK: "default.`1st_orders`", SEATTLE: "`spark_catalog`.default.`select`"}},
+            "readings": {"keys": [], "at": {NEWARK: "`default`.`From`", SEATTLE: "default.`2`"}},
+        },
+    )
+    tables = ("orders", "readings")
+    try:
+        for table in tables:
+            pair.make(spark, table, "id bigint, item string")
+            pair.sql(spark, table, "INSERT INTO {t} SELECT id, 'item' FROM range(10)")
+        pair.replicate(spark)
+        pair.assert_same(spark, *tables)
+        pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id > 5")
+        for table in tables:
+            pair.sql(spark, table, "ALTER TABLE {t} ADD COLUMNS (more int)")
+            pair.sql(spark, table, "INSERT INTO {t} VALUES (10, 'new', 1)")
+        pair.replicate(spark)
+        pair.assert_same(spark, *tables)
+    finally:
+        for table in tables:
+            for site in (NEWARK, SEATTLE):
+                spark.sql(f"DROP TABLE IF EXISTS {pair.name(table, site)}")
+
+
+def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(spark: Any, tmp_path: Path) -> None:
+    """Damaged, or a folder in its place: the stream waits and goes on when the file is back. Gone: a full copy is needed."""
+    pair = Pair.of(tmp_path / "wan", {"orders": {}})
+    pair.make(spark, "orders", "id bigint, item string")
+    pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'item' FROM range(4)")
+    pair.replicate(spark)
+    pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 2")
+    (file,) = (pair.path("orders") / "_change_data").glob("*.parquet")
+    checksum, kept = file.with_name(f".{file.name}.crc"), file.read_bytes()
+    checksum.unlink()
+
+    file.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(WanError, match=r"orders: files of the table at .* cannot be read now .*waits and retries"):
+        pair.send(spark)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(WanError, match=r"cannot be read now .*waits and retries"):
+        pair.send(spark)
+    file.rmdir()
+    with pytest.raises(WanError, match=r"VACUUM or log cleanup has overtaken"):
+        pair.send(spark)
+    file.write_bytes(kept)
+    pair.replicate(spark)
+    pair.assert_same(spark, "orders")
+
+
+def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: Path) -> None:
+    """Newark to seattle by one file, seattle to tacoma by another: tacoma has the rows of the snapshot, and then seattle's sender says that newark's
+    changes go no further, instead of leaving them out. What is decided is sent."""
+    pair = Pair.of(tmp_path / "wan", {"orders": {}})
+    pair.make(spark, "orders", "id bigint, item string")
+    pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'item' FROM range(4)")
+    pair.replicate(spark)
+    here = pair.name("orders", SEATTLE)
+    spark.sql(f"ALTER TABLE {here} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    second = tmp_path / "wan" / "second.yaml"
+    second.write_text(
+        yaml.safe_dump(
+            {
+                "version": 1,
+                "sites": {SEATTLE: {"state": "./seattle/_wan"}, "tacoma": {"state": "./tacoma/_wan"}},
+                "senders": {"on": {"site": SEATTLE, "remotes": ["tacoma"], "channel": "./channel-on"}},
+                "tables": {
+                    "orders": {
+                        "keys": ["id"],
+                        "writers": [SEATTLE],
+                        "senders": ["on"],
+                        "at": {SEATTLE: "./seattle/orders", "tacoma": "./tacoma/orders"},
+                    }
+                },
+            }
+        )
+    )
+    topology = load_topology(second)
+    LedgerTables(spark, topology.site("tacoma").state).ensure()
+    inbound = InboundChannel(topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28)
+
+    def on(**settings: Any) -> None:
+        Sender(spark, topology, SEATTLE, **settings).start(available_now=True).await_termination()
+
+    def at_tacoma() -> list[Any]:
+        inbound.apply_all(spark)
+        found = load(spark, topology.table("orders").location("tacoma")).collect()
+        return sorted((row["id"], row["item"]) for row in found)
+
+    on()
+    assert at_tacoma() == [(number, "item") for number in range(4)]
+    spark.sql(f"INSERT INTO {here} VALUES (100, 'of seattle')")
+    on()
+    assert at_tacoma()[-1] == (100, "of seattle")
+
+    pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 2")
+    pair.replicate(spark)
+    newest = pair.version("orders")
+    with pytest.raises(
+        WanError,
+        match=rf"version {newest} was written by a receiver .* rows from site newark.* to tacoma .*--decide orders@{newest}=",
+    ):
+        on()
+    assert at_tacoma()[2] == (2, "item")
+    on(decisions={"orders": Decisions({newest: "distribute"})})
+    assert at_tacoma() == sorted(
+        (row["id"], row["item"]) for row in load(spark, str(pair.path("orders", SEATTLE))).collect()
+    )
+    shutil.rmtree(tmp_path / "wan")
