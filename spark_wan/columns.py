@@ -120,6 +120,110 @@ def compare(old_schema_json: SchemaJson, new_schema_json: SchemaJson) -> Change:
     )
 
 
+Path = tuple[str, ...]
+"""A column, or a field inside it, as Delta names it: ``("s", "x")``, ``("a", "element", "x")``, ``("m", "value", "x")``."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How two schemas differ, nested fields by themselves: by name, whatever the case and the order.
+
+    ``added`` are fields of the new schema, ``dropped`` paths of the old one, ``retyped`` paths with the types before and after.
+    """
+
+    added: list[tuple[Path, FieldJson]]
+    dropped: list[Path]
+    retyped: list[tuple[Path, str, str]]
+
+
+def differences(old_schema_json: SchemaJson, new_schema_json: SchemaJson) -> Differences:
+    """What was added, dropped and retyped, at every depth. A renamed column or field shows as one dropped and one added."""
+    found = Differences([], [], [])
+    _differ_fields(old_schema_json["fields"], new_schema_json["fields"], (), found)
+    return found
+
+
+def _differ_fields(old: Sequence[FieldJson], new: Sequence[FieldJson], parent: Path, found: Differences) -> None:
+    before, after = ({field["name"].lower(): field for field in fields} for fields in (old, new))
+    found.dropped.extend((*parent, field["name"]) for name, field in before.items() if name not in after)
+    for name, field in after.items():
+        path = (*parent, field["name"])
+        if name not in before:
+            found.added.append((path, field))
+            continue
+        seen = len(found.added) + len(found.dropped) + len(found.retyped)
+        _differ_types(before[name]["type"], field["type"], path, found)
+        was, now = _field_type(before[name]), _field_type(field)
+        if was != now and seen == len(found.added) + len(found.dropped) + len(found.retyped):
+            found.retyped.append((path, was, now))  # what a char or varchar declares
+
+
+def _differ_types(old: Any, new: Any, path: Path, found: Differences) -> None:
+    if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
+        if old != new:
+            found.retyped.append((path, type_name(old), type_name(new)))
+    elif old["type"] == "struct":
+        _differ_fields(old["fields"], new["fields"], path, found)
+    elif old["type"] == "array":
+        _differ_types(old["elementType"], new["elementType"], (*path, "element"), found)
+    elif old["type"] == "map":
+        _differ_types(old["keyType"], new["keyType"], (*path, "key"), found)
+        _differ_types(old["valueType"], new["valueType"], (*path, "value"), found)
+    elif old != new:
+        found.retyped.append((path, type_name(old), type_name(new)))
+
+
+_WIDER_INTEGERS = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Whether every value of a type is exactly one of another, wider type, by the list of Delta's type widening.
+
+    >>> widens("integer", "long"), widens("long", "double"), widens("decimal(10,1)", "decimal(12,3)")
+    (True, False, True)
+    """
+    if narrow in _WIDER_INTEGERS and wide in _WIDER_INTEGERS:
+        return _WIDER_INTEGERS.index(narrow) < _WIDER_INTEGERS.index(wide)
+    if found := _DECIMAL.fullmatch(wide):
+        precision, scale = int(found[1]), int(found[2])
+        if narrow in _WIDER_INTEGERS:
+            return precision - scale >= (20 if narrow == "long" else 10)
+        if of := _DECIMAL.fullmatch(narrow):
+            more, finer = precision - int(of[1]), scale - int(of[2])
+            return more >= finer >= 0 and (more, finer) != (0, 0)
+    return (narrow, wide) in {
+        ("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double"), ("date", "timestamp_ntz"),
+    }  # fmt: skip
+
+
+def column_path(names: Sequence[str]) -> str:
+    """A path as Delta's history writes it, in lower case: names with dots stand in backticks.
+
+    >>> column_path(("S", "a.b"))
+    's.`a.b`'
+    """
+    return ".".join(f"`{name.lower()}`" if "." in name else name.lower() for name in names)
+
+
+def column_paths(schema_json: SchemaJson) -> list[str]:
+    """All columns and, after each, the fields inside it: ``s``, ``s.x``, ``a``, ``a.element.x`` …"""
+    found: list[str] = []
+
+    def walk(kind: Any, path: Path) -> None:
+        if isinstance(kind, str):
+            return
+        for entry in kind.get("fields", ()):
+            found.append(column_path((*path, entry["name"])))
+            walk(entry["type"], (*path, entry["name"]))
+        for name in ("element", "key", "value"):
+            if f"{name}Type" in kind:
+                walk(kind[f"{name}Type"], (*path, name))
+
+    walk(schema_json, ())
+    return found
+
+
 def type_name(kind: str | Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> str:
     """A type as people write it, the same for equal types: names in lower case, struct fields sorted by name.
 

@@ -404,7 +404,7 @@ PROTECTIONS = [
     ),
     (
         "b80",
-        [(TGT, "            if added:\n", "            if False:\n")],
+        [(TGT, "        for statement in statements:\n", "        for statement in ():\n")],
         [
             WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_the_target",
             WITH_SPARK + "test_schema.py::test_b80_also_when_the_target_starts_late",

@@ -8,13 +8,14 @@ on the history must be read. Marks are cumulative, so the newest one of a stream
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from spark_wan.commits import Commit, is_same_commit
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.plan import Origin, Progress
 
 MARK_VERSION = 1
@@ -42,9 +43,25 @@ class Mark:
     """Event IDs were recorded under this apply."""
     dead_letters: int = 0
     """How many of the stream's events became dead letters here, this apply and all before it."""
+    columns: tuple[str, ...] = ()
+    """All columns and fields that were applied to the table, by this apply and all before it."""
+    moved: Mapping[str, str | None] = field(default_factory=dict)
+    """Those of them that are not where they were in the table: their place, or None (see :class:`AppliedColumns`)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
+
+    def content(self) -> dict[str, object]:
+        """What is written of it: neither ``columns`` nor ``moved`` when they are empty."""
+        content = asdict(self)
+        return {name: value for name, value in content.items() if value or name not in ("columns", "moved")}
 
     def user_metadata(self) -> str:
-        return json.dumps({MARK: {"version": MARK_VERSION, **asdict(self)}}, separators=(",", ":"))
+        return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
+
+    @property
+    def applied(self) -> AppliedColumns:
+        return AppliedColumns.marked(self.columns, self.moved)
 
     @property
     def key(self) -> Origin:
@@ -120,6 +137,10 @@ class Ledger:
     tokens: set[str] = field(default_factory=set)
     dead_letters: dict[str, int] = field(default_factory=dict)
     """Per stream, as the marks say."""
+    columns: AppliedColumns = field(default_factory=AppliedColumns)
+    """What was applied, and where it is in the table now."""
+    _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
+    """The same after the version of the newest mark, and after the one that was looked at last."""
     _loaded: bool = False
     _looked: int = -1
     _last: str | None = None
@@ -159,10 +180,13 @@ class Ledger:
         self._check_last_mark(commits)
         newer = [commit for commit in commits if commit.version > after]
         rows = self._read_commits(newer, target_id, after)
+        rows, columns = self._follow_columns(rows, newer, after)
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
         self._looked = max([after, *(commit.version for commit in newer)])
+        self.columns = columns
+        self._columns_at = {self.seen: self._columns_at.get(self.seen, columns), self._looked: columns}
         self._last = commits[-1].identity if commits else None
         return self.last_apply + 1
 
@@ -236,9 +260,34 @@ class Ledger:
                 self.local_commits += 1
         return rows
 
+    def _follow_columns(
+        self, rows: Sequence[LedgerRow], commits: Sequence[Commit], after: int
+    ) -> tuple[list[LedgerRow], AppliedColumns]:
+        """Where the applied columns are after ``commits``. The ledger keeps each mark with what is known of them then, which its writer may not have
+        known yet."""
+        marked = {row.target_version: row for row in rows}
+        columns = self._columns_at.get(after, self.columns)
+        told: list[LedgerRow] = []
+        for commit in commits:
+            row = marked.get(commit.version)
+            if row is None:
+                try:
+                    columns = columns.after(commit)
+                except (KeyError, ValueError, TypeError) as error:
+                    raise LedgerError(
+                        f"{self.table}: version {commit.version} at site {self.site} is a {commit.operation}, and the table's history does not say of which "
+                        f"columns ({dict(commit.parameters)}). Nothing is applied to it; give the table a new name and place in the topology and a full copy."
+                    ) from error
+            else:
+                columns = columns.after_mark(row.mark.applied)
+                told.append(replace(row, mark=replace(row.mark, columns=columns.columns, moved=columns.moved)))
+        return told, columns
+
     def _fold(self, rows: Iterable[LedgerRow]) -> None:
         for row in sorted(rows, key=lambda row: row.mark.apply):
             mark = row.mark
+            self.columns = AppliedColumns({**self.columns.places, **mark.applied.places})
+            self._columns_at[row.target_version] = self.columns
             self.target_id = row.target_id
             self.seen = max(self.seen, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)

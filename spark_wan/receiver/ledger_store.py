@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from spark_wan.errors import LedgerError
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
@@ -39,7 +39,7 @@ class DeltaLedgerStore:
                     "target_version": row.target_version,
                     "apply": row.mark.apply,
                     "token": row.mark.token,
-                    "mark": json.dumps(asdict(row.mark)),
+                    "mark": json.dumps(row.mark.content()),
                 }
                 for row in rows
             ],

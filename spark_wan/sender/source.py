@@ -26,6 +26,7 @@ from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
     condition,
+    error_text,
     feed_advice,
     has_change_feed,
     history,
@@ -35,14 +36,15 @@ from spark_wan.delta import (
     schema_json,
     select_columns,
     source_error,
+    sql_type,
     table_id,
 )
-from spark_wan.errors import ChangeFeedError, KeylessChangeError, SourceError
+from spark_wan.errors import ChangeFeedError, KeylessChangeError, SchemaError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import is_connect
 from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.capture import CaptureRange, check_columns_follow
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.sender.publish import Captured
 from spark_wan.wire import FrameHeader, FrameRef
@@ -70,6 +72,8 @@ ASK_INTERVAL = 5.0
 """Seconds between two times at which Spark is asked for news of a table whose log lies on a local disk and shows none."""
 
 _RANK_COLUMN = "_wan_rank"
+_INCOMPATIBLE = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
+_ACROSS = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
 _RESULT = "kind string, content string"
 
 
@@ -167,35 +171,81 @@ class DeltaSource:
             return schema_json(load(self.spark, self.location, versionAsOf=version))
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+        with self._errors():
+            try:
+                return self._capture(planned, header)
+            except Exception as error:
+                if _INCOMPATIBLE not in condition(error) and _INCOMPATIBLE not in str(error):
+                    raise
+                # Columns got wider since, or were renamed and renamed back. Delta refuses what it cannot judge by the schemas alone.
+                if not planned.keeps_columns:
+                    raise SchemaError(
+                        f"{self.table}: the change feed of versions {planned.first} to {planned.last} cannot be read, since the columns were replaced in "
+                        f"between ({error_text(error)}). The stream is held. Give the table a new name and place in the topology and a full copy."
+                    ) from error
+            with self._reading_across_schemas() as source:
+                return source._capture(planned, header, across=True)
+
+    def _capture(self, planned: CaptureRange, header: FrameHeader, across: bool = False) -> Captured:
         from pyspark.sql import functions as F
 
-        with self._errors():
-            feed = load(
-                self.spark,
-                self.location,
-                readChangeFeed="true",
-                startingVersion=planned.first,
-                endingVersion=planned.last,
-            )
-            if planned.left_out:
-                feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
-            names = [field["name"] for field in planned.schema["fields"]]
-            columns = [*select_columns(names), F.col(COMMIT_VERSION)]
-            told = (CHANGE_TYPE, F.col(CHANGE_TYPE))
-            if self.keys:
-                old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
-                told = (_RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint"))
-            if self._may_bound_by_rows(planned.schema):
-                guarded = feed.select(*columns, _guarded(told[1], planned.schema).alias(told[0]))
-                try:
-                    with self._batches_bounded_by_rows():
-                        return self._publish(guarded, header, planned.rows)
-                except Exception as error:
-                    if _TOO_LARGE not in str(error):
-                        raise
-                    log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
-                    self._large_rows = True
-            return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows)
+        feed = load(
+            self.spark,
+            self.location,
+            readChangeFeed="true",
+            startingVersion=planned.first,
+            endingVersion=planned.last,
+        )
+        if planned.left_out:
+            feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
+        selected = self._as_planned(feed, planned) if across else select_columns(planned.names)
+        columns = [*selected, F.col(COMMIT_VERSION)]
+        told = (CHANGE_TYPE, F.col(CHANGE_TYPE))
+        if self.keys:
+            old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
+            told = (_RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint"))
+        if self._may_bound_by_rows(planned.schema):
+            guarded = feed.select(*columns, _guarded(told[1], planned.schema).alias(told[0]))
+            try:
+                with self._batches_bounded_by_rows():
+                    return self._publish(guarded, header, planned.rows)
+            except Exception as error:
+                if _TOO_LARGE not in str(error):
+                    raise
+                log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
+                self._large_rows = True
+        return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows)
+
+    def _as_planned(self, feed: DataFrame, planned: CaptureRange) -> list[Column]:
+        """The columns of a feed that Spark reads by a later schema, which may be wider, with the types that they had. Raises SchemaError when that
+        schema cannot hold them."""
+        found = {field["name"].lower(): field for field in schema_json(feed)["fields"]}
+        read = {**planned.schema, "fields": [found[name.lower()] for name in planned.names if name.lower() in found]}
+        check_columns_follow(planned.schema, read, self.table, planned.last)
+        columns = []
+        for field, column in zip(planned.schema["fields"], select_columns(planned.names), strict=True):
+            wider = isinstance(field["type"], str) and found[field["name"].lower()]["type"] != field["type"]
+            columns.append(column.cast(sql_type(field["type"])).alias(field["name"]) if wider else column)
+        return columns
+
+    @contextmanager
+    def _reading_across_schemas(self) -> Iterator[DeltaSource]:
+        """This source in a session in which Delta reads the feed across schemas: a range of which capture itself has checked that its columns are the
+        same ones throughout. Never in a session that others use too."""
+        if is_connect(self.spark):
+            session: Any = self.spark.cloneSession()  # type: ignore[attr-defined]
+            try:
+                session.conf.set(_ACROSS, "true")
+                yield replace(self, spark=session)
+            finally:
+                session.client.release_session()
+                session.client.close()
+            return
+        self.spark.conf.set(_ACROSS, "true")
+        try:
+            yield self
+        finally:
+            self.spark.conf.unset(_ACROSS)
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
