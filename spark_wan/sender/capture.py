@@ -94,8 +94,9 @@ def plan_range(
     names = _Names()
     for commit in newer:
         leave = commit.stays_here
+        may_end = bool(taken) and not names.moved
         if commit.moves_columns and (taken or published_schema is not None):  # before all that is sent it moves nothing
-            if taken and not names.moved:
+            if may_end:
                 break
             if commit.operation == "RENAME COLUMN":
                 names.rename(*commit.renamed)
@@ -105,7 +106,7 @@ def plan_range(
         if operation is not None:
             action = (decisions or {}).get(commit.version, on_table_operation)
             if action == "hold":
-                if taken and not names.moved:
+                if may_end:
                     break
                 raise TableOperationError(
                     f"{table}: version {commit.version} is a {operation}. It is not sent by itself, so that nobody empties every "
@@ -113,7 +114,7 @@ def plan_range(
                     "`=skip`), or for good with `on_table_operation: distribute` in the topology."
                 )
             leave = action == "skip"
-        if taken and not leave and rows + commit.rows > max_rows and not names.moved:
+        if may_end and not leave and rows + commit.rows > max_rows:
             break
         taken.append(commit)
         if leave:

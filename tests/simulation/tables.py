@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.columns import compare
+from spark_wan.columns import differences
 from spark_wan.commits import Commit
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
 from spark_wan.receiver.applied import AppliedColumns
@@ -320,7 +320,7 @@ class SimulatedTarget:
     def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
         newest = epochs[-1].manifest
         applied.check(schema_of(self.table.columns), newest.schema, "orders", self.site, "`orders`")
-        added = compare(schema_of(self.table.columns), newest.schema).added
+        added = differences(schema_of(self.table.columns), newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)
