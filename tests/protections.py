@@ -24,6 +24,7 @@ SINK = "spark_wan/sender/events_sink.py"
 APP = "spark_wan/receiver/apply.py"
 LED = "spark_wan/receiver/ledger.py"
 TGT = "spark_wan/receiver/target.py"
+APC = "spark_wan/receiver/applied.py"
 RJ = "spark_wan/receiver/job.py"
 PLAN = "spark_wan/receiver/plan.py"
 SRC = "spark_wan/sender/source.py"
@@ -409,6 +410,45 @@ PROTECTIONS = [
             WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_the_target",
             WITH_SPARK + "test_schema.py::test_b80_also_when_the_target_starts_late",
         ],
+    ),
+    (
+        "f46 followed",
+        [(LED, "columns = columns.after(commit)\n", "columns = columns\n")],
+        [UNIT + "test_applied_columns.py"],
+    ),
+    (
+        "f46 planned before",
+        [(APC, "None if known != path and place == path else", "None if False else")],
+        [
+            UNIT
+            + "test_applied_columns.py::test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_back"
+        ],
+    ),
+    (
+        "f46 checked",
+        [(TGT, "            applied.check(here, travelling, self.table, self.site, name)\n", "")],
+        [
+            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-renamed]",
+            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-dropped-and-added]",
+        ],
+    ),
+    (
+        "f41 renamed",
+        [(CAP, "                names.rename(*commit.renamed)\n", "                pass\n")],
+        [
+            UNIT + "test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+            UNIT + "test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last",
+        ],
+    ),
+    (
+        "f41 replaced",
+        [(CAP, "                _check_nothing_dropped(", "                (lambda *_: None)(")],
+        [UNIT + "test_capture.py::test_columns_that_are_dropped_by_replacing_them_hold_the_stream"],
+    ),
+    (
+        "b81 own fields",
+        [("spark_wan/receiver/reconcile.py", "for path in found.dropped if len(path) > 1]", "for path in ()]")],
+        [UNIT + "test_reconcile.py::test_b81_what_cannot_be_reconciled_is_named_with_a_way_out"],
     ),
 ]
 

@@ -302,3 +302,25 @@ def test_f46_ddl_while_an_epoch_waits(spark: Any, worlds: dict[str, Pair], tmp_p
         held = replicate(spark, pair)
         assert held is None, held
     assert rows(spark, pair, SEATTLE) == rows(spark, pair, NEWARK)
+
+
+def test_f46_other_streams_of_the_channel_go_on(spark: Any, tmp_path: Path) -> None:
+    """One table is held at its source, one at its target; the third one does not notice."""
+    pair = Pair.of(tmp_path / "wan", {"sent": {}, "received": {}, "other": {}})
+    for table in ("sent", "received", "other"):
+        pair.make(spark, table, "id bigint, qty int")
+        pair.sql(spark, table, "INSERT INTO {t} VALUES (1, 1)")
+    pair.replicate(spark)
+    pair.sql(spark, "sent", "TRUNCATE TABLE {t}")
+    location = pair.location("received", SEATTLE)
+    spark.table(pair.name("received", SEATTLE)).drop("qty").localCheckpoint().write.format("delta").mode(
+        "overwrite"
+    ).option("overwriteSchema", "true").save(location)
+    for table in ("sent", "received", "other"):
+        pair.sql(spark, table, "INSERT INTO {t} VALUES (2, 2)")
+    with pytest.raises(WanError, match="sent: version 2 is a "):
+        pair.send(spark)
+    told = pair.apply(spark)
+    assert "qty is gone" in str(told["received"].held)
+    assert told["other"].held is None and pair.acked("other") == 2
+    pair.assert_same(spark, "other")
