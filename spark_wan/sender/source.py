@@ -26,7 +26,6 @@ from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
     condition,
-    error_text,
     feed_advice,
     has_change_feed,
     history,
@@ -178,10 +177,10 @@ class DeltaSource:
                 if _INCOMPATIBLE not in condition(error) and _INCOMPATIBLE not in str(error):
                     raise
                 # Columns got wider since, or were renamed and renamed back. Delta refuses what it cannot judge by the schemas alone.
-                if not planned.keeps_columns:
+                if not planned.keeps_columns or self._lost_names_since(planned.last):
                     raise SchemaError(
-                        f"{self.table}: the change feed of versions {planned.first} to {planned.last} cannot be read, since the columns were replaced in "
-                        f"between ({error_text(error)}). The stream is held. Give the table a new name and place in the topology and a full copy."
+                        f"{self.table}: the change feed of versions {planned.first} to {planned.last} cannot be read: the columns were replaced in between or "
+                        f"since ({_INCOMPATIBLE}). The stream is held. Give the table a new name and place in the topology and a full copy."
                     ) from error
             with self._reading_across_schemas() as source:
                 return source._capture(planned, header, across=True)
@@ -215,6 +214,12 @@ class DeltaSource:
                 log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
                 self._large_rows = True
         return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows)
+
+    def _lost_names_since(self, version: int) -> bool:
+        """Whether the names under which a version's files hold their columns are known no more."""
+        return any(
+            commit.operation == "REMOVE COLUMN MAPPING" for commit in history(self.spark, self.location, version)
+        )
 
     def _as_planned(self, feed: DataFrame, planned: CaptureRange) -> list[Column]:
         """The columns of a feed that Spark reads by a later schema, which may be wider, with the types that they had. Raises SchemaError when that
