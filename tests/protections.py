@@ -414,7 +414,10 @@ PROTECTIONS = [
     (
         "f46 followed",
         [(LED, "columns = columns.after(commit)\n", "columns = columns\n")],
-        [UNIT + "test_applied_columns.py"],
+        [
+            UNIT + "test_applied_columns.py::test_f46_a_column_that_is_added_under_the_old_name_is_another_one",
+            UNIT + "test_applied_columns.py::test_f46_columns_that_change_names_with_each_other_hold_the_stream",
+        ],
     ),
     (
         "f46 planned before",

@@ -288,9 +288,12 @@ def change(spark: Any, pair: Pair, statement: str, site: str) -> None:
 
 
 def rows(spark: Any, pair: Pair, site: str) -> list[str]:
-    """By the source's columns. As text, since the target's may be wider."""
-    columns = load(spark, pair.location("t", NEWARK)).columns
-    texts = load(spark, pair.location("t", site)).select(*columns).selectExpr("string(struct(*)) AS text")
+    """The source's columns, as the source's types: those of the target may be wider."""
+    found = load(spark, pair.location("t", site))
+    fields = load(spark, pair.location("t", NEWARK)).schema.fields
+    texts = found.select(*(found[field.name].cast(field.dataType) for field in fields)).selectExpr(
+        "string(struct(*)) AS text"
+    )
     return sorted(row["text"] for row in texts.collect())
 
 
