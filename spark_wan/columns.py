@@ -47,22 +47,24 @@ _KEY_TYPE = re.compile(
     rf"byte|short|integer|long|string|boolean|binary|date|timestamp|timestamp_ntz|decimal\(\d+, *\d+\)|{_CHAR}"
 )
 _OTHER_TYPE = re.compile(r"float|double|variant|void")
+_INTEGERS = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
+
+
+Path = tuple[str, ...]
+"""A column, or a field inside it, as Delta names it: ``("s", "x")``, ``("a", "element", "x")``, ``("m", "value", "x")``."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """How a table's columns differ from what they were: by name, whatever the case and the order.
+class Differences:
+    """How two schemas differ, nested fields by themselves: by name, whatever the case and the order.
 
-    ``added`` are fields of the new schema, ``dropped`` names of the old one, ``retyped`` names with the types before
-    and after. No change is false.
+    ``added`` are fields of the new schema, ``dropped`` paths of the old one, ``retyped`` paths with the types before and after.
     """
 
-    added: list[FieldJson]
-    dropped: list[str]
-    retyped: list[tuple[str, str, str]]
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.dropped or self.retyped)
+    added: list[tuple[Path, FieldJson]]
+    dropped: list[Path]
+    retyped: list[tuple[Path, str, str]]
 
 
 def check_columns(schema_json: SchemaJson, where: str) -> None:
@@ -108,16 +110,58 @@ def check_keys(schema_json: SchemaJson, keys: Sequence[str], where: str = "the t
             )
 
 
-def compare(old_schema_json: SchemaJson, new_schema_json: SchemaJson) -> Change:
-    """What was added, dropped and retyped. A renamed column shows as one dropped and one added."""
-    old = {field["name"].lower(): field for field in old_schema_json["fields"]}
-    new = {field["name"].lower(): field for field in new_schema_json["fields"]}
-    types = {name: (_field_type(old[name]), _field_type(field)) for name, field in new.items() if name in old}
-    return Change(
-        added=[field for name, field in new.items() if name not in old],
-        dropped=[field["name"] for name, field in old.items() if name not in new],
-        retyped=[(new[name]["name"], was, now) for name, (was, now) in types.items() if was != now],
-    )
+def differences(old_schema_json: SchemaJson, new_schema_json: SchemaJson) -> Differences:
+    """What was added, dropped and retyped, at every depth. A renamed column or field shows as one dropped and one added."""
+    found = Differences([], [], [])
+    _differ_fields(old_schema_json["fields"], new_schema_json["fields"], (), found)
+    return found
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Whether every value of a type is exactly one of another, wider type, by the list of Delta's type widening.
+
+    >>> widens("integer", "long"), widens("long", "double"), widens("decimal(10,1)", "decimal(12,3)")
+    (True, False, True)
+    """
+    if narrow in _INTEGERS and wide in _INTEGERS:
+        return _INTEGERS.index(narrow) < _INTEGERS.index(wide)
+    if found := _DECIMAL.fullmatch(wide):
+        precision, scale = int(found[1]), int(found[2])
+        if narrow in _INTEGERS:
+            return precision - scale >= (20 if narrow == "long" else 10)
+        if of := _DECIMAL.fullmatch(narrow):
+            more, finer = precision - int(of[1]), scale - int(of[2])
+            return more >= finer >= 0 and (more, finer) != (0, 0)
+    return (narrow, wide) in {
+        ("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double"), ("date", "timestamp_ntz"),
+    }  # fmt: skip
+
+
+def column_path(names: Sequence[str]) -> str:
+    """A path as Delta's history writes it, in lower case: names with dots stand in backticks.
+
+    >>> column_path(("S", "a.b"))
+    's.`a.b`'
+    """
+    return ".".join(f"`{name.lower()}`" if "." in name else name.lower() for name in names)
+
+
+def column_paths(schema_json: SchemaJson) -> list[str]:
+    """All columns and, after each, the fields inside it: ``s``, ``s.x``, ``a``, ``a.element.x`` …"""
+    found: list[str] = []
+
+    def walk(kind: Any, path: Path) -> None:
+        if isinstance(kind, str):
+            return
+        for entry in kind.get("fields", ()):
+            found.append(column_path((*path, entry["name"])))
+            walk(entry["type"], (*path, entry["name"]))
+        for name in ("element", "key", "value"):
+            if f"{name}Type" in kind:
+                walk(kind[f"{name}Type"], (*path, name))
+
+    walk(schema_json, ())
+    return found
 
 
 def type_name(kind: str | Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> str:
@@ -215,6 +259,36 @@ def _check_type(kind: str | Mapping[str, Any], path: str, where: str, *, inside_
         _check_type(kind["valueType"], f"{path}.value", where, inside_collection=True)
     else:
         raise _unsupported(where, path, type_name(kind))
+
+
+def _differ_fields(old: Sequence[FieldJson], new: Sequence[FieldJson], parent: Path, found: Differences) -> None:
+    before, after = ({field["name"].lower(): field for field in fields} for fields in (old, new))
+    found.dropped.extend((*parent, field["name"]) for name, field in before.items() if name not in after)
+    for name, field in after.items():
+        path = (*parent, field["name"])
+        if name not in before:
+            found.added.append((path, field))
+            continue
+        seen = len(found.added) + len(found.dropped) + len(found.retyped)
+        _differ_types(before[name]["type"], field["type"], path, found)
+        was, now = _field_type(before[name]), _field_type(field)
+        if was != now and seen == len(found.added) + len(found.dropped) + len(found.retyped):
+            found.retyped.append((path, was, now))  # what a char or varchar declares
+
+
+def _differ_types(old: Any, new: Any, path: Path, found: Differences) -> None:
+    if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
+        if old != new:
+            found.retyped.append((path, type_name(old), type_name(new)))
+    elif old["type"] == "struct":
+        _differ_fields(old["fields"], new["fields"], path, found)
+    elif old["type"] == "array":
+        _differ_types(old["elementType"], new["elementType"], (*path, "element"), found)
+    elif old["type"] == "map":
+        _differ_types(old["keyType"], new["keyType"], (*path, "key"), found)
+        _differ_types(old["valueType"], new["valueType"], (*path, "value"), found)
+    elif old != new:
+        found.retyped.append((path, type_name(old), type_name(new)))
 
 
 _ADVICE = {  # the first pattern that matches the type

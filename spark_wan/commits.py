@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_wan.columns import column_path
 from spark_wan.events import read_mark
 
 NO_ROWS = frozenset(
@@ -117,6 +118,39 @@ class Commit:
         return self.operation not in NO_ROWS
 
     @property
+    def moves_columns(self) -> bool:
+        """Whether it may give a column or a field another name, or take it away."""
+        return self.operation in ("RENAME COLUMN", "DROP COLUMNS", "REPLACE COLUMNS")
+
+    @property
+    def replaces_columns(self) -> bool:
+        """Whether it may put other columns in the place of those with their names."""
+        return (
+            (self.moves_columns and self.operation != "RENAME COLUMN")
+            or self.operation == "REMOVE COLUMN MAPPING"
+            or self.parameters.get("canOverwriteSchema", "").lower() == "true"
+            or self.table_operation is not None
+        )
+
+    @property
+    def renamed(self) -> tuple[str, str]:
+        """Of a ``RENAME COLUMN``: the path before and after, as :func:`spark_wan.columns.column_path` writes it. Raises KeyError where the history does
+        not say."""
+        return self.parameters["oldColumnPath"].lower(), self.parameters["newColumnPath"].lower()
+
+    def place_of(self, path: str) -> str | None:
+        """Where the column or field is after this commit that was at ``path`` before it; None: nowhere."""
+        if self.operation == "RENAME COLUMN":
+            old, new = self.renamed
+            return new + path[len(old) :] if _is_within(path, old) else path
+        if self.operation in ("DROP COLUMNS", "REPLACE COLUMNS"):
+            listed = json.loads(self.parameters["columns"])
+            if self.operation == "DROP COLUMNS":
+                return None if any(_is_within(path, name.lower()) for name in listed) else path
+            return path if any(_is_within(path, column_path((entry["name"],))) for entry in listed) else None
+        return path
+
+    @property
     def rows(self) -> int:
         """An estimate, from the commit's metrics; at least 1."""
         return max(1, sum(int(self.metrics[name]) for name in _ROW_METRICS if self.metrics.get(name, "").isdigit()))
@@ -133,6 +167,10 @@ class Commit:
             if predicate in ("", "[]", '["true"]', "true", "null"):
                 return "DELETE without a condition"
         return None
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}.")
 
 
 def is_same_commit(one: str, other: str) -> bool:

@@ -24,6 +24,7 @@ SINK = "spark_wan/sender/events_sink.py"
 APP = "spark_wan/receiver/apply.py"
 LED = "spark_wan/receiver/ledger.py"
 TGT = "spark_wan/receiver/target.py"
+APC = "spark_wan/receiver/applied.py"
 RJ = "spark_wan/receiver/job.py"
 PLAN = "spark_wan/receiver/plan.py"
 SRC = "spark_wan/sender/source.py"
@@ -425,7 +426,7 @@ PROTECTIONS = [
     ),
     (
         "b80",
-        [(TGT, "            if added:\n", "            if False:\n")],
+        [(TGT, "        for statement in statements:\n", "        for statement in ():\n")],
         [
             WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_the_target",
             WITH_SPARK + "test_schema.py::test_b80_also_when_the_target_starts_late",
@@ -443,7 +444,13 @@ PROTECTIONS = [
     ),
     (
         "f49seen",
-        [(LED, "            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last)])\n", "")],
+        [
+            (
+                LED,
+                "            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last, self.columns.moved)])\n",
+                "",
+            )
+        ],
         [UNIT + "test_rest.py::test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on"],
     ),
     (
@@ -494,15 +501,15 @@ PROTECTIONS = [
         [
             (
                 SRC,
-                '            conf.set(JAVA_TIME, "true")\n            try:\n',
-                '            conf.set(JAVA_TIME, "false")\n            try:\n',
+                "settings = [JAVA_TIME, _ACROSS] if across else [JAVA_TIME]\n        if not is_connect(self.spark):",
+                "settings = [_ACROSS] if across else []\n        if not is_connect(self.spark):",
             )
         ],
         [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_through_the_change_feed"],
     ),
     (
         "java-time-connect",
-        [(SRC, '            session.conf.set(JAVA_TIME, "true")\n', "")],
+        [(SRC, '                session.conf.set(name, "true")\n', "                pass\n")],
         [
             UNIT + "test_change_feed.py::test_a_remote_session_is_not_changed",
             WITH_SPARK + "test_type_family.py::test_f45_dates_over_connect_in_a_jvm_with_another_zone",
@@ -537,6 +544,48 @@ PROTECTIONS = [
         "milliseconds",
         [(TGT, 'session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")', "pass")],
         [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
+    ),
+    (
+        "f46 followed",
+        [(LED, "columns = columns.after(commit)\n", "columns = columns\n")],
+        [
+            UNIT + "test_applied_columns.py::test_f46_a_column_that_is_added_under_the_old_name_is_another_one",
+            UNIT + "test_applied_columns.py::test_f46_columns_that_change_names_with_each_other_hold_the_stream",
+        ],
+    ),
+    (
+        "f46 planned before",
+        [(APC, "None if known != path and place == path else", "None if False else")],
+        [
+            UNIT
+            + "test_applied_columns.py::test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_back"
+        ],
+    ),
+    (
+        "f46 checked",
+        [(TGT, "            applied.check(here, travelling, self.table, self.site, name)\n", "")],
+        [
+            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-renamed]",
+            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-dropped-and-added]",
+        ],
+    ),
+    (
+        "f41 renamed",
+        [(CAP, "                names.rename(*commit.renamed)\n", "                pass\n")],
+        [
+            UNIT + "test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+            UNIT + "test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last",
+        ],
+    ),
+    (
+        "f41 replaced",
+        [(CAP, "                _check_nothing_dropped(", "                (lambda *_: None)(")],
+        [UNIT + "test_capture.py::test_columns_that_are_dropped_by_replacing_them_hold_the_stream"],
+    ),
+    (
+        "b81 own fields",
+        [("spark_wan/receiver/reconcile.py", "for path in found.dropped if len(path) > 1]", "for path in ()]")],
+        [UNIT + "test_reconcile.py::test_b81_what_cannot_be_reconciled_is_named_with_a_way_out"],
     ),
 ]
 

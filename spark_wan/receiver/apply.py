@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spark_wan.channels import Ack, StreamLog
+from spark_wan.columns import column_paths
 from spark_wan.decisions import Decisions
 from spark_wan.errors import COPY, FrameError, LedgerError, ManifestError, StoppedError, TargetError, WanError
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
 from spark_wan.steps import Steps
@@ -57,8 +59,9 @@ class TargetTable(TargetHistory, Protocol):
     def create(self, epoch: PlannedEpoch) -> None:
         """Make the table, with the epoch's columns. Only on first contact."""
 
-    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
-        """Fetch, check and decode epochs; reconcile columns; find rows that cannot be applied."""
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+        """Fetch, check and decode epochs; reconcile columns, after those that were ``applied`` are known to be there still; find rows that cannot
+        be applied."""
 
     def resolve(self, work: Work) -> None:
         """Drop events that were applied before; one row per key."""
@@ -183,7 +186,7 @@ class TableApplier:
         return plan, outcome, finished
 
     def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
-        work = self.target.read(epochs)
+        work = self.target.read(epochs, self.ledger.columns)
         try:
             yield "apply.3 read"
             self.target.resolve(work)
@@ -275,6 +278,7 @@ class TableApplier:
     def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
         last = epochs[-1].manifest
         origin, table_id, selection = origin_of(last)
+        columns = self.ledger.columns.with_columns(column_paths(last.schema))
         return Mark(
             site=self.site,
             table=self.table,
@@ -290,6 +294,8 @@ class TableApplier:
             fingerprint=last.fingerprint,
             ids=work.ids,
             dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
+            columns=columns.columns,
+            moved=columns.moved,
         )
 
     def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import COPY, LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.plan import Origin, Progress
 
 log = logging.getLogger(__name__)
@@ -51,9 +52,25 @@ class Mark:
     """Event IDs were recorded under this apply."""
     dead_letters: int = 0
     """How many of the stream's events became dead letters here, this apply and all before it."""
+    columns: tuple[str, ...] = ()
+    """All columns and fields that were applied to the table, by this apply and all before it."""
+    moved: Mapping[str, str | None] = field(default_factory=dict)
+    """Those of them that are not where they were in the table: their place, or None (see :class:`AppliedColumns`)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
+
+    def content(self) -> dict[str, object]:
+        """What is written of it: neither ``columns`` nor ``moved`` when they are empty."""
+        content = asdict(self)
+        return {name: value for name, value in content.items() if value or name not in ("columns", "moved")}
 
     def user_metadata(self) -> str:
-        return json.dumps({MARK: {"version": MARK_VERSION, **asdict(self)}}, separators=(",", ":"))
+        return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
+
+    @property
+    def applied(self) -> AppliedColumns:
+        return AppliedColumns.marked(self.columns, self.moved)
 
     @property
     def key(self) -> Origin:
@@ -93,6 +110,8 @@ class Seen:
     target_id: str
     target_version: int
     identity: str
+    moved: Mapping[str, str | None] = field(default_factory=dict)
+    """The applied columns that are not where they were at that version (see :class:`Mark`)."""
 
 
 class LedgerStore(Protocol):
@@ -158,6 +177,10 @@ class Ledger:
     """Per stream, as the marks say."""
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     """Milliseconds since 1970 UTC."""
+    columns: AppliedColumns = field(default_factory=AppliedColumns)
+    """What was applied, and where it is in the table now."""
+    _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
+    """The same after the version of the newest mark, and after the one that was looked at last."""
     _loaded: bool = False
     _sound: bool = False
     """The last :meth:`catch_up` has gone well."""
@@ -202,12 +225,15 @@ class Ledger:
         newer = [commit for commit in commits if commit.version > after]
         self._check_gap(newer, target, target_id, after)
         rows = self._read_commits(newer, target_id)
+        rows, columns = self._follow_columns(rows, newer, after)
         if self.target_id is None and not rows:
             self._check_place(commits, target, target_id)
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
         self._looked = max([after, *(commit.version for commit in newer)])
+        self.columns = columns
+        self._columns_at = {self.seen: self._columns_at.get(self.seen, columns), self._looked: columns}
         self._last = commits[-1].identity if commits else None
         self._record(newer, target)
         self._sound = True
@@ -250,7 +276,7 @@ class Ledger:
         if self.target_id is None or self._last is None or self._unrecorded is None:
             return
         if self.clock() - self._unrecorded >= record_after(target.log_retention()):
-            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last)])
+            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last, self.columns.moved)])
             self._unrecorded = None
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
@@ -296,8 +322,8 @@ class Ledger:
         self.local_commits += gone
         self._unrecorded = 0  # at once: log cleanup is close behind
         log.warning(
-            "%s: log cleanup took versions %d to %d of the table at site %s before a receiver saw them. None was an apply, but a RESTORE among them "
-            "would not be noticed: they count as local commits",
+            "%s: log cleanup took versions %d to %d of the table at site %s before a receiver saw them. None was an apply, but a RESTORE or a "
+            "replaced column among them would not be noticed: they count as local commits",
             self.table,
             after + 1,
             after + gone,
@@ -343,11 +369,36 @@ class Ledger:
                 self.local_commits += 1
         return rows
 
+    def _follow_columns(
+        self, rows: Sequence[LedgerRow], commits: Sequence[Commit], after: int
+    ) -> tuple[list[LedgerRow], AppliedColumns]:
+        """Where the applied columns are after ``commits``. The ledger keeps each mark with what is known of them then, which its writer may not have
+        known yet."""
+        marked = {row.target_version: row for row in rows}
+        columns = self._columns_at.get(after, self.columns)
+        told: list[LedgerRow] = []
+        for commit in commits:
+            row = marked.get(commit.version)
+            if row is None:
+                try:
+                    columns = columns.after(commit)
+                except (KeyError, ValueError, TypeError) as error:
+                    raise LedgerError(
+                        f"{self.table}: version {commit.version} at site {self.site} is a {commit.operation}, and the table's history does not say of which "
+                        f"columns ({dict(commit.parameters)}). Nothing is applied to it; make {COPY}."
+                    ) from error
+            else:
+                columns = columns.after_mark(row.mark.applied)
+                told.append(replace(row, mark=replace(row.mark, columns=columns.columns, moved=columns.moved)))
+        return told, columns
+
     def _fold(self, rows: Iterable[LedgerRow | Seen]) -> None:
         rows = list(rows)
         marked = [row for row in rows if isinstance(row, LedgerRow)]
         for row in sorted(marked, key=lambda row: row.mark.apply):
             mark = row.mark
+            self.columns = AppliedColumns({**self.columns.places, **mark.applied.places})
+            self._columns_at[row.target_version] = self.columns
             self.target_id = row.target_id
             self.seen = max(self.seen, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)
@@ -357,3 +408,4 @@ class Ledger:
         for seen in rows:
             if isinstance(seen, Seen) and seen.target_id == self.target_id and seen.target_version > self._looked:
                 self._looked, self._last = seen.target_version, seen.identity
+                self._columns_at[self._looked] = AppliedColumns({**self.columns.places, **seen.moved})

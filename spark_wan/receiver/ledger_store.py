@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from spark_wan.errors import LedgerError
@@ -48,12 +48,13 @@ class DeltaLedgerStore:
 
 def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:
     if "seen" in mark:
-        return Seen(target_id, target_version, mark["seen"])
+        return Seen(target_id, target_version, mark["seen"], mark.get("moved", {}))
     return LedgerRow(target_id, target_version, Mark(**mark))
 
 
 def _written(row: LedgerRow | Seen) -> dict[str, Any]:
     place = {"target_id": row.target_id, "target_version": row.target_version}
     if isinstance(row, Seen):
-        return {**place, "mark": json.dumps({"seen": row.identity})}
-    return {**place, "apply": row.mark.apply, "token": row.mark.token, "mark": json.dumps(asdict(row.mark))}
+        moved = {"moved": dict(row.moved)} if row.moved else {}
+        return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
+    return {**place, "apply": row.mark.apply, "token": row.mark.token, "mark": json.dumps(row.mark.content())}

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import as_type, compare
+from spark_wan.columns import Path, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
@@ -44,9 +44,11 @@ from spark_wan.delta import (
 from spark_wan.errors import COPY, FrameError, SchemaError, TargetError, WanError
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.reconcile import Changes, fitted, reconcile
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import SessionSettings, cloned_session, is_connect
 from spark_wan.topology import is_path
@@ -62,11 +64,8 @@ RETENTION_INTERVAL = 86_400.0
 
 CONTENT, CAUSE = "_wan_content", "_wan_cause"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-_UPCASTS = {
-    ("byte", "short"), ("byte", "integer"), ("byte", "long"), ("short", "integer"), ("short", "long"), ("integer", "long"),
-    ("float", "double"), ("byte", "double"), ("short", "double"), ("integer", "double"), ("date", "timestamp_ntz"),
-}  # fmt: skip
-"""Types that a wider target column holds without loss."""
+_ALTERS = 5
+"""So often a target's columns may change under an apply before it begins again."""
 
 
 @dataclass
@@ -167,19 +166,15 @@ class DeltaTarget:
             else:
                 writer.saveAsTable(reference(self.location))
 
-    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         newest = epochs[-1].manifest
         work = Work(epochs, ids=newest.kind == EVENTS)
         with self._errors():
-            existing = load(self.spark, self.location)
-            added = self._reconcile(schema_json(existing), newest.schema)
-            if added:
-                self._add_columns(added)
-                existing = load(self.spark, self.location)
-            schema = StructType.fromJson(portable_schema(newest.schema))
+            existing = self._with_columns(newest.schema, applied)
+            schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
             checks = self._checks(existing, [name.lower() for name in schema.names])
             rows = self._decode(epochs, schema, all_of_a_key=checks is not None)
             if checks is not None:
@@ -282,34 +277,64 @@ class DeltaTarget:
         for ref in epoch.manifest.frames:
             decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
 
-    def _reconcile(self, existing: Mapping[str, Any], travelling: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The columns that the target lacks. Raises SchemaError for those that cannot be reconciled by name."""
-        change = compare(existing, travelling)
-        types = {entry["name"].lower(): entry["type"] for entry in existing["fields"]}
-        new = {entry["name"].lower(): entry["type"] for entry in travelling["fields"]}
-        clashes = [
-            (name, old, now)
-            for name, old, now in change.retyped
-            if not (
-                _same_base(types[name.lower()], new[name.lower()])
-                or (new[name.lower()], types[name.lower()]) in _UPCASTS
-            )
-        ]
-        if clashes:
-            what = "; ".join(f"{name} is {old} here and {now} at the origin" for name, old, now in clashes)
-            raise SchemaError(
-                f"{self.table}: columns at site {self.site} cannot be reconciled: {what}. The stream is held. Change the column's type "
-                f"here (ALTER TABLE … ALTER COLUMN … TYPE), or make {COPY}."
-            )
-        return list(change.added)
+    def _with_columns(self, travelling: Mapping[str, Any], applied: AppliedColumns) -> DataFrame:
+        """The target, with all columns that travel, as wide as they travel. Raises SchemaError for those that cannot be reconciled by name, and for
+        those that were applied and are not there any more."""
+        name = reference(self.location)
+        for _ in range(_ALTERS):
+            existing = load(self.spark, self.location)
+            here = schema_json(existing)
+            applied.check(here, travelling, self.table, self.site, name)
+            changes = reconcile(here, travelling, self.table, self.site, name)
+            if not changes:
+                return existing
+            self._alter(changes)
+        raise WriteConflict("its columns change all the time")
 
-    def _add_columns(self, added: Sequence[Mapping[str, Any]]) -> None:
-        columns = ", ".join(f"{quoted(entry['name'])} {sql_type(entry['type'])}" for entry in added)
-        try:
-            self.spark.sql(f"ALTER TABLE {reference(self.location)} ADD COLUMNS ({columns})").collect()
-        except Exception as error:
-            if "FIELD_ALREADY_EXISTS" not in str(error) and "already exists" not in str(error):
+    def _alter(self, changes: Changes) -> None:
+        name = reference(self.location)
+        if changes.widened:
+            self._check_may_widen(changes.widened)
+        statements = [
+            f"ALTER TABLE {name} ALTER COLUMN {_sql_path(path)} TYPE {sql_type(wide)}"
+            for path, _, wide in changes.widened
+        ]
+        if changes.added:
+            columns = ", ".join(f"{_sql_path(path)} {sql_type(entry['type'])}" for path, entry in changes.added)
+            statements.append(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+        for statement in statements:
+            try:
+                self.spark.sql(statement).collect()
+            except Exception as error:
+                if "FIELD_ALREADY_EXISTS" in str(error) or "already exists" in str(error):
+                    continue  # another receiver was faster: what is left is found by the next look
+                for sign, settings in _NEEDED.items():
+                    if sign in str(error):
+                        raise SchemaError(
+                            f"{self.table}: the table at site {self.site} cannot take new columns as they are at the origin "
+                            f"({statement}: {error_text(error)}). The stream is held. Run ALTER TABLE {name} SET TBLPROPERTIES ({settings}), "
+                            f"which readers and writers of the table must support, and the stream goes on; or make {COPY}."
+                        ) from error
                 raise
+
+    def _check_may_widen(self, widened: Sequence[tuple[Path, str, str]]) -> None:
+        """A wider type is a feature of the target table that all of its readers must support: its owner enables it."""
+        name = reference(self.location)
+        properties = {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+        needed = []
+        if properties.get("delta.enableTypeWidening", "").lower() != "true":
+            needed.append("'delta.enableTypeWidening' = 'true'")
+        if any(wide == "timestamp_ntz" for *_, wide in widened) and "delta.feature.timestampNtz" not in properties:
+            needed.append(_NTZ)
+        if needed:
+            what = "; ".join(
+                f"{'.'.join(path)} is {here} here and {wide} at the origin" for path, here, wide in widened
+            )
+            raise SchemaError(
+                f"{self.table}: columns at site {self.site} are narrower than at the origin: {what}. The stream is held. Run ALTER TABLE {name} SET "
+                f"TBLPROPERTIES ({', '.join(needed)}), which readers and writers of the table must support: the stream then widens them itself and "
+                f"goes on. Or make {COPY}."
+            )
 
     def _checks(self, existing: DataFrame, travelling: Sequence[str]) -> Column | None:
         """The first constraint of the target that a row breaks, as text, or null; None when the target has no constraint."""
@@ -541,9 +566,16 @@ def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFra
     return rows.withColumn("_wan_place", F.row_number().over(window)).where("_wan_place = 1").drop("_wan_place")
 
 
-def _same_base(one: Any, other: Any) -> bool:
-    """Equal but for what a char or varchar declares."""
-    return bool(one == other) and isinstance(one, str)
+def _sql_path(path: Path) -> str:
+    return ".".join(quoted(name) for name in path)
+
+
+_NTZ = "'delta.feature.timestampNtz' = 'supported'"
+_NEEDED = {
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": "'delta.columnMapping.mode' = 'name'",
+    "feature(s): timestampNtz": _NTZ,
+}
+"""What Delta says when a table does not take a column -> the properties with which it does."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ estimate of their rows, and leave out what receivers and local-only writers have
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from spark_wan.columns import compare, fingerprint
+from spark_wan.columns import differences, fingerprint, widens
 from spark_wan.commits import Commit
 from spark_wan.errors import COPY, ForwardingError, HistoryLostError, SchemaError, TableOperationError
 
@@ -37,6 +37,16 @@ class CaptureRange:
     @property
     def identity(self) -> str:
         return self.commits[-1].identity
+
+    @property
+    def names(self) -> list[str]:
+        """Of its columns."""
+        return [field["name"] for field in self.schema["fields"]]
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether each column is the same one from its first commit to its last, whatever its name was in between."""
+        return not any(c.replaces_columns for c in self.commits)
 
     def before(self, version: int) -> CaptureRange:
         """What of it is before ``version``, which must not be its first."""
@@ -66,7 +76,7 @@ def plan_range(
     2. whole-table operations wait for a decision (TableOperationError), unless that is already made
     3. so does what a receiver wrote from another site (ForwardingError), unless every site of ``addressees`` is where it came from
     4. commits are taken until their estimated rows reach ``max_rows``; the first is always taken
-    5. the range is cut where the columns change; a dropped, renamed or retyped column is a SchemaError
+    5. the range is cut where the columns change; a dropped column is a SchemaError, and so is a renamed one until it has its name again
     """
     newer = [commit for commit in commits if commit.version > published]
     if not newer:
@@ -85,28 +95,29 @@ def plan_range(
     taken: list[Commit] = []
     left_out: list[int] = []
     rows = 0
+    names = _Names()
     for commit in newer:
         leave = commit.stays_here
+        may_end = bool(taken) and not names.moved
         if commit.changes_rows and (lacking := _lacking(commit, addressees)):
             action = decision(commit.version) or "hold"
             if action == "hold":
-                if taken:
+                if may_end:
                     break
                 raise ForwardingError(_chain(table, commit, lacking))
             leave = action == "skip"
-        if commit.operation == "DROP COLUMNS":
-            if taken:
+        if commit.moves_columns and (taken or published_schema is not None):  # before all that is sent it moves nothing
+            if may_end:
                 break
-            raise SchemaError(
-                f"{table}: version {commit.version} drops columns ({commit.parameters.get('columns', '?')}). The remote sites have values in "
-                "them, and a column that is added again under the same name is empty here and not there. The stream is held before that "
-                f"version. Make {COPY}."
-            )
+            if commit.operation == "RENAME COLUMN":
+                names.rename(*commit.renamed)
+            else:
+                _check_nothing_dropped(commit, schema_at, published_schema, table)
         operation = None if leave else commit.table_operation
         if operation is not None:
             action = decision(commit.version) or on_table_operation
             if action == "hold":
-                if taken:
+                if may_end:
                     break
                 raise TableOperationError(
                     f"{table}: version {commit.version} is a {operation}. It is not sent by itself, so that nobody empties every "
@@ -114,14 +125,25 @@ def plan_range(
                     "`=skip`), or for good with `on_table_operation: distribute` in the topology."
                 )
             leave = action == "skip"
-        if taken and not leave and rows + commit.rows > max_rows:
+        if may_end and not leave and rows + commit.rows > max_rows:
             break
         taken.append(commit)
         if leave:
             left_out.append(commit.version)
         elif commit.changes_rows:
             rows += commit.rows
-    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)
+        if names.are_back:
+            # All columns have their names again: one range from the first rename to the last, read under those names.
+            break
+    if names.moved:
+        raise SchemaError(
+            f"{table}: version {newer[0].version} renames columns: {names}. A rename cannot be carried by name. The stream is held before that version. "
+            f"Rename back (ALTER TABLE … RENAME COLUMN), and the stream goes on; or make {COPY}."
+        )
+    if names.are_back:
+        last, schema = taken[-1].version, schema_at(taken[-1].version)
+    else:
+        last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)
     taken = [commit for commit in taken if commit.version <= last]
     return CaptureRange(
         first=published + 1,
@@ -150,15 +172,56 @@ def _chain(table: str, commit: Commit, lacking: Sequence[str]) -> str:
 
 
 def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], table: str, version: int) -> None:
-    """Raise SchemaError unless ``after`` has all columns of ``before``, with their types; added ones are fine."""
-    change = compare(before, after)
-    if change.dropped or change.retyped:
-        what = [f"{name} is gone (dropped or renamed)" for name in change.dropped]
-        what += [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
+    """Raise SchemaError unless ``after`` has all columns and nested fields of ``before``, with their types or wider ones; added ones are fine."""
+    change = differences(before, after)
+    retyped = [(path, old, new) for path, old, new in change.retyped if not widens(old, new)]
+    if change.dropped or retyped:
+        what = [f"{'.'.join(path)} is gone (dropped or renamed)" for path in change.dropped]
+        what += [f"{'.'.join(path)} was {old} and is {new}" for path, old, new in retyped]
         raise SchemaError(
             f"{table}: at version {version} its columns changed in a way that cannot be carried by name: {'; '.join(what)}. "
-            f"The stream is held before that version. Rename or retype it back, or make {COPY}."
+            f"The stream is held before that version. Make {COPY}."
         )
+
+
+@dataclass
+class _Names:
+    """Columns that were renamed: [name before, name now]."""
+
+    pairs: list[list[str]] = field(default_factory=list)
+
+    def rename(self, old: str, new: str) -> None:
+        if not any(now == old for _, now in self.pairs):
+            self.pairs.append([old, old])
+        for pair in self.pairs:
+            if pair[1] == old or pair[1].startswith(f"{old}."):
+                pair[1] = new + pair[1][len(old) :]
+
+    @property
+    def moved(self) -> bool:
+        return any(before != now for before, now in self.pairs)
+
+    @property
+    def are_back(self) -> bool:
+        return bool(self.pairs) and not self.moved
+
+    def __str__(self) -> str:
+        return "; ".join(f"{before} is named {now} now" for before, now in self.pairs if before != now)
+
+
+def _check_nothing_dropped(commit: Commit, schema_at: SchemaAt, before: Mapping[str, Any] | None, table: str) -> None:
+    """Raise SchemaError when a commit takes columns away. What replaces columns may have added some only."""
+    told = commit.parameters.get("columns", "?")
+    if commit.operation == "REPLACE COLUMNS":
+        dropped = differences(before or schema_at(commit.version - 1), schema_at(commit.version)).dropped
+        if not dropped:
+            return
+        told = ", ".join(".".join(path) for path in dropped)
+    raise SchemaError(
+        f"{table}: version {commit.version} drops columns ({told}). The remote sites have values in "
+        "them, and a column that is added again under the same name is empty here and not there. The stream is held before that "
+        f"version. Make {COPY}."
+    )
 
 
 def _cut(first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
-from spark_wan.columns import arrow_ready, compare, fingerprint
+from spark_wan.columns import arrow_ready, differences, fingerprint
 from spark_wan.errors import (
     EventError,
     ManifestExists,
@@ -293,10 +293,10 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
     ):
         if had != has:
             raise SourceError(f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}")
-    change = compare(last.schema, schema)
+    change = differences(last.schema, schema)
     if change.dropped or change.retyped:
-        changes = [f"column {name} is missing" for name in change.dropped]
-        changes += [f"column {name} was {old} and is {new}" for name, old, new in change.retyped]
+        changes = [f"column {'.'.join(path)} is missing" for path in change.dropped]
+        changes += [f"column {'.'.join(path)} was {old} and is {new}" for path, old, new in change.retyped]
         raise SchemaError(
             f"{stream}: the rows do not have the stream's columns: {'; '.join(changes)}. Nothing was sent. Add or cast the columns (new columns "
             "may be added at any time), or give the sink a `stream` and a `table` of their own."

@@ -37,14 +37,15 @@ from spark_wan.delta import (
     schema_json,
     select_columns,
     source_error,
+    sql_type,
     table_id,
 )
-from spark_wan.errors import COPY, ChangeFeedError, KeylessChangeError, SourceError
+from spark_wan.errors import COPY, ChangeFeedError, KeylessChangeError, SchemaError, SourceError
 from spark_wan.events import OP, VERSION, Operation, keyless_event_id
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import cloned_session, is_connect
 from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.capture import CaptureRange, check_columns_follow
 from spark_wan.sender.change_feed import JAVA_TIME, has_replacements, refuse, refused
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.sender.publish import Captured
@@ -76,6 +77,8 @@ RETENTION_INTERVAL = 86_400.0
 """Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
 _RANK_COLUMN = "_wan_rank"
+_INCOMPATIBLE = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
+_ACROSS = "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
 _RESULT = "kind string, content string"
 
 
@@ -186,9 +189,24 @@ class DeltaSource:
             return schema_json(load(self.spark, self.location, versionAsOf=version))
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+        with self._errors():
+            try:
+                return self._capture(planned, header)
+            except Exception as error:
+                if _INCOMPATIBLE not in condition(error) and _INCOMPATIBLE not in str(error):
+                    raise
+                # Columns got wider since, or were renamed and renamed back. Delta refuses what it cannot judge by the schemas alone.
+                if not planned.keeps_columns or self._lost_names_since(planned.last):
+                    raise SchemaError(
+                        f"{self.table}: the change feed of versions {planned.first} to {planned.last} cannot be read: the columns were replaced in between or "
+                        f"since ({_INCOMPATIBLE}). The stream is held. Make {COPY}."
+                    ) from error
+            return self._capture(planned, header, across=True)
+
+    def _capture(self, planned: CaptureRange, header: FrameHeader, across: bool = False) -> Captured:
         from pyspark.sql import functions as F
 
-        with self._errors(), self._feed_session() as session, self._refusals(planned.schema):
+        with self._feed_session(across) as session, self._refusals(planned.schema):
             feed = load(
                 session,
                 self.location,
@@ -198,8 +216,8 @@ class DeltaSource:
             )
             if planned.left_out:
                 feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
-            names = [field["name"] for field in planned.schema["fields"]]
-            columns = [*select_columns(names), F.col(COMMIT_VERSION)]
+            selected = self._as_planned(feed, planned) if across else select_columns(planned.names)
+            columns = [*selected, F.col(COMMIT_VERSION)]
             feed = refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=False)
 
             def check_text() -> None:
@@ -220,6 +238,24 @@ class DeltaSource:
                     log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
                     self._large_rows = True
             return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows, check_text)
+
+    def _lost_names_since(self, version: int) -> bool:
+        """Whether the names under which a version's files hold their columns are known no more."""
+        return any(
+            commit.operation == "REMOVE COLUMN MAPPING" for commit in history(self.spark, self.location, version)
+        )
+
+    def _as_planned(self, feed: DataFrame, planned: CaptureRange) -> list[Column]:
+        """The columns of a feed that Spark reads by a later schema, which may be wider, with the types that they had. Raises SchemaError when that
+        schema cannot hold them."""
+        found = {field["name"].lower(): field for field in schema_json(feed)["fields"]}
+        read = {**planned.schema, "fields": [found[name.lower()] for name in planned.names if name.lower() in found]}
+        check_columns_follow(planned.schema, read, self.table, planned.last)
+        columns = []
+        for entry, column in zip(planned.schema["fields"], select_columns(planned.names), strict=True):
+            wider = isinstance(entry["type"], str) and found[entry["name"].lower()]["type"] != entry["type"]
+            columns.append(column.cast(sql_type(entry["type"])).alias(entry["name"]) if wider else column)
+        return columns
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         from pyspark.sql import functions as F
@@ -269,22 +305,27 @@ class DeltaSource:
                 conf.unset(_ARROW_ROWS)
 
     @contextmanager
-    def _feed_session(self) -> Iterator[SparkSession]:
-        """A session in which the change feed returns every date and timestamp as it is. The user's session is not changed."""
+    def _feed_session(self, across: bool = False) -> Iterator[SparkSession]:
+        """A session in which the change feed returns every date and timestamp as it is; with ``across``, also one in which Delta reads it across
+        schemas, of a range of which capture has checked that its columns are the same ones throughout. The user's session is not changed."""
+        settings = [JAVA_TIME, _ACROSS] if across else [JAVA_TIME]
         if not is_connect(self.spark):
             conf = self.spark.conf
-            chosen = conf.get(JAVA_TIME, None)
-            conf.set(JAVA_TIME, "true")
+            chosen = {name: conf.get(name, None) for name in settings}
+            for name in settings:
+                conf.set(name, "true")
             try:
                 yield self.spark
             finally:
-                if chosen is None:
-                    conf.unset(JAVA_TIME)
-                else:
-                    conf.set(JAVA_TIME, chosen)
+                for name, value in chosen.items():
+                    if value is None:
+                        conf.unset(name)
+                    else:
+                        conf.set(name, value)
             return
         with cloned_session(self.spark) as session:
-            session.conf.set(JAVA_TIME, "true")
+            for name in settings:
+                session.conf.set(name, "true")
             for tag in self.spark.getTags():
                 session.addTag(tag)
             with self._lock:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.columns import compare
+from spark_wan.columns import differences
 from spark_wan.commits import DAY, Commit
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
@@ -340,9 +341,10 @@ class SimulatedTarget:
 
         self.effect("the table is created", create)
 
-    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
         newest = epochs[-1].manifest
-        added = compare(schema_of(self.table.columns), newest.schema).added
+        applied.check(schema_of(self.table.columns), newest.schema, "orders", self.site, "`orders`")
+        added = differences(schema_of(self.table.columns), newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)

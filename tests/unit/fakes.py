@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from spark_wan.channels import Ack, Channel, StreamLog, open_channel
-from spark_wan.columns import fingerprint
+from spark_wan.columns import differences, fingerprint
 from spark_wan.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
 from spark_wan.events import read_mark
+from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
@@ -246,6 +247,7 @@ class Target:
     empty: bool = False
     retention: int = 30 * DAY
     sql_name: str = "`orders`"
+    columns: Mapping[str, Any] = field(default_factory=lambda: schema())
 
     def table_id(self) -> str | None:
         self.looks += 1
@@ -270,7 +272,13 @@ class Target:
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
 
-    def read(self, epochs: Sequence[PlannedEpoch]) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+        travelling = epochs[-1].manifest.schema
+        applied.check(self.columns, travelling, "orders", "seattle", "`orders`")
+        added = [entry for _, entry in differences(self.columns, travelling).added]
+        if added:
+            self.columns = {**self.columns, "fields": [*self.columns["fields"], *added]}
+            self.put(None, "ADD COLUMNS")
         for epoch in epochs:
             self.check_frames(epoch)
         self.open_work += 1

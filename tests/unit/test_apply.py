@@ -425,12 +425,12 @@ def test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_no
     site = Site(1, 2)
     real = site.target.read
 
-    def read(epochs: Any) -> Any:
+    def read(epochs: Any, applied: Any) -> Any:
         site.target.read = real  # type: ignore[method-assign]
         run(site.new().round())
         for number in (1, 2):
             break_frame(site, number)
-        return real(epochs)
+        return real(epochs, applied)
 
     site.target.read = read  # type: ignore[method-assign]
     outcome = site.round()

@@ -8,7 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.columns import Change, arrow_ready, check_columns, check_keys, compare, fingerprint, type_name
+from spark_wan.columns import (
+    Differences,
+    arrow_ready,
+    check_columns,
+    check_keys,
+    column_paths,
+    differences,
+    fingerprint,
+    type_name,
+    widens,
+)
 from spark_wan.errors import SchemaError, UnsupportedTypeError
 
 CHAR = "__CHAR_VARCHAR_TYPE_STRING"
@@ -252,27 +262,82 @@ def test_a_key_is_named_once() -> None:
         check_keys(schema(id="long"), ["id", "id"])
 
 
-# --- compare ----------------------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
-def test_equal_columns_are_no_change_whatever_their_order_and_case() -> None:
-    change = compare(schema(id="long", s=schema(a="long", b="date")), schema(S=schema(B="date", a="long"), ID="long"))
-    assert change == Change([], [], [])
-    assert not change
+def test_equal_columns_are_no_difference_whatever_their_order_and_case() -> None:
+    old, new = schema(id="long", s=schema(a="long", b="date")), schema(S=schema(B="date", a="long"), ID="long")
+    assert differences(old, new) == Differences([], [], [])
 
 
 def test_added_dropped_and_retyped_columns_are_told_apart() -> None:
-    old = schema(field("ch", "string", **{CHAR: "char(5)"}), Id="long", gone="string", st=schema(x="integer"))
-    new = schema(field("ch", "string", **{CHAR: "char(6)"}), ID="decimal(20,0)", came="date", st=schema(x="long"))
-    change = compare(old, new)
-    assert change
-    assert change.added == [field("came", "date")]
-    assert change.dropped == ["gone"]
-    assert change.retyped == [
-        ("ch", "char(5)", "char(6)"),
-        ("ID", "long", "decimal(20,0)"),
-        ("st", "struct<x:integer>", "struct<x:long>"),
+    old = schema(field("ch", "string", **{CHAR: "char(5)"}), Id="long", gone="string", st="date")
+    new = schema(field("ch", "string", **{CHAR: "char(6)"}), ID="decimal(20,0)", came="date", st=array("long"))
+    found = differences(old, new)
+    assert found.added == [(("came",), field("came", "date"))]
+    assert found.dropped == [("gone",)]
+    assert found.retyped == [
+        (("ch",), "char(5)", "char(6)"),
+        (("ID",), "long", "decimal(20,0)"),
+        (("st",), "date", "array<long>"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("within", "path"),
+    [
+        (lambda kind: kind, ()),
+        (array, ("element",)),
+        (lambda kind: array(array(kind)), ("element", "element")),
+        (lambda kind: map_("string", kind), ("value",)),
+        (lambda kind: map_(kind, "string"), ("key",)),
+        (lambda kind: schema(t=map_("long", array(kind))), ("t", "value", "element")),
+    ],
+)
+def test_nested_fields_differ_by_themselves(within: Any, path: tuple[str, ...]) -> None:
+    """At every depth, with the path by which Delta's ALTER TABLE knows them."""
+    old, new = schema(x="integer", gone="date"), schema(X="long", came="date")
+    found = differences(schema(c=within(old)), schema(c=within(new)))
+    assert found.added == [(("c", *path, "came"), field("came", "date"))]
+    assert found.dropped == [("c", *path, "gone")]
+    assert found.retyped == [(("c", *path, "X"), "integer", "long")]
+
+
+def test_what_nested_chars_declare_is_a_difference() -> None:
+    old, new = (field("st", schema(ch="string"), **{CHAR: f"struct<ch:char({length})>"}) for length in (3, 4))
+    assert differences(schema(old), schema(new)).retyped == [
+        (("st",), "struct<ch:string> with ch:char(3)", "struct<ch:string> with ch:char(4)")
+    ]
+
+
+TYPES = ("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "varchar(3)",
+         "decimal(5,0)", "decimal(10,0)", "decimal(10,1)", "decimal(11,3)", "decimal(12,1)", "decimal(12,3)", "decimal(20,0)")  # fmt: skip
+WIDER = {
+    "byte": {"short", "integer", "long", "double", "decimal(10,0)", "decimal(20,0)", "decimal(12,1)"},
+    "short": {"integer", "long", "double", "decimal(10,0)", "decimal(20,0)", "decimal(12,1)"},
+    "integer": {"long", "double", "decimal(10,0)", "decimal(20,0)", "decimal(12,1)"},
+    "long": {"decimal(20,0)"},
+    "float": {"double"},
+    "date": {"timestamp_ntz"},
+    "decimal(5,0)": {"decimal(10,0)", "decimal(10,1)", "decimal(11,3)", "decimal(12,1)", "decimal(12,3)", "decimal(20,0)"},
+    "decimal(10,0)": {"decimal(12,1)", "decimal(20,0)"},
+    "decimal(10,1)": {"decimal(12,1)", "decimal(12,3)"},
+    "decimal(11,3)": {"decimal(12,3)"},
+    "decimal(12,1)": set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("narrow", TYPES)
+def test_b81_what_widens_is_what_deltas_type_widening_takes(narrow: str) -> None:
+    """Tried with delta-spark 4.4: all that is in the table it takes, all else it refuses."""
+    assert {wide for wide in TYPES if widens(narrow, wide)} == WIDER.get(narrow, set())
+
+
+def test_paths_of_columns_are_written_as_the_history_writes_them() -> None:
+    found = column_paths(
+        schema(**{"Id": "long", "a.b": schema(c=array(schema(D="date"))), "m": map_(schema(k="long"), "string")})
+    )
+    assert found == ["id", "`a.b`", "`a.b`.c", "`a.b`.c.element.d", "m", "m.key.k"]
 
 
 # --- arrow_ready ------------------------------------------------------------------------------------------------------
