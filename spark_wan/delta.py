@@ -6,6 +6,7 @@ Shared by sender and receiver. Uses SQL and DataFrames only, so classic sessions
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -202,14 +203,35 @@ def needs_column_mapping(kind: Any) -> bool:
     ) or any(needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType"))
 
 
+_OF_ONE_TRY = [
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r"\bwan_[0-9a-f]{32}\b", "wan_…"),  # temporary views
+        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "…"),
+        (r"\bpart-\d{5}-…[-.\w]*", "part-…"),  # data files
+        (r"(?<=[\w`)\]])#\d+L?\b", ""),  # columns in a plan: id#12L
+        (r"\b(plan_id=|Delta\[version=|calling o)\d+", r"\1…"),
+        (r"(?<=[\w;$])@[0-9a-f]{5,16}\b", "@…"),  # objects of the JVM
+        (r"\b([Tt]ask|[Ss]tage|TID|[Aa]ttempt|[Jj]ob) \d+(?:\.\d+)?\b", r"\1 …"),
+        (r"\(TID …\) \([^()]*\)", "(TID …)"),  # where the task ran
+        (r"\b\d+(?:\.\d+)?(?= ?(?:ms|milliseconds|seconds)\b)", "…"),
+        (r"(?i)\b(request id:? *)[\w/+=-]+", r"\1…"),
+    )
+]
+"""What Spark, Delta and stores name anew at each try."""
+
+
 def error_text(error: BaseException) -> str:
-    """What Spark says, in one line, without the JVM's stack."""
+    """What Spark says, in one line, without the JVM's stack, and the same each time that the same goes wrong: a cause that changes at each
+    try would be logged and acked anew each time."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         # An error of a Python worker: what was raised stands in the last line, the stack before it.
         lines = [lines[0], lines[-1]]
     lines = [line for line in lines if not line.startswith(("at ", "JVM stacktrace"))]
     text = " ".join(lines[:3]) if lines else type(error).__name__
+    for pattern, steady in _OF_ONE_TRY:
+        text = pattern.sub(steady, text)
     return text if len(text) <= 600 else text[:600] + " …"
 
 
