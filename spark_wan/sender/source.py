@@ -45,15 +45,13 @@ from spark_wan.sender.batches import BatchPublisher, Limits
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.sender.publish import Captured
+from spark_wan.topology import MAX_DEAD_LETTERS
 from spark_wan.wire import FrameHeader, FrameRef
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
-
-MAX_DEAD_LETTERS = 10_000
-"""So many rows of one epoch without a usable key are no accident: the stream is held instead."""
 
 ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
@@ -99,6 +97,8 @@ class DeltaSource:
     channel: Channel
     limits: Limits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    """So many rows of one epoch without a usable key are no accident: beyond, the stream is held instead."""
     _asked: tuple[int, list[Commit]] | None = None
     _ask_at: float = 0.0
     _large_rows: bool = False
@@ -242,7 +242,7 @@ class DeltaSource:
                 conf.unset(_ARROW_ROWS)
 
     def _publish(self, rows: DataFrame, header: FrameHeader, estimate: int) -> Captured:
-        task = _CaptureTask(self.channel, header, self.limits, self.keys)
+        task = _CaptureTask(self.channel, header, self.limits, self.keys, self.max_dead_letters)
         if self.keys:
             keys = select_columns(self.keys)
             # A number of its own, since adaptive execution would make one task of what it takes for little.
@@ -253,19 +253,25 @@ class DeltaSource:
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
         changes: list[dict[str, Any]] = []
+        too_many: str | None = None
         disjoint = True
         for kind, content in map_in_arrow(rows, task, _RESULT).collect():
             told = json.loads(content)
             if kind == "change":
                 changes.append(told)
                 continue
+            if kind == "too many":
+                too_many = told["first"]
+                continue
             if kind == "dead":
-                letters.append(SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])}))
+                letters.append(_letter(told))
                 continue
             frames += [FrameRef(**entry) for entry in told["frames"]]
             versions.update(told["versions"])
             disjoint = disjoint and not told["split"]
-        if changes or len(letters) > MAX_DEAD_LETTERS:
+        if len(letters) > self.max_dead_letters:
+            too_many = _described(letters[0])
+        if changes or too_many:
             # The stream is held and tried again: what was written in vain must not pile up.
             self.channel.trim_frames(header.stream, [frame.path for frame in frames])
         if changes:
@@ -276,17 +282,28 @@ class DeltaSource:
                 "new table name, or mark such commits local-only (spark_wan.LOCAL_ONLY as userMetadata).",
                 int(first["version"]),
             )
+        if too_many:
+            raise SourceError(
+                f"{self.table}: more than {self.max_dead_letters} rows of one epoch have no usable key {list(self.keys)} (for example: "
+                f"{too_many}). That is no accident; the stream is held. Mend the rows at the source and give the remote sites a full copy "
+                "under a new table name, with other `keys:` if these are wrong, or raise the table's `max_dead_letters` in the topology: "
+                "such rows are then set aside."
+            )
         if letters:
-            if len(letters) > MAX_DEAD_LETTERS:
-                raise SourceError(
-                    f"{self.table}: {len(letters)} rows of one epoch have no usable key {list(self.keys)} (first: {letters[0].cause}). "
-                    "That is no accident; the stream is held. Choose other `keys:` in the topology."
-                )
             self.record_dead_letters(letters)
         return Captured(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
 
     def _errors(self) -> _SourceErrors:
         return _SourceErrors(self.table, self.location)
+
+
+def _letter(told: Mapping[str, Any]) -> SenderDeadLetter:
+    return SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])})
+
+
+def _described(letter: SenderDeadLetter) -> str:
+    row = letter.row if len(letter.row) <= 200 else letter.row[:200] + " …"
+    return f"{letter.cause} in version {letter.version}: {row}"
 
 
 def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
@@ -324,6 +341,8 @@ class _CaptureTask:
     header: FrameHeader
     limits: Limits
     keys: tuple[str, ...]
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    """The driver collects no more from a task, which then ends early: its stream is held."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A fresh name for each attempt of the task: two attempts never write the same frame.
@@ -340,6 +359,8 @@ class _CaptureTask:
                 yield batch, starts
 
         publisher.publish(seen())
+        if self._too_many(told):
+            told = [("too many", {"first": _described(_letter(told[0][1]))})]
         if publisher.refs:
             content = {
                 "frames": [asdict(ref) for ref in publisher.refs],
@@ -358,6 +379,8 @@ class _CaptureTask:
     ) -> Iterator[tuple[pa.RecordBatch, Any]]:
         for netted in net(self._with_keys(batches, told), self.keys, rank=_RANK_COLUMN):
             self._set_aside(netted.duplicates, "duplicate_key", told)
+            if self._too_many(told):
+                return
             yield netted.events, netted.run_starts
 
     def _with_keys(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -369,6 +392,8 @@ class _CaptureTask:
                 missing = nulls if missing is None else pc.or_(missing, nulls)
             if pc.any(missing).as_py():
                 self._set_aside(batch.filter(missing), "null_in_key", told)
+                if self._too_many(told):
+                    return
                 batch = batch.filter(pc.invert(missing))
             yield batch
 
@@ -400,7 +425,12 @@ class _CaptureTask:
             columns = [ops, batch.column(COMMIT_VERSION), *(batch.column(name) for name in names)]
             yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), None
 
+    def _too_many(self, told: Sequence[tuple[str, Any]]) -> bool:
+        """Whether the stream will be held. While a task of a keyed table is at work, it tells of dead letters only."""
+        return bool(self.keys) and len(told) > self.max_dead_letters
+
     def _set_aside(self, rows: pa.RecordBatch, cause: str, told: list[tuple[str, Any]]) -> None:
+        rows = rows.slice(0, self.max_dead_letters + 1 - len(told))
         if rows.num_rows == 0:
             return
         names = [name for name in rows.schema.names if name not in (COMMIT_VERSION, _RANK_COLUMN)]
