@@ -18,6 +18,7 @@ from spark_wan.topology import is_path
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _FIRST_LOOK = 20
 _MISSING = (
@@ -55,6 +56,13 @@ _CONFLICT_TEXTS = (
     "MetadataChangedException",
     "ProtocolChangedException",
     "DeltaConcurrentModificationException",
+)
+
+_REFUSALS = (
+    "DeltaInvariantViolationException",
+    "[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
 )
 
 
@@ -150,6 +158,41 @@ def schema_json(frame: DataFrame) -> dict[str, Any]:
     """A DataFrame's columns as Spark's schema JSON."""
     content: dict[str, Any] = json.loads(frame.schema.json())
     return content
+
+
+def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
+    """The columns as the table's log has them: with the expressions of generated columns and with identity columns, which Delta shows nowhere
+    else. Reads the whole log: ask seldom."""
+    from pyspark.sql import functions as F
+
+    place = location
+    if not is_path(location):
+        place = str(spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("location").collect()[0][0])
+    # Each commit since the newest checkpoint is there as JSON: a schema in one of them is newer than any checkpoint's.
+    for reader, files in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
+        log = spark.read.format(reader).schema("metaData struct<schemaString: string>")
+        try:
+            found = (
+                log.load(f"{place}/_delta_log/{files}")
+                .where("metaData IS NOT NULL")
+                .select(F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString")
+                .orderBy(F.desc("version"))
+                .limit(1)
+                .collect()
+            )
+        except Exception as error:
+            if condition(error) != "PATH_NOT_FOUND":
+                raise
+            continue
+        if found:
+            content: dict[str, Any] = json.loads(found[0][1])
+            return content
+    raise ValueError(f"the log of {location} has no schema")
+
+
+def refuses_a_row(error: BaseException) -> bool:
+    """Delta has found a row that one of the table's constraints refuses."""
+    return any(name in str(error) for name in _REFUSALS)
 
 
 def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,7 +357,7 @@ def select_columns(names: Sequence[str]) -> list[Any]:
 
 
 def map_in_arrow(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str | StructType
 ) -> DataFrame:
     """``frame.mapInArrow(task, result)`` for columns with any names: pyspark's own takes dots for struct fields and fails on backticks."""
     names = frame.columns

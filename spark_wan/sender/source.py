@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import arrow_ready
+from spark_wan.columns import arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
@@ -297,6 +297,21 @@ class DeltaSource:
         return _SourceErrors(self.table, self.location)
 
 
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """A type with text in place of dates and timestamps, at every depth: Python has none before year 1 or after 9999."""
+    types = pa.types
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
+    if types.is_map(kind):
+        key, item = (field.with_type(_readable(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    return kind
+
+
 def _letter(told: Mapping[str, Any]) -> SenderDeadLetter:
     return SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])})
 
@@ -435,6 +450,9 @@ class _CaptureTask:
             return
         names = [name for name in rows.schema.names if name not in (COMMIT_VERSION, _RANK_COLUMN)]
         content = rows.select(names)
+        readable = pa.RecordBatch.from_arrays(
+            [as_type(column, _readable(column.type)) for column in content.columns], names=names
+        )
         equal: dict[tuple[int, int, str], int] = {}
         for index, content_hash in enumerate(hex_ids(row_hashes(content)).to_pylist()):
             version, rank = rows.column(COMMIT_VERSION)[index].as_py(), rows.column(_RANK_COLUMN)[index].as_py()
@@ -449,7 +467,7 @@ class _CaptureTask:
                 "version": version,
                 "operation": Operation.PUT.name.lower() if rank else Operation.DESTROY.name.lower(),
                 "cause": cause,
-                "row": json.dumps(content.slice(index, 1).to_pylist()[0], default=str),
+                "row": json.dumps(readable.slice(index, 1).to_pylist()[0], default=str),
                 "payload": base64.b64encode(sink.getvalue().to_pybytes()).decode(),
             }
             told.append(("dead", letter))
