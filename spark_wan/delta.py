@@ -26,6 +26,7 @@ from spark_wan.topology import catalog_parts, is_path
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _FIRST_LOOK = 20
 LOG_RETENTION = 30 * DAY
@@ -74,6 +75,13 @@ _CONFLICT_TEXTS = (
     "MetadataChangedException",
     "ProtocolChangedException",
     "DeltaConcurrentModificationException",
+)
+
+_REFUSALS = (
+    "DeltaInvariantViolationException",
+    "[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
 )
 
 
@@ -210,6 +218,41 @@ def schema_json(frame: DataFrame) -> dict[str, Any]:
     return content
 
 
+def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
+    """The columns as the table's log has them: with the expressions of generated columns and with identity columns, which Delta shows nowhere
+    else. Reads the whole log: ask seldom."""
+    from pyspark.sql import functions as F
+
+    place = location
+    if not is_path(location):
+        place = str(spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("location").collect()[0][0])
+    # Each commit since the newest checkpoint is there as JSON: a schema in one of them is newer than any checkpoint's.
+    for reader, files in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
+        log = spark.read.format(reader).schema("metaData struct<schemaString: string>")
+        try:
+            found = (
+                log.load(f"{place}/_delta_log/{files}")
+                .where("metaData IS NOT NULL")
+                .select(F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString")
+                .orderBy(F.desc("version"))
+                .limit(1)
+                .collect()
+            )
+        except Exception as error:
+            if condition(error) != "PATH_NOT_FOUND":
+                raise
+            continue
+        if found:
+            content: dict[str, Any] = json.loads(found[0][1])
+            return content
+    raise ValueError(f"the log of {location} has no schema")
+
+
+def refuses_a_row(error: BaseException) -> bool:
+    """Delta has found a row that one of the table's constraints refuses."""
+    return any(name in str(error) for name in _REFUSALS)
+
+
 def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The columns for a new table elsewhere: all nullable, without metadata that belongs to the source alone."""
 
@@ -261,14 +304,35 @@ def needs_column_mapping(kind: Any) -> bool:
     ) or any(needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType"))
 
 
+_OF_ONE_TRY = [
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r"\bwan_[0-9a-f]{32}\b", "wan_…"),  # temporary views
+        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "…"),
+        (r"\bpart-\d{5}-…[-.\w]*", "part-…"),  # data files
+        (r"(?<=[\w`)\]])#\d+L?\b", ""),  # columns in a plan: id#12L
+        (r"\b(plan_id=|Delta\[version=|calling o)\d+", r"\1…"),
+        (r"(?<=[\w;$])@[0-9a-f]{5,16}\b", "@…"),  # objects of the JVM
+        (r"\b([Tt]ask|[Ss]tage|TID|[Aa]ttempt|[Jj]ob) \d+(?:\.\d+)?\b", r"\1 …"),
+        (r"\(TID …\) \([^()]*\)", "(TID …)"),  # where the task ran
+        (r"\b\d+(?:\.\d+)?(?= ?(?:ms|milliseconds|seconds)\b)", "…"),
+        (r"(?i)\b(request id:? *)[\w/+=-]+", r"\1…"),
+    )
+]
+"""What Spark, Delta and stores name anew at each try."""
+
+
 def error_text(error: BaseException) -> str:
-    """What Spark says, in one line, without the JVM's stack."""
+    """What Spark says, in one line, without the JVM's stack, and the same each time that the same goes wrong: a cause that changes at each
+    try would be logged and acked anew each time."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         # An error of a Python worker: what was raised stands in the last line, the stack before it.
         lines = [lines[0], lines[-1]]
     lines = [line for line in lines if not line.startswith(("at ", "JVM stacktrace"))]
     text = " ".join(lines[:3]) if lines else type(error).__name__
+    for pattern, steady in _OF_ONE_TRY:
+        text = pattern.sub(steady, text)
     return text if len(text) <= 600 else text[:600] + " …"
 
 
@@ -358,7 +422,7 @@ def select_columns(names: Sequence[str]) -> list[Any]:
 
 
 def map_in_arrow(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str | StructType
 ) -> DataFrame:
     """``frame.mapInArrow(task, result)`` for columns with any names: pyspark's own takes dots for struct fields and fails on backticks."""
     names = frame.columns

@@ -105,6 +105,10 @@ class TargetError(WanError):
     retriable = True
 
 
+class DeadLettersError(TargetError):
+    """So many rows of one epoch cannot be applied that it is no accident."""
+
+
 class LedgerError(WanError):
     """The ledger and the target's history do not go together any more."""
 

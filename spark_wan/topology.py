@@ -87,6 +87,9 @@ class Start:
     version: int | None = None
 
 
+MAX_DEAD_LETTERS = 10_000
+
+
 @dataclass(frozen=True)
 class Table:
     """A replicated table: its key, who writes it, who carries it and where it lives."""
@@ -99,6 +102,7 @@ class Table:
     start: Start
     on_table_operation: OnTableOperation = "hold"  # what TRUNCATE, RESTORE and the like do to the sender
     event_id_ttl: float | None = None  # seconds that receivers keep event IDs of users' streams; None: for ever
+    max_dead_letters: int = MAX_DEAD_LETTERS  # so many of one epoch are no accident: beyond, the stream is held
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``; TopologyError when it is not there."""
@@ -553,6 +557,7 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
         start=entry.read("start", lambda value: _start(value, keyless), default=Start(0 if keyless else None)),
         on_table_operation=entry.read("on_table_operation", _on_table_operation, default=Table.on_table_operation),
         event_id_ttl=entry.read("event_id_ttl", parse_seconds, default=Table.event_id_ttl),
+        max_dead_letters=entry.read("max_dead_letters", parse_count, default=Table.max_dead_letters),
     )
     _check_sites(entry, table, sites, senders)
     return table

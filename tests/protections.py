@@ -25,6 +25,7 @@ APP = "spark_wan/receiver/apply.py"
 LED = "spark_wan/receiver/ledger.py"
 TGT = "spark_wan/receiver/target.py"
 APC = "spark_wan/receiver/applied.py"
+CON = "spark_wan/receiver/constraints.py"
 RJ = "spark_wan/receiver/job.py"
 PLAN = "spark_wan/receiver/plan.py"
 SRC = "spark_wan/sender/source.py"
@@ -47,6 +48,7 @@ PROG = (APP, "            self.ledger.progress,\n", "            type(self.ledge
 UNIT = "tests/unit/"
 CRASH = "tests/crash/"
 WITH_SPARK = "tests/integration/"
+FAMILY = WITH_SPARK + "test_constraint_family.py::"
 PROTECTIONS = [
     (
         "f01",
@@ -261,8 +263,54 @@ PROTECTIONS = [
     ),
     (
         "f30",
-        [(TGT, "        if not conditions:\n            return None", "        return None")],
+        [(CON, "        return found if found.each else None", "        return None")],
         [CRASH + "test_target_faults.py::test_f30_rows_that_the_target_refuses"],
+    ),
+    (
+        "f53join",
+        [(CON, "return bool(self.keys and self.needed - set(self.generated))", "return False")],
+        [FAMILY + "test_f53_good_rows_arrive_and_the_target_computes_its_own"],
+    ),
+    (
+        "f53raise",
+        [(CON, "            view = keep(self._view(rows))\n", "            raise\n")],
+        [FAMILY + "test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter[check that raises-keyed]"],
+    ),
+    (
+        "f53refused",
+        [(TGT, "lengths=self._refused", "lengths=False")],
+        [FAMILY + "test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter[varchar that the origin declares-keyed]"],
+    ),
+    (
+        "f53char",
+        [(CON, "        if here != origin:\n", "        if False:\n")],
+        [FAMILY + "test_f53_a_table_that_takes_no_row_is_held_by_name[char_key]"],
+    ),
+    (
+        "f53cap",
+        [(TGT, "                if work.dead_letters > self.max_dead_letters:", "                if False:")],
+        [FAMILY + "test_f53_a_table_that_takes_no_row_is_held_by_name[too_many]"],
+    ),
+    (
+        "lettercap",
+        [(SRC, "return bool(self.keys) and len(told) > self.max_dead_letters", "return False")],
+        [UNIT + "test_dead_letter_cap.py::test_a_task_ends_early"],
+    ),
+    (
+        "letterparts",
+        [
+            (
+                APP,
+                "        while len(epochs) > 1:\n            epochs = epochs[: len(epochs) // 2]",
+                "        while False:\n            epochs = epochs[: len(epochs) // 2]",
+            )
+        ],
+        [UNIT + "test_dead_letter_cap.py::test_how_many_epochs_wait_decides_nothing"],
+    ),
+    (
+        "letterdays",
+        [(SRC, "    if types.is_date(kind) or types.is_timestamp(kind):\n        return pa.string()\n", "")],
+        [UNIT + "test_receiver_letters.py::test_a_sender_sets_such_rows_aside_too[times]"],
     ),
     (
         "f32a",

@@ -25,7 +25,16 @@ from typing import Any, Protocol
 from spark_wan.channels import Ack, StreamLog
 from spark_wan.columns import column_paths
 from spark_wan.decisions import Decisions
-from spark_wan.errors import COPY, FrameError, LedgerError, ManifestError, StoppedError, TargetError, WanError
+from spark_wan.errors import (
+    COPY,
+    DeadLettersError,
+    FrameError,
+    LedgerError,
+    ManifestError,
+    StoppedError,
+    TargetError,
+    WanError,
+)
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
@@ -64,7 +73,7 @@ class TargetTable(TargetHistory, Protocol):
         be applied."""
 
     def resolve(self, work: Work) -> None:
-        """Drop events that were applied before; one row per key."""
+        """Drop events that were applied before; one row per key. Raises DeadLettersError."""
 
     def record(self, work: Work, apply: int, token: str) -> None:
         """Record dead letters and event IDs under the token."""
@@ -178,12 +187,31 @@ class TableApplier:
         except FrameError as error:
             assert number is not None  # making the table reads no frames
             return plan, outcome, (yield from self._before_bad_frame(epochs, number, error, outcome))
+        except DeadLettersError as error:
+            assert number is not None
+            return plan, outcome, (yield from self._before_dead_letters(epochs, number, error, outcome))
         except StoppedError:
             raise
         except WanError as error:
             self._hold(outcome, epochs[0].manifest.number, error)
             return plan, outcome, True
         return plan, outcome, finished
+
+    def _before_dead_letters(
+        self, epochs: Sequence[PlannedEpoch], number: int, error: DeadLettersError, outcome: Outcome
+    ) -> Steps[bool]:
+        """One epoch, or several together, would make too many dead letters: how many epochs were waiting decides nothing, so those that
+        can go on alone do. The next round takes the rest."""
+        while len(epochs) > 1:
+            epochs = epochs[: len(epochs) // 2]
+            try:
+                return (yield from self._apply(epochs, number, outcome))
+            except DeadLettersError as found:
+                error = found
+            except WriteConflict:
+                return False
+        self._hold(outcome, epochs[0].manifest.number, error)
+        return True
 
     def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
         work = self.target.read(epochs, self.ledger.columns)

@@ -455,7 +455,8 @@ class InboundChannel:
         if applier is None:
             location = self.topology.table(table).location(self.site)
             tables = LedgerTables(spark, self.topology.site(self.site).state)
-            target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings)
+            most = self.topology.table(table).max_dead_letters
+            target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings, most)
             # Streams of one table share its ledger: their applies are numbered together.
             ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
             ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import Path, as_type
+from spark_wan.columns import Path, arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
@@ -33,25 +33,29 @@ from spark_wan.delta import (
     literal,
     load,
     log_retention,
+    logged_schema,
+    map_in_arrow,
     needs_column_mapping,
     portable_schema,
     quoted,
     reference,
+    refuses_a_row,
     schema_json,
     sql_type,
     table_id,
 )
-from spark_wan.errors import COPY, FrameError, SchemaError, TargetError, WanError
+from spark_wan.errors import COPY, DeadLettersError, FrameError, SchemaError, TargetError, WanError
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.receiver.constraints import CAUSE, Constraints, constraints_of
 from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
 from spark_wan.rowhash import hex_ids, row_hashes
 from spark_wan.running import SessionSettings, cloned_session, is_connect
-from spark_wan.topology import is_path
+from spark_wan.topology import MAX_DEAD_LETTERS, is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
 if TYPE_CHECKING:
@@ -62,8 +66,16 @@ log = logging.getLogger(__name__)
 RETENTION_INTERVAL = 86_400.0
 """Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
-CONTENT, CAUSE = "_wan_content", "_wan_cause"
+CONTENT = "_wan_content"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How rows become JSON: with nulls, in UTC, and to the microsecond."""
+_PAYLOAD, _HASH = "_wan_payload", "_wan_hash"
 _ALTERS = 5
 """So often a target's columns may change under an apply before it begins again."""
 
@@ -78,6 +90,7 @@ class _Content:
     persisted: list[DataFrame] = field(default_factory=list)
     dead: DataFrame | None = None
     new_ids: DataFrame | None = None
+    constraints: Constraints | None = None
 
 
 @dataclass
@@ -92,11 +105,16 @@ class DeltaTarget:
     ledger: LedgerTables
     settings: SessionSettings | None = None
     """For the sessions of the writes; None: those of ``spark``."""
+    max_dead_letters: int = MAX_DEAD_LETTERS
     _id: str | None = None
     _end: tuple[int, tuple[int, ...]] | None = None
     """The newest version that the history told of, and what its commit's file looked like then."""
     _retention: tuple[float, int] | None = None
     """When the log's retention was asked for, and what it was."""
+    _logged: tuple[object, dict[str, Any]] | None = None
+    """The columns as the table's log has them, and those as Spark showed them then."""
+    _refused: bool = False
+    """The table has refused a row of the last write: nothing is taken for granted in the next."""
 
     def table_id(self) -> str | None:
         with self._errors():
@@ -167,7 +185,6 @@ class DeltaTarget:
                 writer.saveAsTable(reference(self.location))
 
     def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
-        from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
         newest = epochs[-1].manifest
@@ -175,12 +192,26 @@ class DeltaTarget:
         with self._errors():
             existing = self._with_columns(newest.schema, applied)
             schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
-            checks = self._checks(existing, [name.lower() for name in schema.names])
-            rows = self._decode(epochs, schema, all_of_a_key=checks is not None)
-            if checks is not None:
-                rows = rows.withColumn(CAUSE, F.when(F.col(OP) != int(Operation.DESTROY), checks))
-            work.content = _Content(rows, schema.names, newest.keys)
+            constraints = constraints_of(
+                self.spark,
+                self.table,
+                self.site,
+                self.location,
+                existing,
+                schema,
+                newest.keys,
+                lambda: self._logged_schema(existing),
+                lengths=self._refused,
+            )
+            rows = self._decode(epochs, schema, all_of_a_key=constraints is not None)
+            work.content = _Content(rows, schema.names, newest.keys, constraints=constraints)
         return work
+
+    def _logged_schema(self, existing: DataFrame) -> dict[str, Any]:
+        shown = (self._id, schema_json(existing))
+        if self._logged is None or self._logged[0] != shown or self._refused:
+            self._logged = (shown, logged_schema(self.spark, self.location))
+        return self._logged[1]
 
     def resolve(self, work: Work) -> None:
         from pyspark.sql import functions as F
@@ -190,18 +221,42 @@ class DeltaTarget:
         with self._errors():
             if work.ids:
                 self._drop_known_events(work)
-            constrained = CAUSE in content.rows.columns
-            if constrained:
+            constrained = content.constraints is not None
+            if content.constraints is not None:
                 # Before one row per key is chosen: a bad row must not take a good, older one with it.
-                checked = self._persist(content, content.rows)
-                bad = checked.where(F.col(CAUSE).isNotNull())
-                self._add_dead(content, bad)
+                checked, bad = content.constraints.judge(content.rows, lambda frame: self._persist(content, frame))
+                if bad:
+                    self._add_dead(content, checked.where(F.col(CAUSE).isNotNull()))
                 content.rows = checked.where(F.col(CAUSE).isNull()).drop(CAUSE)
             if newest.keys and (constrained or len(work.epochs) > 1 or not newest.disjoint):
                 content.rows = _newest_per_key(content.rows, newest.keys, work.ids)
             if content.dead is not None:
                 content.dead = self._persist(content, content.dead)
                 work.dead_letters = content.dead.count()
+                if work.dead_letters > self.max_dead_letters:
+                    raise self._too_many(content, work.dead_letters)
+
+    def _too_many(self, content: _Content, count: int) -> DeadLettersError:
+        from pyspark.sql import functions as F
+
+        assert content.dead is not None
+        causes = content.dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1).collect()
+        example = content.dead.where(F.col(CAUSE) == causes[0][0]).select(self._key_text(content)).limit(1).collect()
+        of = f", for example of key {example[0][0]}" if content.keys else ""
+        return DeadLettersError(
+            f"{self.table}: {count} rows of one epoch cannot be applied at site {self.site}, {causes[0][1]} of them for this cause: "
+            f"{causes[0][0]}{of}. So many are no accident: nothing of the epoch is applied or recorded, and the stream is held. If the cause is "
+            "a constraint of the table here, drop it or change it; otherwise raise the table's `max_dead_letters` in the topology: such rows "
+            "then become dead letters."
+        )
+
+    @staticmethod
+    def _key_text(content: _Content) -> Column:
+        from pyspark.sql import functions as F
+
+        if not content.keys:
+            return F.lit(None).cast("string")
+        return F.to_json(F.struct(*(F.col(quoted(name)) for name in content.keys)), _EXACT)
 
     def record(self, work: Work, apply: int, token: str) -> None:
         from pyspark.sql import functions as F
@@ -238,11 +293,15 @@ class DeltaTarget:
                 self._merge(content, keys, char_lengths(work.epochs[-1].manifest.schema), mark, transaction)
             else:
                 self._append(content, mark, transaction)
+        self._refused = False
 
     def _append(self, content: _Content, mark: Mark, transaction: str) -> None:
         view = f"wan_{mark.token}"
+        rows = content.rows.select(*(quoted(name) for name in content.columns))
+        if content.constraints is not None:
+            rows = content.constraints.widened(rows, content.columns)
         with own_session(self.spark, self.settings) as session:
-            content.rows.select(*(quoted(name) for name in content.columns)).createOrReplaceGlobalTempView(view)
+            rows.createOrReplaceGlobalTempView(view)
             try:
                 writer = session.table(f"global_temp.{view}").write.format("delta").mode("append")
                 writer = writer.option("txnAppId", transaction).option("txnVersion", mark.apply)
@@ -258,8 +317,11 @@ class DeltaTarget:
         self, content: _Content, keys: Sequence[str], chars: Mapping[str, int], mark: Mark, transaction: str
     ) -> None:
         view = f"wan_{mark.token}"
+        rows = content.rows
+        if content.constraints is not None:
+            rows = content.constraints.declared(rows, content.columns)
         with own_session(self.spark, self.settings) as session:
-            content.rows.createOrReplaceGlobalTempView(view)
+            rows.createOrReplaceGlobalTempView(view)
             try:
                 session.conf.set("spark.databricks.delta.write.txnAppId", transaction)
                 session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.apply))
@@ -335,24 +397,6 @@ class DeltaTarget:
                 f"TBLPROPERTIES ({', '.join(needed)}), which readers and writers of the table must support: the stream then widens them itself and "
                 f"goes on. Or make {COPY}."
             )
-
-    def _checks(self, existing: DataFrame, travelling: Sequence[str]) -> Column | None:
-        """The first constraint of the target that a row breaks, as text, or null; None when the target has no constraint."""
-        from pyspark.sql import functions as F
-
-        conditions: list[tuple[str, Column]] = []
-        for entry in existing.schema.fields:
-            if not entry.nullable:
-                broken = F.col(quoted(entry.name)).isNull() if entry.name.lower() in travelling else F.lit(True)
-                conditions.append((f"null in NOT NULL column {entry.name}", broken))
-        rows = self.spark.sql(f"SHOW TBLPROPERTIES {reference(self.location)}").collect()
-        for row in rows:
-            if row[0].startswith("delta.constraints."):
-                holds = F.coalesce(F.expr(row[1]), F.lit(False))
-                conditions.append((f"CHECK {row[0].removeprefix('delta.constraints.')}: {row[1]}", ~holds))
-        if not conditions:
-            return None
-        return F.coalesce(*(F.when(broken, F.lit(cause)) for cause, broken in conditions))
 
     def _decode(self, epochs: Sequence[PlannedEpoch], schema: Any, all_of_a_key: bool) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -445,21 +489,24 @@ class DeltaTarget:
         content.dead = bad if content.dead is None else content.dead.unionByName(bad, allowMissingColumns=True)
 
     def _letters(self, content: _Content, stream: str, origin_table: str, token: str) -> DataFrame:
+        from pyspark.sql import Window
         from pyspark.sql import functions as F
+        from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
         assert content.dead is not None
-        dead = content.dead
-        values = F.to_json(F.struct(*(F.col(quoted(name)) for name in content.columns)), {"ignoreNullFields": "false"})
+        # JSON is for people: it loses what a map's key is made of, and which kind of null a variant is. The payload loses nothing.
+        full = StructType(
+            [*content.dead.schema.fields, StructField(_PAYLOAD, BinaryType()), StructField(_HASH, StringType())]
+        )
+        dead = map_in_arrow(content.dead, _LetterTask(tuple(content.columns)), full)
+        values = F.to_json(F.struct(*(F.col(quoted(name)) for name in content.columns)), _EXACT)
         if ID in dead.columns:
             event_id = F.col(ID)
         else:
-            event_id = F.md5(F.concat_ws("/", F.lit(origin_table), F.col(VERSION).cast("string"), values))
+            # Equal rows of a keyless table are two events.
+            nth = F.row_number().over(Window.partitionBy(VERSION, _HASH).orderBy(_HASH)) - 1
+            event_id = F.md5(F.concat_ws("/", F.lit(origin_table), VERSION, _HASH, nth))
         names = F.element_at(F.array(*(F.lit(op.name.lower()) for op in Operation)), F.col(OP).cast("int") + 1)
-        key = (
-            F.to_json(F.struct(*(F.col(quoted(name)) for name in content.keys)))
-            if content.keys
-            else F.lit(None).cast("string")
-        )
         return dead.select(
             F.lit(LEDGER_VERSION).alias("version"),
             F.lit("receiver").alias("side"),
@@ -468,10 +515,10 @@ class DeltaTarget:
             event_id.alias("event_id"),
             F.col(VERSION).alias("origin_version"),
             names.alias("operation"),
-            key.alias("key"),
+            self._key_text(content).alias("key"),
             F.col(CAUSE).alias("cause"),
             values.alias("row"),
-            F.lit(None).cast("binary").alias("payload"),
+            F.col(_PAYLOAD).alias("payload"),
             F.lit(token).alias("token"),
         )
 
@@ -486,6 +533,9 @@ class DeltaTarget:
                 raise
             if is_conflict(error):
                 raise WriteConflict(error_text(error)) from error
+            if refuses_a_row(error) and not self._refused:
+                self._refused = True
+                raise WriteConflict(f"the table refuses a row: {error_text(error)}") from error
             if "FrameError" in str(error):
                 # Raised inside a task: the caller checks the frames one by one and names the bad one.
                 raise FrameError(error_text(error)) from error
@@ -621,6 +671,26 @@ class _DecodeTask:
             else:
                 columns.append(as_type(events.column(place), wanted.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class _LetterTask:
+    """What a Spark task does with rows that become dead letters: each gets its hash, and itself as an Arrow IPC stream, so that it can be
+    replayed."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            content = arrow_ready(batch.select(list(self.names)))
+            payloads = []
+            for index in range(content.num_rows):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, content.schema) as writer:
+                    writer.write_batch(content.slice(index, 1))
+                payloads.append(sink.getvalue().to_pybytes())
+            batch = batch.append_column(_PAYLOAD, pa.array(payloads, pa.binary()))
+            yield batch.append_column(_HASH, hex_ids(row_hashes(content)))
 
 
 def _last_of_runs(events: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:

@@ -195,6 +195,7 @@ class Sender:
             channel,
             Limits(sender.batch_size, sender.batch_bytes),
             record,
+            table.max_dead_letters,
         )
         settings = StreamSettings(
             stream=name,

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import arrow_ready
+from spark_wan.columns import arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
@@ -49,15 +49,13 @@ from spark_wan.sender.capture import CaptureRange, check_columns_follow
 from spark_wan.sender.change_feed import JAVA_TIME, has_replacements, refuse, refused
 from spark_wan.sender.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.sender.publish import Captured
+from spark_wan.topology import MAX_DEAD_LETTERS
 from spark_wan.wire import FrameHeader, FrameRef
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
-
-MAX_DEAD_LETTERS = 10_000
-"""So many rows of one epoch without a usable key are no accident: the stream is held instead."""
 
 ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
@@ -108,6 +106,8 @@ class DeltaSource:
     channel: Channel
     limits: Limits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    """So many rows of one epoch without a usable key are no accident: beyond, the stream is held instead."""
     _asked: tuple[int, list[Commit]] | None = None
     _ask_at: float = 0.0
     _large_rows: bool = False
@@ -357,7 +357,7 @@ class DeltaSource:
         self, rows: DataFrame, header: FrameHeader, estimate: int, check_text: Callable[[], None] | None = None
     ) -> Captured:
         """``check_text`` is called when strings have U+FFFD, and raises when the feed has put it there."""
-        task = _CaptureTask(self.channel, header, self.limits, self.keys, check_text is not None)
+        task = _CaptureTask(self.channel, header, self.limits, self.keys, check_text is not None, self.max_dead_letters)
         if self.keys:
             keys = select_columns(self.keys)
             # A number of its own, since adaptive execution would make one task of what it takes for little.
@@ -368,6 +368,7 @@ class DeltaSource:
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
         changes: list[dict[str, Any]] = []
+        too_many: str | None = None
         disjoint, replaced = True, False
         for kind, content in map_in_arrow(rows, task, _RESULT).collect():
             told = json.loads(content)
@@ -377,8 +378,11 @@ class DeltaSource:
             if kind == "replaced":
                 replaced = True
                 continue
+            if kind == "too many":
+                too_many = told["first"]
+                continue
             if kind == "dead":
-                letters.append(SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])}))
+                letters.append(_letter(told))
                 continue
             frames += [FrameRef(**entry) for entry in told["frames"]]
             versions.update(told["versions"])
@@ -389,7 +393,9 @@ class DeltaSource:
             except Exception:
                 self.channel.trim_frames(header.stream, [frame.path for frame in frames])
                 raise
-        if changes or len(letters) > MAX_DEAD_LETTERS:
+        if len(letters) > self.max_dead_letters:
+            too_many = _described(letters[0])
+        if changes or too_many:
             # The stream is held and tried again: what was written in vain must not pile up.
             self.channel.trim_frames(header.stream, [frame.path for frame in frames])
         if changes:
@@ -400,17 +406,43 @@ class DeltaSource:
                 f"{COPY}. Commits that need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY as userMetadata).",
                 int(first["version"]),
             )
+        if too_many:
+            raise SourceError(
+                f"{self.table}: more than {self.max_dead_letters} rows of one epoch have no usable key {list(self.keys)} (for example: "
+                f"{too_many}). That is no accident; the stream is held. Mend the rows at the source and give the remote sites a full copy "
+                "under a new table name, with other `keys:` if these are wrong, or raise the table's `max_dead_letters` in the topology: "
+                "such rows are then set aside."
+            )
         if letters:
-            if len(letters) > MAX_DEAD_LETTERS:
-                raise SourceError(
-                    f"{self.table}: {len(letters)} rows of one epoch have no usable key {list(self.keys)} (first: {letters[0].cause}). "
-                    "That is no accident; the stream is held. Choose other `keys:` in the topology."
-                )
             self.record_dead_letters(letters)
         return Captured(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
 
     def _errors(self) -> _SourceErrors:
         return _SourceErrors(self.table, self.location)
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """A type with text in place of dates and timestamps, at every depth: Python has none before year 1 or after 9999."""
+    types = pa.types
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
+    if types.is_map(kind):
+        key, item = (field.with_type(_readable(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    return kind
+
+
+def _letter(told: Mapping[str, Any]) -> SenderDeadLetter:
+    return SenderDeadLetter(**{**told, "payload": base64.b64decode(told["payload"])})
+
+
+def _described(letter: SenderDeadLetter) -> str:
+    row = letter.row if len(letter.row) <= 200 else letter.row[:200] + " …"
+    return f"{letter.cause} in version {letter.version}: {row}"
 
 
 def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
@@ -450,6 +482,8 @@ class _CaptureTask:
     keys: tuple[str, ...]
     watch_text: bool
     """Tell the driver when strings have U+FFFD."""
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    """The driver collects no more from a task, which then ends early: its stream is held."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A fresh name for each attempt of the task: two attempts never write the same frame.
@@ -457,7 +491,8 @@ class _CaptureTask:
         publisher = BatchPublisher(self.channel, header, self.limits)
         versions: set[int] = set()
         told: list[tuple[str, Any]] = []
-        ready = self._watched((arrow_ready(batch) for batch in batches), told)
+        replaced: list[tuple[str, Any]] = []
+        ready = self._watched((arrow_ready(batch) for batch in batches), replaced)
         events = self._keyed(ready, told) if self.keys else self._keyless(ready, told)
 
         def seen() -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -466,6 +501,9 @@ class _CaptureTask:
                 yield batch, starts
 
         publisher.publish(seen())
+        if self._too_many(told):
+            told = [("too many", {"first": _described(_letter(told[0][1]))})]
+        told += replaced
         if publisher.refs:
             content = {
                 "frames": [asdict(ref) for ref in publisher.refs],
@@ -479,12 +517,10 @@ class _CaptureTask:
                 names=["kind", "content"],
             )
 
-    def _watched(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
-        seen = False
+    def _watched(self, batches: Iterable[pa.RecordBatch], replaced: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if self.watch_text and not seen and has_replacements(batch):
-                seen = True
-                told.append(("replaced", None))
+            if self.watch_text and not replaced and has_replacements(batch):
+                replaced.append(("replaced", None))
             yield batch
 
     def _keyed(
@@ -492,6 +528,8 @@ class _CaptureTask:
     ) -> Iterator[tuple[pa.RecordBatch, Any]]:
         for netted in net(self._with_keys(batches, told), self.keys, rank=_RANK_COLUMN):
             self._set_aside(netted.duplicates, "duplicate_key", told)
+            if self._too_many(told):
+                return
             yield netted.events, netted.run_starts
 
     def _with_keys(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -503,6 +541,8 @@ class _CaptureTask:
                 missing = nulls if missing is None else pc.or_(missing, nulls)
             if pc.any(missing).as_py():
                 self._set_aside(batch.filter(missing), "null_in_key", told)
+                if self._too_many(told):
+                    return
                 batch = batch.filter(pc.invert(missing))
             yield batch
 
@@ -534,11 +574,19 @@ class _CaptureTask:
             columns = [ops, batch.column(COMMIT_VERSION), *(batch.column(name) for name in names)]
             yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), None
 
+    def _too_many(self, told: Sequence[tuple[str, Any]]) -> bool:
+        """Whether the stream will be held. While a task of a keyed table is at work, it tells of dead letters only."""
+        return bool(self.keys) and len(told) > self.max_dead_letters
+
     def _set_aside(self, rows: pa.RecordBatch, cause: str, told: list[tuple[str, Any]]) -> None:
+        rows = rows.slice(0, self.max_dead_letters + 1 - len(told))
         if rows.num_rows == 0:
             return
         names = [name for name in rows.schema.names if name not in (COMMIT_VERSION, _RANK_COLUMN)]
         content = rows.select(names)
+        readable = pa.RecordBatch.from_arrays(
+            [as_type(column, _readable(column.type)) for column in content.columns], names=names
+        )
         equal: dict[tuple[int, int, str], int] = {}
         for index, content_hash in enumerate(hex_ids(row_hashes(content)).to_pylist()):
             version, rank = rows.column(COMMIT_VERSION)[index].as_py(), rows.column(_RANK_COLUMN)[index].as_py()
@@ -553,7 +601,7 @@ class _CaptureTask:
                 "version": version,
                 "operation": Operation.PUT.name.lower() if rank else Operation.DESTROY.name.lower(),
                 "cause": cause,
-                "row": json.dumps(content.slice(index, 1).to_pylist()[0], default=str),
+                "row": json.dumps(readable.slice(index, 1).to_pylist()[0], default=str),
                 "payload": base64.b64encode(sink.getvalue().to_pybytes()).decode(),
             }
             told.append(("dead", letter))

@@ -77,7 +77,7 @@ def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> 
 def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
     """NOT NULL and CHECK at the target: such rows become dead letters with their causes, the others go on, and a later event of the same key supersedes.
 
-    Taken out once: the look for the target's constraints (`DeltaTarget._checks`).
+    Taken out once: the look for the target's constraints (`constraints_of`).
     """
     wan: Sites = sites()
     target = wan.path("orders", SEATTLE)

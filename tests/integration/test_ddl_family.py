@@ -16,6 +16,7 @@ import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
+from spark_wan.decisions import Decisions
 from spark_wan.delta import load
 from spark_wan.errors import WanError
 from spark_wan.sender.job import Sender
@@ -299,7 +300,7 @@ def rows(spark: Any, pair: Pair, site: str) -> list[str]:
 
 def replicate(spark: Any, pair: Pair, decide: bool = False) -> str | None:
     """Send and apply; what holds the stream at either end."""
-    decisions = {("t", 3): "distribute"} if decide else {}
+    decisions = {"t": Decisions({3: "distribute"})} if decide else {}
     sender = Sender(spark, pair.topology, NEWARK, senders=["east"], decisions=decisions).start(available_now=True)
     try:
         sender.await_termination()
