@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--available-now", action="store_true", help="apply what is there, and end")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
     try:
         topology = spark_wan.load_topology(given.config)
         spark = SparkSession.builder.appName(f"spark_wan receive {given.site}").getOrCreate()

@@ -30,6 +30,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
     try:
         topology = spark_wan.load_topology(given.config)
         decisions = parse_decisions(given.decide)

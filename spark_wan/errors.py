@@ -93,5 +93,9 @@ class EventError(WanError):
     """Rows given to the sink cannot become events (duplicate event IDs, unknown operation …)."""
 
 
+class SessionLostError(WanError):
+    """The Spark session has ended: nothing can go on with it. Start again with a new session."""
+
+
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""
