@@ -15,7 +15,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import spark_wan
-from spark_wan.jobs import describe, stop_on_signals, watch
+from spark_wan.jobs import describe, quiet_py4j, stop_on_signals, watch
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--available-now", action="store_true", help="apply what is there, and end")
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
+    quiet_py4j()
     try:
         topology = spark_wan.load_topology(given.config)
         spark = SparkSession.builder.appName(f"spark_wan receive {given.site}").getOrCreate()

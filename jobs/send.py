@@ -15,7 +15,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import spark_wan
-from spark_wan.jobs import describe, parse_decisions, stop_on_signals, watch
+from spark_wan.jobs import describe, parse_decisions, quiet_py4j, stop_on_signals, watch
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
+    quiet_py4j()
     try:
         topology = spark_wan.load_topology(given.config)
         decisions = parse_decisions(given.decide)

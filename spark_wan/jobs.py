@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,12 @@ def stop_on_signals(stopped: threading.Event | None = None) -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     return stopped
+
+
+def quiet_py4j() -> None:
+    """Keep py4j from logging what it raises: a stack for each call that was under way when the JVM ended."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))  # logged there, by no name
 
 
 def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], None]) -> None:

@@ -33,7 +33,7 @@ except ModuleNotFoundError as missing:
 
 import spark_wan
 from spark_wan.errors import OptionError, TopologyError, WanError
-from spark_wan.jobs import parse_decisions, stop_on_signals, watch
+from spark_wan.jobs import parse_decisions, quiet_py4j, stop_on_signals, watch
 from spark_wan.running import lost_session
 from spark_wan.status import read_status
 from spark_wan.topology import load_topology
@@ -188,10 +188,11 @@ def _session(app_name: str, conf: list[str] | None, verbose: bool) -> Iterator[S
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
     else:
+        logging.basicConfig(level=logging.WARNING)
         # What is held, and why, is printed as progress.
-        logging.getLogger("spark_wan").addHandler(logging.NullHandler())
+        logging.getLogger("spark_wan").propagate = False
+    quiet_py4j()
     settings = _settings(conf or ())
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         yield SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()

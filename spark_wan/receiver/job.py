@@ -111,7 +111,8 @@ class Receiver:
         site: The site that receives here.
         senders: Names of the remote senders to receive from; default: all that serve the site.
         interval: Seconds between looks at the channel.
-        parallel: So many tables are written at once.
+        parallel: Maximum number of tables written concurrently. A table that takes longer than 20 seconds is no longer counted, so that it stops
+            no other.
         max_bytes: So many bytes of frames at the most in one apply.
 
     Raises:
@@ -527,8 +528,10 @@ class InboundChannel:
     def _find(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
         """What may have to be applied, by table."""
         found: dict[str, list[_Found]] = {}
-        again = channel.announcements()
-        for stream, numbers in channel.numbers().items():
+        listed, again = channel.numbers(), channel.announcements()
+        with self._lock:
+            self._retries = {stream: retry for stream, retry in self._retries.items() if stream in listed}
+        for stream, numbers in listed.items():
             announced = tuple(again.get(stream, ()))
             if self._done.get(stream) == (numbers[-1], announced) or not self._is_due(stream, numbers, announced):
                 continue
