@@ -44,7 +44,9 @@ def stop_on_signals(stopped: threading.Event | None = None) -> threading.Event:
 def quiet_py4j() -> None:
     """Keep py4j from logging what it raises: a stack for each call that was under way when the JVM ended."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))  # logged there, by no name
+    logging.getLogger().addFilter(
+        lambda record: "while sending command" not in str(record.msg)
+    )  # logged there, by no name
 
 
 def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], None]) -> None:

@@ -93,7 +93,7 @@ def lost_session(spark: SparkSession) -> SessionLostError | None:
         if is_connect(spark):
             spark.conf.get("spark.sql.session.timeZone")
         else:
-            spark.newSession()
+            spark.range(0)  # asks the SparkContext how many tasks may run at once
     except Exception as error:
         lines = str(error).splitlines()
         text = next((line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else "")

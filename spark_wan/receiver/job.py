@@ -50,6 +50,8 @@ RESTART_WAIT = 5.0
 LONGEST_RESTART = 300.0
 STOP_WAIT = 10.0
 """Seconds that a stop leaves to the step at work, before it cancels its Spark job."""
+ASK_INTERVAL = 5.0
+"""Seconds between two times at which the session is asked whether it still answers."""
 _LOOK = 0.25
 """Seconds between looks at the queries."""
 _SHORT = 0.001
@@ -319,10 +321,25 @@ class ReceiverHandle:
 
     def _watch(self) -> None:
         """See queries end, and start them again, until the receiver is stopped or has ended."""
+        ask_at = 0.0
         while self.is_active and not self._stop.wait(_LOOK):
+            if time.monotonic() >= ask_at:
+                # An idle query goes on when its context was stopped: it needs none to find out that nothing is new.
+                self._end_if_lost()
+                ask_at = time.monotonic() + ASK_INTERVAL
             for place, restart in list(self._restarts.items()):
                 if time.monotonic() >= restart.at:
                     self._restart(place)
+
+    def _end_if_lost(self) -> None:
+        lost = self._lost()
+        with self._lock:
+            if lost is None or self._stop.is_set():
+                return
+            for place in range(len(self.queries)):
+                self._restarts.pop(place, None)
+                self._ended.setdefault(place, lost)
+        log.error("the receiver has ended: %s", lost)
 
     def _restart(self, place: int) -> None:
         with self._lock:

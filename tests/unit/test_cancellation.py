@@ -106,7 +106,7 @@ class Session:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
 
-    def newSession(self) -> Any:
+    def range(self, _: int) -> Any:
         if self.error is not None:
             raise self.error
 
@@ -117,7 +117,8 @@ class Session:
         (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
         (
             Py4JJavaError(
-                "o60.newSession.\n: java.lang.IllegalStateException: Cannot call methods on a stopped X.\nat", JOB
+                "o60.defaultParallelism.\n: java.lang.IllegalStateException: Cannot call methods on a stopped X.\nat",
+                JOB,
             ),
             "java.lang.IllegalStateException: Cannot call methods on a stopped X.",
         ),

@@ -23,7 +23,7 @@ from spark_wan.topology import parse_topology
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""
-SPARK: Any = SimpleNamespace(newSession=lambda: None)
+SPARK: Any = SimpleNamespace(range=lambda _: None)
 TABLES = ("orders", "readings", "prices")
 TOPOLOGY = parse_topology(
     {
@@ -270,11 +270,11 @@ def test_f50_a_session_that_has_ended_ends_the_micro_batch_and_holds_nothing(cha
     def before(_: str) -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    def refuse() -> None:
+    def refuse(_: int) -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
     send(channel, "orders", 1)
-    gone: Any = SimpleNamespace(newSession=refuse)
+    gone: Any = SimpleNamespace(range=refuse)
     with pytest.raises(SessionLostError):
         inbound(before).apply_all(gone)
     assert StreamLog(channel, "orders").acks() == {}

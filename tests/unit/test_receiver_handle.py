@@ -212,3 +212,15 @@ def test_a_session_that_ends_with_a_stop_is_no_error() -> None:
     query.error, query.isActive = ConnectionRefusedError(111, "Connection refused"), False
     receiver.stop()
     assert (receiver.is_active, receiver.exception()) == (False, None)
+
+
+def test_f50_an_idle_receiver_sees_that_its_session_has_ended() -> None:
+    """Its query goes on when only the context was stopped. Fails when nothing but a query's end is seen."""
+    lost = SessionLostError("the Spark session has ended")
+    query = Query(None)
+    receiver = supervised(Channel(), query, lost=lambda: lost)
+    receiver._watch()
+    assert query.isActive
+    assert not receiver.is_active and receiver.exception() is lost
+    receiver.stop()
+    assert receiver.exception() is lost and not query.isActive

@@ -28,11 +28,11 @@ class Session:
     def __init__(self) -> None:
         self.ended = False
 
-    def _ask(self, *_: str) -> None:
+    def _ask(self, *_: object) -> None:
         if self.ended:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    addTag = interruptTag = newSession = _ask
+    addTag = interruptTag = range = _ask
 
 
 class Cancelled(Exception):
