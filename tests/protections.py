@@ -377,7 +377,7 @@ PROTECTIONS = [
     ),
     (
         "turns",
-        [(RJ, "self._find_again(channel, errors) if self.waits else {}", "{}")],
+        [(RJ, "self._find_again(channel, refused) if self.waits else {}", "{}")],
         [UNIT + "test_inbound_turns.py::test_a_slow_table_delays_no_epoch_that_comes_meanwhile"],
     ),
     (

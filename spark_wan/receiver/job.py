@@ -516,9 +516,11 @@ class InboundChannel:
         with ``available_now``, which ends when what was there is applied. A stream whose Spark job was cancelled from outside is tried again
         here, since the micro-batch must not count as done without it."""
         channel = open_channel(self.url, self.storage)
+        # Apart, since a listing must not forget what an apply that is at work has met.
+        refused: dict[str, ChannelError] = {}
         errors: dict[str, ChannelError] = {}
         workers = TableWorkers(spark, self.parallel)
-        found = self._find(channel, errors)
+        found = self._find(channel, refused)
         try:
             while True:
                 for table, streams in found.items():
@@ -529,11 +531,11 @@ class InboundChannel:
                 if idle:
                     self._pause()
                 self._check_stopped()
-                found = self._find_again(channel, errors) if self.waits else {}
+                found = self._find_again(channel, refused) if self.waits else {}
         finally:
             workers.join()
-        if errors:
-            raise next(iter(errors.values()))
+        for error in (*refused.values(), *errors.values()):
+            raise error
 
     def _apply_table(
         self, spark: SparkSession, table: str, streams: Sequence[_Found], errors: dict[str, ChannelError]
@@ -561,13 +563,12 @@ class InboundChannel:
 
     def _find_again(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
         """The same while tables are at work, which a channel that does not answer must not end."""
+        errors.clear()
         try:
-            found = self._find(channel, errors)
+            return self._find(channel, errors)
         except ChannelError as error:
             errors[self.url] = error
             return {}
-        errors.pop(self.url, None)
-        return found
 
     def _is_due(self, stream: str, numbers: Sequence[int], announced: Announced) -> bool:
         """Whether a stream may be tried: it is not held, its time has come, or its log shows something else than when it was held."""

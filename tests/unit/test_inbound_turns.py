@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from fakes import LedgerRows, Target, memory_channel, publish
 
 from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
-from spark_wan.errors import SessionLostError, StoppedError
+from spark_wan.errors import ChannelError, SessionLostError, StoppedError
 from spark_wan.receiver import job
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.job import InboundChannel
@@ -328,3 +329,37 @@ def test_a_stopped_querys_micro_batch_gives_up_without_an_error(monkeypatch: pyt
     query.isActive = False
     batch.join(LONG)
     assert not batch.is_alive()
+
+
+def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That comes between an apply's error and its end. Fails when both are kept in one place: the micro-batch counted as done."""
+    receiver = inbound(lambda _: None)
+    listed, again = threading.Event(), threading.Event()
+    find = receiver._find
+
+    def found(*args: Any) -> Any:
+        result = find(*args)
+        if again.is_set():
+            listed.set()
+        return result
+
+    def refuse(found: Any, *_: Any) -> None:
+        raise ChannelError("access denied")
+
+    @contextmanager
+    def one_of_many(stream: str, errors: Any) -> Iterator[None]:
+        with InboundChannel._one_of_many(receiver, stream, errors):
+            yield
+        if threading.current_thread() is not main:
+            again.set()
+            assert listed.wait(LONG)
+
+    main = threading.current_thread()
+    monkeypatch.setattr(receiver, "_find", found)
+    monkeypatch.setattr(receiver, "_apply_stream", refuse)
+    monkeypatch.setattr(receiver, "_one_of_many", one_of_many)
+    send(channel, "orders", 1)
+    with pytest.raises(ChannelError, match="access denied"):
+        receiver.apply_all(SPARK)
