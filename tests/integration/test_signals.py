@@ -21,6 +21,8 @@ from spark_wan.local.classes import QUICK
 
 DEADLINE = 180
 """Seconds after which a process is believed to hang. Not a measure."""
+PACE = 0.5
+"""Seconds that the writer leaves between commits."""
 SITES = {"send": NEWARK, "receive": SEATTLE}
 
 
@@ -76,6 +78,8 @@ class Command:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 @contextmanager
@@ -98,6 +102,7 @@ def writing(here: Sites) -> Iterator[None]:
             number += 1
             here.append("orders", [{"id": number, "item": "new", "amount": 1.0}])
             here.append("readings", [{"sensor": "attic", "value": 1.0}])
+            ended.wait(PACE)
 
     thread = threading.Thread(target=write)
     thread.start()

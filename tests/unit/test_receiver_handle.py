@@ -112,6 +112,7 @@ def due(receiver: ReceiverHandle) -> None:
     ("query", "failure", "told"),
     [
         (CANCELLED, StoppedError("its Spark job was cancelled"), "its Spark job was cancelled from outside"),
+        (Query(GIVEN_UP, active=False), None, "its Spark job was cancelled from outside"),  # said by a Connect server
         (Query(CheckpointConflict("x"), active=False), None, "another receiver has used its checkpoint"),
     ],
 )
