@@ -23,6 +23,8 @@ DEADLINE = 180
 """Seconds after which a process is believed to hang. Not a measure."""
 PACE = 0.5
 """Seconds that the writer leaves between commits."""
+PATIENT = f"import spark_wan.receiver.job as job; job.STOP_WAIT = {DEADLINE}; from spark_wan.cli import main; main()"
+"""``spark-wan`` that leaves the step at work as long as a busy machine needs for it."""
 SITES = {"send": NEWARK, "receive": SEATTLE}
 
 
@@ -30,7 +32,7 @@ class Command:
     """A running command in a process group of its own: Python, its JVM and their workers."""
 
     def __init__(self, what: str, here: Sites, errors: Path) -> None:
-        words = [sys.executable, "-m", "spark_wan.cli", what, "--config", str(here.folder / "wan.yaml")]
+        words = [sys.executable, "-c", PATIENT, what, "--config", str(here.folder / "wan.yaml")]
         words += ["--site", SITES[what], "--sender", "east", "--output", "json"]
         words += ["--conf", f"spark.driver.extraJavaOptions={QUICK}", "--conf", "spark.master=local[2]"]
         self.lines: list[dict[str, Any]] = []
