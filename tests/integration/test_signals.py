@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +203,10 @@ def test_a_thawed_receiver_goes_on_by_itself(spark: Any, sites: Any, tmp_path: P
     def acked() -> bool:
         return all(here.acked(table) == here.numbers(table)[-1] for table in ("orders", "readings"))
 
-    with running("receive", here, tmp_path / "first") as first, running("receive", here, tmp_path / "second") as second:
+    with ExitStack() as ends:
+        first = ends.enter_context(running("receive", here, tmp_path / "first"))
         wait_until(lambda: first.told(has_events) and acked(), "the first applies")
+        second = ends.enter_context(running("receive", here, tmp_path / "second"))
         wait_until(lambda: second.told(lambda line: line["event"] == "started"), "the second starts")
         first.signal(signal.SIGSTOP)
         here.change(30)
