@@ -191,7 +191,9 @@ def _session(app_name: str, conf: list[str] | None, verbose: bool) -> Iterator[S
     else:
         logging.basicConfig(level=logging.WARNING)
         # What is held, and why, is printed as progress.
-        logging.getLogger("spark_wan").propagate = False
+        own = logging.getLogger("spark_wan")
+        own.addHandler(logging.NullHandler())
+        own.propagate = False
     quiet_py4j()
     settings = _settings(conf or ())
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
