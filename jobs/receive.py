@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import spark_wan
 from spark_wan.decisions import parse_decisions
-from spark_wan.jobs import describe, stop_on_signals, watch
+from spark_wan.jobs import describe, quiet_py4j, stop_on_signals, watch
 
 
 def main() -> int:
@@ -30,6 +30,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    quiet_py4j()
     try:
         topology = spark_wan.load_topology(given.config)
         decisions = parse_decisions(given.decide)

@@ -65,6 +65,15 @@ _READ_FAILED = re.compile(
 )
 """What Hadoop's file systems and the stores' clients say when they could not read for now."""
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CONCURRENT_WRITE")
+_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")
+_INTERRUPTED = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+    "java.util.concurrent.CancellationException",
+)
+_MOST_CAUSES = 20
+_CHECKPOINT_CONFLICT = "CONCURRENT_STREAM_LOG_UPDATE"
 _CONFLICT_TEXTS = (
     "ConcurrentTransactionException",
     "ConcurrentAppendException",
@@ -338,11 +347,15 @@ def error_text(error: BaseException) -> str:
 
 def condition(error: BaseException) -> str:
     """Spark's error condition (``DELTA_…``), or ''."""
+    return _condition(error) or _condition(getattr(error, "java_exception", None))
+
+
+def _condition(error: object) -> str:
     getter = getattr(error, "getCondition", None)
     try:
         return str(getter() or "") if getter is not None else ""
     except Exception:
-        return ""
+        return ""  # py4j offers any name of a Java exception
 
 
 def is_missing(error: BaseException) -> bool:
@@ -362,20 +375,52 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """The job was cancelled: somebody stops the query."""
-    if isinstance(error, (StoppedError, KeyboardInterrupt)):
-        return True
-    text = str(error)
-    return condition(error) in ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED") or any(
-        part in text
-        for part in (
-            "SPARK_JOB_CANCELLED",
-            "OPERATION_CANCELED",
-            "InterruptedException",
-            "was cancelled",
-            "SESSION_CLOSED",
-        )
+    """Whether a Spark job was cancelled. Conditions and classes of the error and its causes tell, never the text: that may hold a row's value."""
+    return any(
+        isinstance(each, (StoppedError, KeyboardInterrupt))
+        or condition(each) in _CANCELLED
+        or _java_class(each) in _INTERRUPTED
+        for each in _with_causes(error)
     )
+
+
+def is_checkpoint_conflict(error: BaseException) -> bool:
+    """Whether a streaming query has ended because another one has written to its checkpoint."""
+    return any(condition(each) == _CHECKPOINT_CONFLICT for each in _with_causes(error)) or (
+        is_connect_error(error) and f"[{_CHECKPOINT_CONFLICT}" in str(error)
+    )
+
+
+def is_connect_error(error: BaseException) -> bool:
+    """Whether an error comes from a Spark Connect server, which sends the causes as text only."""
+    return type(error).__module__.startswith("pyspark.errors.exceptions.connect")
+
+
+def _with_causes(error: BaseException) -> Iterator[Any]:
+    """An error and what caused it, in Python and in Java."""
+    waiting: list[Any] = [error]
+    seen: list[Any] = []
+    while waiting and len(seen) < _MOST_CAUSES:
+        each = waiting.pop(0)
+        seen.append(each)
+        yield each
+        if isinstance(each, BaseException):
+            waiting += [each.__cause__, getattr(each, "java_exception", None), getattr(each, "_origin", None)]
+        else:
+            waiting.append(_from_java(each, "getCause"))
+        waiting = [cause for cause in waiting if cause is not None and not any(cause is known for known in seen)]
+
+
+def _java_class(error: object) -> str:
+    found = None if isinstance(error, BaseException) else _from_java(error, "getClass")
+    return str(found.getName()) if found is not None else ""
+
+
+def _from_java(error: Any, name: str) -> Any:
+    try:
+        return getattr(error, name)()
+    except Exception:
+        return None  # the JVM is gone, and its objects with it
 
 
 def source_error(error: Exception, table: str, location: str) -> Exception:

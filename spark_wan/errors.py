@@ -127,5 +127,9 @@ class ForwardingError(SourceError):
     """Rows that a receiver wrote to a captured table, from another site, would have to be sent on; this version does not."""
 
 
+class SessionLostError(WanError):
+    """The Spark session has ended: nothing can go on with it. Start again with a new session."""
+
+
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""

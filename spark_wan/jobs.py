@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -9,10 +10,12 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from spark_wan.delta import error_text
-from spark_wan.errors import WanError
+from spark_wan.errors import SessionLostError, WanError
 
 LOOK_INTERVAL = 0.25
 """Seconds between looks at what a job says of itself."""
+SIGNAL_WAIT = 1.0
+"""Seconds in which a signal that has ended the JVM reaches this process too."""
 
 
 class Job(Protocol):
@@ -28,20 +31,28 @@ class Job(Protocol):
     def stop(self) -> None: ...
 
 
-def stop_on_signals() -> threading.Event:
+def stop_on_signals(stopped: threading.Event | None = None) -> threading.Event:
     """An event that SIGINT and SIGTERM set. Call it in the main thread, and after the session was made: Spark has
     handlers of its own."""
-    stopped = threading.Event()
+    stopped = stopped or threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     return stopped
 
 
+def quiet_py4j() -> None:
+    """Keep py4j from logging what it raises: a stack for each call that was under way when the JVM ended."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(
+        lambda record: "while sending command" not in str(record.msg)
+    )  # logged there, by no name
+
+
 def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], None]) -> None:
-    """Say what each stream has to tell whenever that changes, until the job ends or ``stopped`` is set; then stop it.
+    """Say what each stream has to tell whenever that changes, until the job or one of its streams ends, or ``stopped`` is set; then stop it.
 
     Raises:
-        WanError: the job ended with an error, or ended while a stream was held.
+        WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     told: dict[str, dict[str, Any]] = {}
 
@@ -52,7 +63,7 @@ def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], No
                 say(status)
 
     try:
-        while job.is_active and not stopped.wait(LOOK_INTERVAL):
+        while job.is_active and job.exception() is None and not stopped.wait(LOOK_INTERVAL):
             look()
     finally:
         job.stop()
@@ -60,6 +71,8 @@ def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], No
     if stopped.is_set():
         return
     error = job.exception()
+    if isinstance(error, SessionLostError) and stopped.wait(SIGNAL_WAIT):
+        return  # SIGTERM to a process group ends the JVM too, which may be faster
     if error is not None:
         raise error if isinstance(error, WanError) else WanError(f"ended by an error: {error_text(error)}") from error
     held = [f"{name}: held: {status['held']}" for name, status in told.items() if status["held"]]

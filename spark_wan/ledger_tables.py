@@ -55,6 +55,8 @@ class LedgerTables:
                     try:
                         empty.write.format("delta").mode("ignore").save(self.location(name))
                     except Exception as error:
+                        if is_conflict(error) and table_id(self.spark, self.location(name)) is not None:
+                            continue  # another receiver of the site has made it at the same moment
                         if is_cancelled(error) or is_conflict(error):
                             raise
                         raise LedgerError(

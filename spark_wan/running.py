@@ -6,10 +6,13 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from spark_wan.errors import SessionLostError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +115,54 @@ def spark_thread(spark: SparkSession, target: Callable[[], None], name: str) -> 
     thread.name = name
     thread.daemon = True
     return thread
+
+
+def lost_session(spark: SparkSession) -> SessionLostError | None:
+    """Return the error to end with when the session has ended, or None while it answers. Runs no Spark job.
+
+    What Spark raises afterwards depends on what was called (a NullPointerException, an AttributeError, …), so the session is asked itself.
+    """
+    try:
+        if is_connect(spark):
+            spark.conf.get("spark.sql.session.timeZone")
+        else:
+            spark.range(0)  # asks the SparkContext how many tasks may run at once
+    except Exception as error:
+        lines = str(error).splitlines()
+        text = next((line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else "")
+        return SessionLostError(
+            f"the Spark session has ended: its SparkContext was stopped, or its JVM or Spark Connect server does not answer "
+            f"({type(error).__name__}: {text}). Start again with a new session."
+        )
+    return None
+
+
+class Slots:
+    """At most ``number`` holders at a time, first come, first served: a holder that returns stands behind those that wait."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._line: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Wait for a slot, and hold it."""
+        own = object()
+        with self._changed:
+            self._line.append(own)
+            try:
+                self._changed.wait_for(lambda: self._free > 0 and self._line[0] is own)
+                self._free -= 1
+            finally:
+                self._line.remove(own)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._changed.notify_all()
 
 
 def milliseconds() -> int:

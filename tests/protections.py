@@ -389,11 +389,50 @@ PROTECTIONS = [
         [
             (
                 RJ,
-                "        self._stop.set()\n        for query in self.queries:\n            query.stop()",
-                "        self._stop.set()",
+                "                try:\n                    query.stop()\n",
+                "                try:\n                    pass\n",
             )
         ],
         [WITH_SPARK + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[receiver-apply.3]"],
+    ),
+    (
+        "f50send",
+        [
+            (
+                J,
+                "        if is_cancelled(error):\n",
+                "        if is_cancelled(error):\n            raise SystemExit(1)\n        if is_cancelled(error):\n",
+            )
+        ],
+        [UNIT + "test_sender_handle.py::test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again"],
+    ),
+    (
+        "f50",
+        [(RJ, "if idle and not self._cancelled():", "if idle:")],
+        [
+            UNIT
+            + "test_inbound_turns.py::test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micro_batch"
+        ],
+    ),
+    (
+        "f50stop",
+        [(RJ, "if self.query is None or not self.waits:", "if False:")],
+        [UNIT + "test_inbound_turns.py::test_f50_a_cancellation_that_may_be_a_stop_ends_the_micro_batch"],
+    ),
+    (
+        "f50row",
+        [(DEL, "or condition(each) in _CANCELLED", 'or "was cancelled" in str(each)')],
+        [UNIT + "test_cancellation.py::test_f50_a_row_whose_value_says_cancelled_cancels_nothing"],
+    ),
+    (
+        "f50lost",
+        [(J, "        if lost is not None:\n            raise lost from error\n", "")],
+        [UNIT + "test_sender_handle.py::test_f50_a_session_that_has_ended_ends_all_streams"],
+    ),
+    (
+        "turns",
+        [(RJ, "self._find_again(channel, refused) if self.waits else {}", "{}")],
+        [UNIT + "test_inbound_turns.py::test_a_slow_table_delays_no_epoch_that_comes_meanwhile"],
     ),
     (
         "b38",

@@ -163,6 +163,7 @@ class Sites:
         inbound = self.inbound(sender)
         inbound.decisions = decisions
         for _ in range(rounds):
+            inbound._retries.clear()  # each round as if the time of held streams had come
             inbound.apply_all(spark)
         return {status.table: status for status in inbound.statuses()}
 

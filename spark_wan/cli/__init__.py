@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -33,13 +34,15 @@ except ModuleNotFoundError as missing:
 import spark_wan
 from spark_wan.decisions import parse_decisions
 from spark_wan.errors import OptionError, TopologyError, WanError
-from spark_wan.jobs import stop_on_signals, watch
+from spark_wan.jobs import quiet_py4j, stop_on_signals, watch
+from spark_wan.running import lost_session
 from spark_wan.status import read_status
 from spark_wan.topology import load_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -189,25 +192,40 @@ def _errors(format: Format) -> Iterator[Output]:
 @contextmanager
 def _session(app_name: str, conf: list[str] | None, verbose: bool) -> Iterator[SparkSession]:
     """The session that is there (a notebook's, spark-submit's), else a local one, which is stopped at the end."""
+    from pyspark.accumulators import AccumulatorTCPServer
     from pyspark.sql import SparkSession
 
     from spark_wan.local import local_session
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        logging.getLogger("py4j").setLevel(logging.WARNING)
     else:
+        logging.basicConfig(level=logging.WARNING)
         # What is held, and why, is printed as progress.
-        logging.getLogger("spark_wan").addHandler(logging.NullHandler())
+        own = logging.getLogger("spark_wan")
+        own.addHandler(logging.NullHandler())
+        own.propagate = False
+    quiet_py4j()
     settings = _settings(conf or ())
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         yield SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
         return
     spark = local_session(app_name, **settings)
+    # When SIGTERM ends the JVM too, what its server of accumulators has to say would only hide what matters.
+    AccumulatorTCPServer.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
     try:
         yield spark
     finally:
-        spark.stop()
+        try:
+            spark.stop()
+        except Exception as error:
+            if lost_session(spark) is None:
+                raise
+            log.debug("the JVM has ended before: %s", error)
+
+
+def _log_request_error(*_: object) -> None:
+    log.debug("a connection of the JVM's has ended", exc_info=True)
 
 
 def _settings(texts: Any) -> dict[str, Any]:
@@ -232,14 +250,26 @@ def _run(
     """Make a job with a session, and run it until it ends or is stopped."""
     job(None)  # unknown names are refused before Spark takes its time to start
     told = {"job": kind, "site": site}
-    # Until the session is there, SIGTERM is like SIGINT.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stopped = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    # Until the session is there, a signal ends whatever is under way.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
         with _session(f"spark-wan {kind}", conf, verbose) as spark:
-            stopped = stop_on_signals()
+            stop_on_signals(stopped)
             handle = job(spark).start(available_now=available_now)
             out.note("started", **told)
             watch(handle, stopped, out.progress)
-            out.note("stopped" if stopped.is_set() else "finished", **told)
     except KeyboardInterrupt:
-        out.note("stopped", **told)
+        log.debug("interrupted before the session was there")
+    except Exception as error:
+        # A signal to the whole process group ends the JVM too: calls to it fail from then on.
+        if not stopped.is_set():
+            raise
+        log.debug("after the signal to stop: %s", error)
+    out.note("stopped" if stopped.is_set() else "finished", **told)

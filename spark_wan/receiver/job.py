@@ -13,22 +13,24 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels.base import Channel
 from spark_wan.commits import record_after
 from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled
-from spark_wan.errors import ChannelError, StoppedError, TopologyError, WanError
+from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict
+from spark_wan.errors import ChannelError, SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
 from spark_wan.options import IDLE_INTERVAL
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.ledger_store import DeltaLedgerStore
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.running import SessionSettings, is_connect, spark_thread
+from spark_wan.receiver.workers import TableWorkers
+from spark_wan.running import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.steps import Steps, reached
 from spark_wan.topology import Topology
 from spark_wan.wire import EVENTS, Manifest
@@ -42,13 +44,49 @@ log = logging.getLogger(__name__)
 EXPIRY_INTERVAL = 3_600.0
 """Seconds between two times at which event IDs are forgotten."""
 RETRY_INTERVAL = 10.0
-"""Seconds until a held stream is tried again, when nothing else wakes it."""
+"""Seconds until a held stream is tried again for the first time; then twice as many each time, up to ``LONGEST_RETRY``."""
+LONGEST_RETRY = 30.0
 CHANNEL_LOOK = 1.0
-"""Seconds between looks at a channel that does not answer."""
+"""Seconds between looks at a channel that does not answer, and at one whose tables are at work."""
+RESTART_WAIT = 5.0
+"""Seconds until a query that ended by no fault of its own starts again; then twice as many each time, up to ``LONGEST_RESTART``."""
+LONGEST_RESTART = 300.0
+STOP_WAIT = 10.0
+"""Seconds that a stop leaves to the step at work, before it cancels its Spark job."""
+ASK_INTERVAL = 5.0
+"""Seconds between two times at which the session is asked whether it still answers."""
+_LOOK = 0.25
+"""Seconds between looks at the queries."""
+_SHORT = 0.001
+"""Seconds: Spark refuses to wait for 0."""
+_GAVE_UP = f"{StoppedError.__module__}.{StoppedError.__qualname__}: "
+"""How Python names the error in what Spark says of a micro-batch that another process ran."""
 
 
 Announced = tuple[tuple[int, int], ...]
 """(number, attempt) of what was announced again."""
+_Seen = tuple[tuple[int, ...], Announced]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A stream that may have something to apply, as the channel was listed."""
+
+    log: StreamLog
+    numbers: Sequence[int]
+    announced: Announced
+
+
+@dataclass
+class _Retry:
+    """A held stream: when it is tried again, after how many seconds, and what its log looked like."""
+
+    at: float
+    wait: float
+    held: int
+    saw: _Seen
+    cancelled: bool
+    """Its Spark job was cancelled from outside: the micro-batch does not end without it."""
 
 
 @dataclass
@@ -78,7 +116,8 @@ class Receiver:
         site: The site that receives here.
         senders: Names of the remote senders to receive from; default: all that serve the site.
         interval: Seconds between looks at the channel.
-        parallel: So many tables are written at once.
+        parallel: Maximum number of tables written concurrently. A table that takes longer than 20 seconds is no longer counted, so that it stops
+            no other.
         max_bytes: So many bytes of frames at the most in one apply.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
             (:func:`spark_wan.decisions.parse_decisions`).
@@ -134,7 +173,17 @@ class Receiver:
             for query in queries:
                 query.stop()
             raise
-        return ReceiverHandle(queries, inbound, stop, classic=not is_connect(self.spark))
+        handle = ReceiverHandle(
+            queries,
+            inbound,
+            stop,
+            classic=not is_connect(self.spark),
+            start_again=None if available_now else self._query,
+            lost=partial(lost_session, self.spark),
+        )
+        if not available_now:
+            handle._keep_running(spark_thread(self.spark, handle._watch, f"wan-receiver {self.site.name}"))
+        return handle
 
     def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
         sender = next(sender for sender in self.senders if sender.channel == url)
@@ -151,9 +200,13 @@ class Receiver:
         )
         channel.stop = stop
         open_channel(url, sender.storage).prepare()
+        return self._query(channel), channel
+
+    def _query(self, channel: InboundChannel) -> StreamingQuery:
+        url, storage = channel.url, channel.storage
         reader = self.spark.readStream.format("wan").option("channel", url).option("site", self.site.name)
         reader = reader.option("wakeToken", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
-        for name, value in sender.storage.items():
+        for name, value in storage.items():
             reader = reader.option(f"storage.{name}", value)
         name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
         writer = (
@@ -164,71 +217,205 @@ class Receiver:
         )
         writer = (
             writer.trigger(availableNow=True)
-            if available_now
+            if not channel.waits
             else writer.trigger(processingTime=f"{self.interval} seconds")
         )
         try:
-            return writer.start(), channel
+            channel.query = writer.start()
         except Exception as error:
             # Of two receivers that begin the same new checkpoint at the same moment, Spark lets one fail, though not the next time.
             log.info("the query for %s did not start, tried once more: %s", url, error_text(error))
-            return writer.start(), channel
+            channel.query = writer.start()
+        return channel.query
+
+
+@dataclass
+class _Restart:
+    """When a query that has ended starts again, and why it has ended."""
+
+    at: float
+    cause: str
 
 
 class ReceiverHandle:
-    """A running receiver."""
+    """A running receiver. A query that ends by no fault of its own starts again: its Spark job was cancelled from outside, or another receiver
+    has used its checkpoint meanwhile."""
 
     def __init__(
-        self, queries: Sequence[StreamingQuery], inbound: Sequence[InboundChannel], stop: threading.Event, classic: bool
+        self,
+        queries: Sequence[StreamingQuery],
+        inbound: Sequence[InboundChannel],
+        stop: threading.Event,
+        classic: bool,
+        start_again: Callable[[InboundChannel], StreamingQuery] | None = None,
+        lost: Callable[[], SessionLostError | None] = lambda: None,
     ) -> None:
         self.queries = list(queries)
         """The streaming queries, one per inbound channel: their progress shows the lag."""
         self._inbound = list(inbound)
         self._stop = stop
-        self._stopped: list[StreamingQuery] = []
         self._classic = classic
+        self._start_again = start_again
+        self._lost = lost
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._stopped: set[int] = set()
+        """Queries that were active when :meth:`stop` came, by place."""
+        self._ended: dict[int, BaseException | None] = {}
+        self._restarts: dict[int, _Restart] = {}
+        self._waits: dict[int, float] = {}
+        self._began = dict.fromkeys(range(len(self.queries)), time.monotonic())
 
     @property
     def is_active(self) -> bool:
-        """Whether any of the queries is still at work."""
-        return any(query.isActive for query in self.queries)
+        """Whether any of the queries is still at work, or will start again."""
+        self._look()
+        return len(self._ended) < len(self.queries)
 
     def status(self) -> list[TableStatus]:
         """What each stream has done since this receiver began, and what holds it. Under Spark Connect the work is done in the server: there the
         channel's acks are read, and counts stay 0."""
-        return [
-            status for channel in self._inbound for status in (channel.statuses() if self._classic else channel.acked())
-        ]
+        found = []
+        for place, channel in enumerate(self._inbound):
+            statuses = channel.statuses() if self._classic else channel.acked()
+            restart = self._restarts.get(place)
+            found += [replace(status, held=restart.cause) for status in statuses] if restart is not None else statuses
+        return found
 
     def exception(self) -> BaseException | None:
-        """The error that ended a query, or None."""
-        errors = ((query, query.exception()) for query in self.queries)
-        return next((error for query, error in errors if error is not None and not self._is_own(query, error)), None)
+        """The first error that ended a query for good, or None."""
+        self._look()
+        return next((error for error in list(self._ended.values()) if error is not None), None)
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the receiver has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it."""
+        """Wait until the receiver has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it, or one of its
+        queries: with ``available_now`` once the others are done."""
         end = None if timeout is None else time.monotonic() + timeout
-        for query in self.queries:
-            try:
-                if end is None:
-                    query.awaitTermination()
-                elif not query.awaitTermination(max(0.001, end - time.monotonic())):  # type: ignore[arg-type]
-                    return False
-            except Exception as error:
-                if not self._is_own(query, error):
-                    raise
+        while self.is_active and (self._start_again is None or self.exception() is None):
+            left = _LOOK if end is None else min(_LOOK, end - time.monotonic())
+            if left <= 0:
+                return False
+            time.sleep(left)
+        error = self.exception()
+        if error is not None:
+            raise error
         return True
 
     def stop(self) -> None:
-        """Stop. What is being applied is given up between two steps, and decided again at the next start."""
-        self._stopped += [query for query in self.queries if query.isActive]
-        self._stop.set()
-        for query in self.queries:
-            query.stop()
+        """Stop. A step that is at work may end within ``STOP_WAIT`` seconds; what is left is given up, and decided again at the next start."""
+        with self._lock:
+            self._look()
+            self._stopped |= set(range(len(self.queries))) - set(self._ended) - set(self._restarts)
+            self._stop.set()
+        end = time.monotonic() + STOP_WAIT
+        for channel in self._inbound:
+            channel.idle.wait(max(0.0, end - time.monotonic()))
+        with self._lock:
+            self._restarts.clear()
+            for query in self.queries:
+                try:
+                    query.stop()
+                except Exception as error:
+                    if self._lost() is None:
+                        raise
+                    log.debug("the query has ended with its session: %s", error)
+            self._look()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _is_own(self, query: StreamingQuery, error: BaseException) -> bool:
-        """Whether ``stop()`` ended a query this way: its micro-batch gave up before Spark's own stop had come."""
-        return query in self._stopped and StoppedError.__name__ in str(error)
+    def _keep_running(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        thread.start()
+
+    def _watch(self) -> None:
+        """See queries end, and start them again, until the receiver is stopped or has ended."""
+        ask_at = 0.0
+        while self.is_active and not self._stop.wait(_LOOK):
+            if time.monotonic() >= ask_at:
+                # An idle query goes on when its context was stopped: it needs none to find out that nothing is new.
+                self._end_if_lost()
+                ask_at = time.monotonic() + ASK_INTERVAL
+            for place, restart in list(self._restarts.items()):
+                if time.monotonic() >= restart.at:
+                    self._restart(place)
+
+    def _end_if_lost(self) -> None:
+        lost = self._lost()
+        with self._lock:
+            if lost is None or self._stop.is_set():
+                return
+            for place in range(len(self.queries)):
+                self._restarts.pop(place, None)
+                self._ended.setdefault(place, lost)
+        log.error("the receiver has ended: %s", lost)
+
+    def _restart(self, place: int) -> None:
+        with self._lock:
+            if self._stop.is_set():
+                return
+            assert self._start_again is not None
+            channel = self._inbound[place]
+            channel.forget()
+            try:
+                self.queries[place] = self._start_again(channel)
+            except Exception as error:
+                self._began[place] = time.monotonic()
+                del self._restarts[place]
+                self._conclude(place, error, f"its query did not start again: {error_text(error)}")
+                return
+            self._began[place] = time.monotonic()
+            del self._restarts[place]
+            log.warning("%s: its query has started again", channel.url)
+
+    def _look(self) -> None:
+        """Find out which queries have ended, and why."""
+        with self._lock:
+            for place, query in enumerate(self.queries):
+                if place not in self._ended and place not in self._restarts:
+                    try:
+                        if query.isActive:
+                            continue
+                        query.awaitTermination(_SHORT)  # type: ignore[arg-type]  # raises what ended it, with its causes
+                    except Exception as error:
+                        self._find_cause(place, error)
+                    else:
+                        self._ended[place] = None
+
+    def _find_cause(self, place: int, error: Exception) -> None:
+        failure = self._inbound[place].failure if place < len(self._inbound) else None
+        given_up = isinstance(failure, StoppedError) or (failure is None and _GAVE_UP in str(error))
+        given_up = given_up or is_cancelled(failure or error)
+        if given_up and place in self._stopped:
+            self._ended[place] = None  # its micro-batch gave up before Spark's own stop had come
+        elif is_checkpoint_conflict(error):
+            self._conclude(place, error, "another receiver has used its checkpoint (CONCURRENT_STREAM_LOG_UPDATE)")
+        elif given_up:
+            self._conclude(place, error, "its Spark job was cancelled from outside")
+        else:
+            self._end(place, error)
+
+    def _conclude(self, place: int, error: Exception, cause: str) -> None:
+        """Start a query again later, if that may be."""
+        if self._start_again is None or self._stop.is_set() or self._lost() is not None:
+            self._end(place, error)
+            return
+        now = time.monotonic()
+        fresh = now - self._began[place] > LONGEST_RESTART
+        wait = RESTART_WAIT if fresh else min(LONGEST_RESTART, self._waits.get(place, RESTART_WAIT / 2) * 2)
+        self._waits[place] = wait
+        url = self._inbound[place].url
+        text = f"the receiver's query for {url} has ended: {cause}. Will start again in {wait:g} s."
+        log.warning("%s", text)
+        self._restarts[place] = _Restart(now + wait, text)
+
+    def _end(self, place: int, error: Exception) -> None:
+        lost = self._lost()
+        if lost is not None and self._stop.is_set():
+            self._ended[place] = None  # SIGTERM to a process group ends the JVM too
+            return
+        self._ended[place] = lost or error
+        where = self._inbound[place].url if place < len(self._inbound) else "a channel"
+        log.error("the receiver's query for %s has ended: %s", where, lost or error_text(error))
 
 
 @dataclass
@@ -248,6 +435,12 @@ class InboundChannel:
     settings: SessionSettings | None = None
     """Of the classic session that the receiver was started in."""
     stop: threading.Event | None = None
+    query: StreamingQuery | None = None
+    """Whose micro-batches these are; None in a Spark Connect server, and before it is known."""
+    failure: BaseException | None = None
+    """What the last micro-batch raised."""
+    idle: threading.Event = field(default_factory=threading.Event)
+    """Set while no micro-batch is at work."""
     on_outcome: Callable[[str, Outcome], None] | None = None
     _appliers: dict[str, TableApplier] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
@@ -256,6 +449,13 @@ class InboundChannel:
     _done: dict[str, tuple[int, Announced]] = field(default_factory=dict)
     """Per stream: the newest epoch and the announcements when all was applied and acked."""
     _done_at: dict[str, float] = field(default_factory=dict)
+    _retries: dict[str, _Retry] = field(default_factory=dict)
+    """Of the streams that are held."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    """For what all tables' threads share: appliers, statuses, retries."""
+
+    def __post_init__(self) -> None:
+        self.idle.set()
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits", "decisions")
@@ -275,6 +475,32 @@ class InboundChannel:
             # Under Connect, a frame that nobody needs any more asks the server to forget it, which at times never answers. The server forgets
             # it by itself after the micro-batch.
             plan._relation_id = None
+        self.failure = None
+        self.idle.clear()
+        try:
+            self._until_applied(spark)
+        except BaseException as error:
+            self.failure = error
+            self.idle.set()
+            if not self._has_ended():
+                raise
+            # Spark does not count the batch of a stopped query as done, and to raise would only make it log an error with its stack.
+            log.debug("the micro-batch was given up: %s", error)
+        finally:
+            self.idle.set()
+
+    def _has_ended(self) -> bool:
+        """Whether the query was stopped. After a stop by the handle, which comes here first, wait for Spark's own."""
+        end = time.monotonic() + 2 * STOP_WAIT
+        while self.query is not None:
+            if not _is_active(self.query):
+                return True
+            if self.stop is None or not self.stop.is_set() or time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        return False
+
+    def _until_applied(self, spark: SparkSession) -> None:
         while True:
             try:
                 return self.apply_all(spark)
@@ -282,49 +508,107 @@ class InboundChannel:
                 if not self.waits:
                     raise
                 log.warning("%s", error)
-            if self.stop is not None:
-                self.stop.wait(CHANNEL_LOOK)
-            else:
-                time.sleep(CHANNEL_LOOK)
+            self._pause()
             self._check_stopped()
-            spark.range(1).collect()  # raises when the query was stopped
+            if self.query is None:
+                spark.range(1).collect()  # raises when the query was stopped
+
+    def forget(self) -> None:
+        """Begin anew, as a receiver that starts does; what was told of the streams stays."""
+        with self._lock:
+            self._appliers.clear()
+            self._done.clear()
+            self._retries.clear()
 
     def apply_all(self, spark: SparkSession) -> None:
-        """Apply, stream by stream, what the logs have now. One apply at a time per table; several tables at once."""
+        """Apply, table by table, what the logs have now. One apply at a time per table; several tables at once.
+
+        While a table is at work the channel is listed again, and other tables get what came meanwhile: a slow one delays no other's apply. Not
+        with ``available_now``, which ends when what was there is applied. A stream whose Spark job was cancelled from outside is tried again
+        here, since the micro-batch must not count as done without it."""
         channel = open_channel(self.url, self.storage)
-        numbers = channel.numbers()
-        again = channel.announcements()
-        by_table: dict[str, list[str]] = {}
-        errors: list[ChannelError] = []
-        for stream, found in numbers.items():
-            if self._done.get(stream) == (found[-1], tuple(again.get(stream, ()))) and not self._is_stale(stream):
+        # Apart, since a listing must not forget what an apply that is at work has met.
+        refused: dict[str, ChannelError] = {}
+        errors: dict[str, ChannelError] = {}
+        workers = TableWorkers(spark, self.parallel)
+        found = self._find(channel, refused)
+        try:
+            while True:
+                for table, streams in found.items():
+                    workers.give(table, partial(self._apply_table, spark, table, streams, errors))
+                idle = workers.wait(CHANNEL_LOOK)
+                if idle and not self._cancelled():
+                    break
+                if idle:
+                    self._pause()
+                self._check_stopped()
+                found = self._find_again(channel, refused) if self.waits else {}
+        finally:
+            workers.join()
+        for error in (*refused.values(), *errors.values()):
+            raise error
+
+    def _apply_table(
+        self, spark: SparkSession, table: str, streams: Sequence[_Found], errors: dict[str, ChannelError]
+    ) -> None:
+        for found in streams:
+            with self._one_of_many(found.log.stream, errors):
+                self._apply_stream(spark, table, found.log, found.numbers, found.announced)
+
+    def _find(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
+        """What may have to be applied, by table."""
+        found: dict[str, list[_Found]] = {}
+        listed, again = channel.numbers(), channel.announcements()
+        with self._lock:
+            self._retries = {stream: retry for stream, retry in self._retries.items() if stream in listed}
+        for stream, numbers in listed.items():
+            announced = tuple(again.get(stream, ()))
+            done = self._done.get(stream) == (numbers[-1], announced) and not self._is_stale(stream)
+            if done or not self._is_due(stream, numbers, announced):
                 continue
             with self._one_of_many(stream, errors):
-                table = self._table_of(StreamLog(channel, stream), found[-1])
+                stream_log = StreamLog(channel, stream)
+                table = self._table_of(stream_log, numbers[-1])
                 if table is not None:
-                    by_table.setdefault(table, []).append(stream)
+                    found.setdefault(table, []).append(_Found(stream_log, numbers, announced))
+        return found
 
-        def work(table: str) -> None:
-            for stream in by_table[table]:
-                with self._one_of_many(stream, errors):
-                    own, announced = StreamLog(channel, stream), tuple(again.get(stream, ()))
-                    self._apply_stream(spark, table, own, numbers[stream], announced)
+    def _find_again(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
+        """The same while tables are at work, which a channel that does not answer must not end."""
+        errors.clear()
+        try:
+            return self._find(channel, errors)
+        except ChannelError as error:
+            errors[self.url] = error
+            return {}
 
-        self._in_parallel(spark, list(by_table), work)
-        if errors:
-            raise errors[0]
+    def _is_due(self, stream: str, numbers: Sequence[int], announced: Announced) -> bool:
+        """Whether a stream may be tried: it is not held, its time has come, or its log shows something else than when it was held."""
+        retry = self._retries.get(stream)
+        return retry is None or time.monotonic() >= retry.at or retry.saw != _seen(numbers, announced, retry.held)
+
+    def _cancelled(self) -> bool:
+        with self._lock:
+            return any(retry.cancelled for retry in self._retries.values())
 
     @contextmanager
-    def _one_of_many(self, stream: str, errors: list[ChannelError]) -> Iterator[None]:
+    def _one_of_many(self, stream: str, errors: dict[str, ChannelError]) -> Iterator[None]:
         """What the channel refuses for one stream is kept until the others have had their turn."""
         try:
             yield
         except ChannelError as error:
-            errors.append(error)
-            self._statuses.setdefault(stream, TableStatus(stream, self._tables.get(stream, ""))).held = str(error)
+            errors[stream] = error
+            self._status(stream, self._tables.get(stream, "")).held = str(error)
+        else:
+            errors.pop(stream, None)
 
     def statuses(self) -> list[TableStatus]:
-        return [self._statuses[stream] for stream in sorted(self._statuses)]
+        with self._lock:
+            return [self._statuses[stream] for stream in sorted(self._statuses)]
+
+    def _status(self, stream: str, table: str) -> TableStatus:
+        with self._lock:
+            return self._statuses.setdefault(stream, TableStatus(stream, table))
 
     def acked(self) -> list[TableStatus]:
         """Statuses as the channel's acks tell them."""
@@ -346,7 +630,8 @@ class InboundChannel:
                 self._refuse(stream, None, number, str(error))
                 return None
             if self.site not in manifest.addressees:
-                self._statuses.pop(stream.stream, None)  # it may be held from when it could not be read
+                with self._lock:
+                    self._statuses.pop(stream.stream, None)  # it may be held from when it could not be read
                 return None
             if manifest.table not in self.topology.tables or self.site not in self.topology.table(manifest.table).at:
                 cause = (
@@ -360,9 +645,7 @@ class InboundChannel:
         return self._tables[stream.stream]
 
     def _refuse(self, stream: StreamLog, manifest: Manifest | None, number: int, cause: str) -> None:
-        status = self._statuses.setdefault(
-            stream.stream, TableStatus(stream.stream, manifest.table if manifest else "")
-        )
+        status = self._status(stream.stream, manifest.table if manifest else "")
         if status.held != cause:
             log.error("%s: held: %s", stream.stream, cause)
         status.held = cause
@@ -385,11 +668,11 @@ class InboundChannel:
         self, spark: SparkSession, table: str, stream: StreamLog, numbers: Sequence[int], announced: Announced
     ) -> None:
         applier = self._applier(spark, table, stream)
-        status = self._statuses.setdefault(stream.stream, TableStatus(stream.stream, table))
+        status = self._status(stream.stream, table)
         # No further than the listing: what comes meanwhile wakes the receiver again, and other streams have their turn before it.
         while True:
             self._check_stopped()
-            outcome = self._round(applier, numbers)
+            outcome, cancelled = self._round(spark, applier, numbers)
             self._note(status, outcome, applier)
             if self.on_outcome is not None:
                 self.on_outcome(table, outcome)
@@ -400,7 +683,28 @@ class InboundChannel:
             if outcome.held is None:
                 self._done[stream.stream] = (numbers[-1], announced)
                 self._done_at[stream.stream] = time.monotonic()
+            self._schedule(table, stream.stream, outcome, _seen(numbers, announced, outcome.held), cancelled)
             return
+
+    def _schedule(self, table: str, stream: str, outcome: Outcome, saw: _Seen, cancelled: bool) -> None:
+        """Say when a held stream is tried again, less and less often. What it waits for may be what another stream of its table has brought."""
+        with self._lock:
+            if outcome.epochs:
+                for name, retry in self._retries.items():
+                    if self._tables.get(name) == table:
+                        retry.at = 0.0
+            if outcome.held is None:
+                self._retries.pop(stream, None)
+                return
+            wait = self._wait(stream)
+            # The source wakes the receiver every RETRY_INTERVAL, a little early or late.
+            at = time.monotonic() + wait - RETRY_INTERVAL / 4
+            self._retries[stream] = _Retry(at, wait, outcome.held, saw, cancelled)
+
+    def _wait(self, stream: str) -> float:
+        """Seconds until a stream that is held now is tried again."""
+        before = self._retries.get(stream)
+        return min(LONGEST_RETRY, before.wait * 2) if before is not None else RETRY_INTERVAL
 
     def _is_stale(self, stream: str) -> bool:
         """Whether the target of a stream that is done must be looked at again, before log cleanup takes commits that the ledger has not seen."""
@@ -412,15 +716,25 @@ class InboundChannel:
         except WanError:
             return True  # the look says what is wrong with the table
 
-    def _round(self, applier: TableApplier, numbers: Sequence[int]) -> Outcome:
+    def _round(self, spark: SparkSession, applier: TableApplier, numbers: Sequence[int]) -> tuple[Outcome, bool]:
+        """One round, and whether its Spark job was cancelled from outside."""
         try:
-            return self._steps(applier.round(numbers))
+            return self._steps(applier.round(numbers)), False
         except Exception as error:
-            # A cancellation must end the micro-batch: swallowed, its batch would count as done.
-            if self._stopping() or is_cancelled(error):
+            if self._stopping():
                 raise StoppedError("the receiver was stopped") from error
-            log.exception("%s: unexpected error", applier.log.stream)
-            return applier.unexpected(f"{applier.table}: {error_text(error)}")
+            lost = lost_session(spark)
+            if lost is not None:
+                raise lost from error
+            if not is_cancelled(error):
+                log.exception("%s: unexpected error", applier.log.stream)
+                return applier.unexpected(f"{applier.table}: {error_text(error)}"), False
+            if self.query is None or not self.waits:
+                # Who has stopped what is not known here. Swallowed, the cancellation would let the batch count as done.
+                raise StoppedError(f"{applier.table}: its Spark job was cancelled") from error
+            wait = self._wait(applier.log.stream)
+            cause = f"{applier.table}: its Spark job was cancelled from outside. Will retry in {wait:g} s."
+            return applier.unexpected(cause), True
 
     def _expire_event_ids(self, applier: TableApplier, applied: Manifest) -> None:
         """Now and then: forget the event IDs of a user's stream that are older than the table's ``event_id_ttl``."""
@@ -433,7 +747,7 @@ class InboundChannel:
             applier.target.expire_event_ids(applied.origin, int((time.time() - ttl) * 1_000_000))
         except Exception as error:
             # Tried again in an hour; what was applied is not touched by it.
-            if self._stopping() or is_cancelled(error):
+            if self._stopping():
                 raise StoppedError("the receiver was stopped") from error
             log.warning("%s: event IDs could not be expired now: %s", applier.table, error_text(error))
 
@@ -451,60 +765,40 @@ class InboundChannel:
             log.info("%s: applied through epoch %d (%d events)", status.stream, outcome.applied, outcome.events)
 
     def _applier(self, spark: SparkSession, table: str, stream: StreamLog) -> TableApplier:
-        applier = self._appliers.get(stream.stream)
-        if applier is None:
-            location = self.topology.table(table).location(self.site)
-            tables = LedgerTables(spark, self.topology.site(self.site).state)
-            most = self.topology.table(table).max_dead_letters
-            target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings, most)
-            # Streams of one table share its ledger: their applies are numbered together.
-            ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
-            ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))
-            site = self.topology.site(self.site)
-            decisions = StoredDecisions(site.state, site.storage)
-            decisions.record(table, self.decisions.get(table, Decisions()))
-            applier = TableApplier(
-                self.site,
-                table,
-                stream,
-                target,
-                ledger,
-                self.max_bytes,
-                check_stopped=self._check_stopped,
-                decisions=partial(decisions.load, table),
-            )
-            self._appliers[stream.stream] = applier
-        return applier
+        with self._lock:
+            applier = self._appliers.get(stream.stream)
+            if applier is None:
+                location = self.topology.table(table).location(self.site)
+                tables = LedgerTables(spark, self.topology.site(self.site).state)
+                most = self.topology.table(table).max_dead_letters
+                target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings, most)
+                # Streams of one table share its ledger: their applies are numbered together.
+                ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
+                ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))
+                site = self.topology.site(self.site)
+                decisions = StoredDecisions(site.state, site.storage)
+                decisions.record(table, self.decisions.get(table, Decisions()))
+                applier = TableApplier(
+                    self.site,
+                    table,
+                    stream,
+                    target,
+                    ledger,
+                    self.max_bytes,
+                    check_stopped=self._check_stopped,
+                    decisions=partial(decisions.load, table),
+                )
+                self._appliers[stream.stream] = applier
+            return applier
 
-    def _in_parallel(self, spark: SparkSession, tables: list[str], work: Callable[[str], None]) -> None:
-        if len(tables) <= 1 or self.parallel <= 1:
-            for table in tables:
-                work(table)
-            return
-        waiting = list(reversed(tables))
-        errors: list[BaseException] = []
-
-        def worker() -> None:
-            while not errors:
-                try:
-                    table = waiting.pop()
-                except IndexError:
-                    return
-                try:
-                    work(table)
-                except BaseException as error:
-                    errors.append(error)
-
-        threads = [spark_thread(spark, worker, f"wan-receiver {n}") for n in range(min(self.parallel, len(tables)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+    def _pause(self) -> None:
+        if self.stop is not None:
+            self.stop.wait(CHANNEL_LOOK)
+        else:
+            time.sleep(CHANNEL_LOOK)
 
     def _stopping(self) -> bool:
-        return self.stop is not None and self.stop.is_set()
+        return (self.stop is not None and self.stop.is_set()) or (self.query is not None and not _is_active(self.query))
 
     def _check_stopped(self) -> None:
         if self._stopping():
@@ -518,3 +812,16 @@ class InboundChannel:
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    try:
+        return query.isActive
+    except Exception as error:
+        log.debug("the query does not answer, its session has ended: %s", error)
+        return False
+
+
+def _seen(numbers: Sequence[int], announced: Announced, held: int | None) -> _Seen:
+    """What a listing says of the place where a stream is held: epochs that come after it are no reason to try again."""
+    return tuple(number for number in numbers if held is None or number <= held), announced

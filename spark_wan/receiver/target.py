@@ -54,7 +54,7 @@ from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
 from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings, cloned_session, is_connect
+from spark_wan.running import SessionSettings, cloned_session, is_connect, lost_session
 from spark_wan.topology import MAX_DEAD_LETTERS, is_path
 from spark_wan.wire import EVENTS, FrameRef, decode_frame
 
@@ -529,7 +529,7 @@ class DeltaTarget:
         except (WanError, WriteConflict):
             raise
         except Exception as error:
-            if is_cancelled(error):
+            if is_cancelled(error) or lost_session(self.spark) is not None:
                 raise
             if is_conflict(error):
                 raise WriteConflict(error_text(error)) from error

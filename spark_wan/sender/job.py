@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,13 @@ from spark_wan.channels import StreamLog, open_channel
 from spark_wan.channels.base import Channel
 from spark_wan.decisions import Decisions, StoredDecisions
 from spark_wan.delta import error_text, is_cancelled
-from spark_wan.errors import StoppedError, TopologyError, WanError
+from spark_wan.errors import SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
-from spark_wan.running import SessionSettings, is_connect, milliseconds, spark_thread
+from spark_wan.running import SessionSettings, Slots, is_connect, lost_session, milliseconds, spark_thread
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.batches import Limits
 from spark_wan.sender.memory import StoredMemories
-from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher, StreamSettings
 from spark_wan.sender.source import DeltaSource, SenderDeadLetter
 from spark_wan.steps import Steps, reached, run
 from spark_wan.topology import Sender as SenderConfig
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 RENEW_INTERVAL = 5.0
 """Seconds between looks at the settings of the user's session."""
 _LONGEST_WAIT = 30.0
+_LOOK = 0.2
+"""Seconds between looks at the threads while something waits for their end."""
 
 
 @dataclass
@@ -79,6 +82,8 @@ class _Stream:
     keeper: AckKeeper
     interval: float
     block_on_ack: float
+    wait: float = 0.0
+    """Seconds until a held stream is tried again."""
     renew_at: float = 0.0
 
 
@@ -93,7 +98,8 @@ class Sender:
         tables: Names of tables; default: all that are attached.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
             (:func:`spark_wan.decisions.parse_decisions`).
-        parallel: So many tables are captured at once.
+        parallel: Maximum number of tables captured concurrently. First snapshots and commits with more than ``max_epoch_rows`` rows are
+            counted apart, so that they stop no other table; polling is not counted.
 
     Raises:
         TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
@@ -230,7 +236,7 @@ class SenderHandle:
         self._streams = streams
         self._available_now = available_now
         self._stop = threading.Event()
-        self._slots = threading.BoundedSemaphore(parallel)
+        self._slots = {PLANNED: Slots(parallel), LARGE_PLANNED: Slots(parallel)}
         self._tag = f"spark-wan-sender-{id(self):x}"
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
@@ -249,23 +255,33 @@ class SenderHandle:
         return self._errors[0] if self._errors else None
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the sender has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it."""
+        """Wait until the sender has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it, or one of its
+        streams: with ``available_now`` once the others are done."""
         end = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            while thread.is_alive() and (self._available_now or not self._errors):
+                left = _LOOK if end is None else min(_LOOK, end - time.monotonic())
+                if left <= 0:
+                    return False
+                thread.join(left)
         if self._errors:
             raise self._errors[0]
-        return not self.is_active
+        return True
 
     def stop(self) -> None:
         """Stop. What is in the making is given up; nothing that is in the channel is lost."""
         self._stop.set()
         while self.is_active:
-            self._spark.interruptTag(self._tag)
-            for stream in self._streams:
-                stream.source.interrupt(self._tag)
+            interrupts = [self._spark.interruptTag, *(stream.source.interrupt for stream in self._streams)]
+            for interrupt in interrupts:
+                try:
+                    interrupt(self._tag)
+                except Exception as error:
+                    if lost_session(self._spark) is None:
+                        raise
+                    log.debug("no job to cancel: %s", error)
             for thread in self._threads:
-                thread.join(0.2)
+                thread.join(_LOOK)
 
     def _begin(self) -> None:
         for stream in self._streams:
@@ -279,15 +295,20 @@ class SenderHandle:
             for session in (self._spark, stream.spark):
                 session.addTag(self._tag)
             self._loop(stream)
-        except StoppedError as error:
-            if not self._stop.is_set():
-                self._errors.append(error)  # somebody else has cancelled its jobs
         except BaseException as error:
-            log.exception("%s: ended by an unexpected error", stream.status.stream)
-            self._errors.append(error)
+            if self._stop.is_set() and isinstance(error, StoppedError):
+                return
+            lost = error if isinstance(error, SessionLostError) else lost_session(self._spark)
+            if lost is None:
+                log.exception("%s: ended by an unexpected error", stream.status.stream)
+                self._errors.append(error)
+            elif not self._stop.is_set():
+                log.error("%s: %s", stream.status.stream, lost)
+                self._errors.append(lost)
+                self._stop.set()  # no other stream can go on either
 
     def _loop(self, stream: _Stream) -> None:
-        wait = stream.interval
+        stream.wait = stream.interval
         through: int | None = None
         while not self._stop.is_set():
             began = time.monotonic()
@@ -306,15 +327,17 @@ class SenderHandle:
             if published is not None:
                 self._block_on_ack(stream, published)
             # A held stream is looked at less and less often; the others at the batch interval.
-            wait = min(_LONGEST_WAIT, wait * 2) if stream.status.held else stream.interval
+            stream.wait = self._longer(stream) if stream.status.held else stream.interval
             if published is None:
-                self._stop.wait(max(0.05, wait - (time.monotonic() - began)))
+                self._stop.wait(max(0.05, stream.wait - (time.monotonic() - began)))
+
+    def _longer(self, stream: _Stream) -> float:
+        return min(_LONGEST_WAIT, stream.wait * 2)
 
     def _newest(self, stream: _Stream) -> int | None:
         """The source's newest version: where a run that is to end does end, however fast its writers are."""
         try:
-            with self._slots:
-                return stream.publisher.source.newest().version
+            return stream.publisher.source.newest().version
         except Exception as error:
             self._hold(stream, error)
             return None
@@ -322,9 +345,8 @@ class SenderHandle:
     def _publish(self, stream: _Stream) -> Manifest | None:
         status = stream.status
         try:
-            with self._slots:
-                self._renew_settings(stream)
-                published = self._steps(stream.publisher.round())
+            self._renew_settings(stream)
+            published = self._steps(stream.publisher.round())
         except Exception as error:
             self._hold(stream, error)
             return None
@@ -356,7 +378,7 @@ class SenderHandle:
         try:
             state = run(stream.keeper.round())
             stream.keeper.sweep_when_due()
-        except WanError as error:
+        except Exception as error:
             self._hold(stream, error)
             return
         status = stream.status
@@ -377,8 +399,14 @@ class SenderHandle:
             self._stop.wait(0.2)
 
     def _hold(self, stream: _Stream, error: Exception) -> None:
-        if self._stop.is_set() or is_cancelled(error):
+        if self._stop.is_set():
             raise StoppedError("stopped") from error
+        lost = lost_session(stream.spark)
+        if lost is not None:
+            raise lost from error
+        if is_cancelled(error):
+            # Nothing of it is published, and the next round plans it again.
+            error = WanError(f"{stream.status.table}: its Spark job was cancelled from outside. {self._retry(stream)}")
         cause = str(error) if isinstance(error, WanError) else f"{stream.status.table}: {error_text(error)}"
         if cause != stream.status.held:
             log.error(
@@ -386,12 +414,20 @@ class SenderHandle:
             )
         stream.status.held = cause
 
+    def _retry(self, stream: _Stream) -> str:
+        return "Start again." if self._available_now else f"Will retry in {self._longer(stream):g} s."
+
     def _steps(self, steps: Steps[Any]) -> Any:
-        """Run numbered steps, and look for a stop between them."""
-        while True:
-            if self._stop.is_set():
-                raise StoppedError("the sender was stopped")
-            try:
-                reached(next(steps))
-            except StopIteration as end:
-                return end.value
+        """Run numbered steps, and look for a stop between them. Only what writes frames takes a slot; any table may look at any time."""
+        with ExitStack() as slot:
+            while True:
+                if self._stop.is_set():
+                    raise StoppedError("the sender was stopped")
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    return end.value
+                reached(step)
+                slot.close()
+                if step in self._slots:
+                    slot.enter_context(self._slots[step].taken())

@@ -32,6 +32,12 @@ QUIET_COMMITS = 100
 """So many commits without events are recorded by a manifest without frames, before the history can lose them. Fewer are recorded once they are
 old (:func:`spark_wan.commits.record_after`)."""
 
+QUIET_PLANNED = "publish.3 quiet-range-planned"
+"""The range needs no frames."""
+PLANNED = "publish.3 range-planned"
+LARGE_PLANNED = "publish.3 large-range-planned"
+"""The range is a snapshot, or a commit with more rows than an epoch should have: to write its frames may take long."""
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -130,7 +136,7 @@ class Publisher:
         planned = self._plan(last)
         if planned is None:
             return None
-        yield "publish.3 range-planned"
+        yield self._planned(last, planned)
         began = self.clock()
         manifest = self._write(last, table_id, planned)
         if manifest is None:
@@ -236,6 +242,12 @@ class Publisher:
             self._quiet_through = planned.last
             return None
         return planned
+
+    def _planned(self, last: Manifest | None, planned: CaptureRange) -> str:
+        """The name of the step, which says how much there is to write."""
+        if self._begins_with_snapshot(last) or planned.rows > self.settings.max_epoch_rows:
+            return LARGE_PLANNED
+        return QUIET_PLANNED if planned.quiet else PLANNED
 
     def _first_snapshot(self) -> CaptureRange:
         commit = self.source.newest()

@@ -6,6 +6,9 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from spark_wan import ledger_tables
 from spark_wan.ledger_tables import LedgerTables
 
 
@@ -32,3 +35,26 @@ def test_dead_letters_of_two_streams_do_not_take_each_others_place() -> None:
     tables.merge_dead_letters([{"event_id": "a"}])
     assert [[value for value in row if value in ("a", "b")] for rows in added for row in rows] == [["b"], ["a"]]
     assert views == {}
+
+
+class ProtocolChangedException(Exception):
+    """As delta-spark names it: told by its class."""
+
+
+def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when the slower of two receivers that begin together at a new site ends with Delta's conflict."""
+    made: set[str] = set()
+    monkeypatch.setattr(ledger_tables, "table_id", lambda _, location: "id" if location in made else None)
+
+    def save(location: str) -> None:
+        if not location.startswith("/lost"):
+            made.add(location)
+        raise ProtocolChangedException("an empty directory")
+
+    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(save=save))
+    frame = SimpleNamespace(write=SimpleNamespace(format=lambda _: writer))
+    session: Any = SimpleNamespace(createDataFrame=lambda *_: frame)
+    LedgerTables(session, "/state").ensure()
+    assert len(made) == len(ledger_tables.SCHEMAS)
+    with pytest.raises(ProtocolChangedException):
+        LedgerTables(session, "/lost").ensure()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from spark_wan.errors import StoppedError
-from spark_wan.receiver.job import ReceiverHandle
+from spark_wan.errors import SessionLostError, StoppedError
+from spark_wan.receiver.job import ReceiverHandle, TableStatus
 
 
 class Query:
@@ -37,7 +38,7 @@ def handle(*queries: Any) -> ReceiverHandle:
     return ReceiverHandle(queries, [], threading.Event(), classic=True)
 
 
-GIVEN_UP = RuntimeError(f"{StoppedError.__name__}: the receiver was stopped")
+GIVEN_UP = RuntimeError(f"Traceback …\nspark_wan.errors.{StoppedError.__name__}: the receiver was stopped")
 
 
 def test_a_micro_batch_that_gave_up_for_a_stop_is_no_error() -> None:
@@ -65,6 +66,162 @@ def test_other_errors_are_told_after_a_stop_too() -> None:
 
 def test_waiting_ends_after_its_time_however_short() -> None:
     """Fails when the time is rounded: Spark refuses to wait for 0 seconds."""
+    assert not handle(Query(None)).await_termination(0.01)
+    ended = Query(None, active=False)
+    assert handle(ended).await_termination(0.0)
+    assert all(seconds is not None and seconds > 0 for seconds in ended.waited)
+
+
+class Channel:
+    """What a handle knows of an inbound channel: one stream."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.url, self.failure, self.idle, self.forgot = "/channel", failure, threading.Event(), 0
+        self.idle.set()
+
+    def statuses(self) -> list[TableStatus]:
+        return [TableStatus("newark.east.orders", "orders", applied=3)]
+
+    def forget(self) -> None:
+        self.forgot += 1
+
+
+class CheckpointConflict(Exception):
+    def getCondition(self) -> str:
+        return "CONCURRENT_STREAM_LOG_UPDATE"
+
+
+CANCELLED = Query(RuntimeError("FOREACH_BATCH_USER_FUNCTION_ERROR"), active=False)
+
+
+def supervised(channel: Any, query: Any, *later: Any, lost: Any = lambda: None) -> ReceiverHandle:
+    following: Iterator[Any] = iter(later)
+    return ReceiverHandle(
+        [query], [channel], threading.Event(), classic=True, start_again=lambda _: next(following), lost=lost
+    )
+
+
+def due(receiver: ReceiverHandle) -> None:
+    """Start again what has ended, as if its time had come."""
+    receiver._look()
+    for place in list(receiver._restarts):
+        receiver._restart(place)
+
+
+@pytest.mark.parametrize(
+    ("query", "failure", "told"),
+    [
+        (CANCELLED, StoppedError("its Spark job was cancelled"), "its Spark job was cancelled from outside"),
+        (Query(GIVEN_UP, active=False), None, "its Spark job was cancelled from outside"),  # said by a Connect server
+        (Query(CheckpointConflict("x"), active=False), None, "another receiver has used its checkpoint"),
+    ],
+)
+def test_f50_a_query_that_ended_by_no_fault_of_its_own_starts_again(
+    query: Query, failure: BaseException | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cancelled job; a receiver that was frozen while another one took over. Fails when the end of a query is the receiver's."""
+    channel, second = Channel(failure), Query(None)
+    receiver = supervised(channel, query, second)
+    assert receiver.is_active and receiver.exception() is None
+    [status] = receiver.status()
+    assert status.held is not None and told in status.held and "Will start again in 5 s." in status.held
+    assert status.applied == 3
+    assert told in caplog.text
+    due(receiver)
+    assert receiver.queries == [second] and receiver.is_active
+    assert [status.held for status in receiver.status()] == [None]
+    assert channel.forgot == 1
+    receiver.stop()
+    assert (receiver.is_active, receiver.exception()) == (False, None)
+
+
+def test_two_receivers_on_one_checkpoint_do_not_fight_in_a_tight_loop() -> None:
+    """Each try ends at once. Fails when the wait does not grow, or without bound."""
+    queries = [Query(CheckpointConflict("x"), active=False) for _ in range(9)]
+    receiver = supervised(Channel(), *queries)
+    waits = []
+    for _ in range(8):
+        receiver._look()
+        waits.append(receiver._waits[0])
+        due(receiver)
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_a_query_that_does_not_start_again_is_tried_later() -> None:
+    def refuse(_: Any) -> Any:
+        raise ValueError("the state folder is not there")
+
+    receiver = supervised(Channel(), Query(CheckpointConflict("x"), active=False))
+    receiver._start_again = refuse
+    due(receiver)
+    assert receiver.is_active and receiver.exception() is None
+    assert "did not start again: the state folder is not there" in str(receiver.status()[0].held)
+
+
+def test_a_stop_ends_the_wait_for_another_start() -> None:
+    receiver = supervised(Channel(), Query(CheckpointConflict("x"), active=False))
+    assert receiver.is_active
+    receiver.stop()
+    assert not receiver.is_active
+
+
+def test_an_unknown_error_of_one_query_is_seen_while_another_is_at_work() -> None:
+    error = ValueError("the source's worker was killed")
+    receiver = handle(Query(None), Query(error, active=False))
+    assert receiver.is_active and receiver.exception() is error
+    receiver._start_again = lambda _: None  # type: ignore[assignment,return-value]
+    with pytest.raises(ValueError, match="worker was killed"):
+        receiver.await_termination()
+
+
+class Gone(Query):
+    """A query of a JVM that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def isActive(self) -> bool:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    @isActive.setter
+    def isActive(self, value: bool) -> None: ...
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_f50_a_session_that_has_ended_ends_the_receiver() -> None:
+    """Fails when a query that does not answer raises from `is_active`, or counts as active."""
+    lost = SessionLostError("the Spark session has ended")
+    receiver = supervised(Channel(), Gone(), lost=lambda: lost)
+    assert not receiver.is_active
+    assert receiver.exception() is lost
+    with pytest.raises(SessionLostError):
+        receiver.await_termination()
+    receiver.stop()
+    assert receiver.exception() is lost
+
+
+def test_a_session_that_ends_with_a_stop_is_no_error() -> None:
+    """SIGTERM to the process group."""
+    lost: list[SessionLostError] = []
     query = Query(None)
-    assert not handle(query).await_termination(0.01)
-    assert query.waited[0] is not None and 0 < query.waited[0] <= 0.01
+    receiver = supervised(Channel(), query, lost=lambda: lost[0] if lost else None)
+    lost.append(SessionLostError("the Spark session has ended"))
+    receiver._stop.set()
+    query.error, query.isActive = ConnectionRefusedError(111, "Connection refused"), False
+    receiver.stop()
+    assert (receiver.is_active, receiver.exception()) == (False, None)
+
+
+def test_f50_an_idle_receiver_sees_that_its_session_has_ended() -> None:
+    """Its query goes on when only the context was stopped. Fails when nothing but a query's end is seen."""
+    lost = SessionLostError("the Spark session has ended")
+    query = Query(None)
+    receiver = supervised(Channel(), query, lost=lambda: lost)
+    receiver._watch()
+    assert query.isActive
+    assert not receiver.is_active and receiver.exception() is lost
+    receiver.stop()
+    assert receiver.exception() is lost and not query.isActive
