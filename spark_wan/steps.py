@@ -1,11 +1,12 @@
-"""Numbered steps: where a process may die, and a test makes sure that it does.
+"""Numbered steps: where a process may die or be frozen, and a test makes sure that it is.
 
 Every routine whose order makes it correct is a generator that yields the name of each step once the
 step is done (``publish.3 frames-written`` …). Its driver runs it with :func:`run`; a simulation advances it by
 hand, interleaves it with others and drops it between any two steps.
 
-The hook is inert unless the environment variable ``SPARK_WAN_CRASH_AT`` names a step as
-``name`` or ``name:n`` (at the n-th passing, from 1): then the process kills itself with SIGKILL there.
+The hook is inert without two environment variables. ``SPARK_WAN_CRASH_AT`` names a step as ``name`` or ``name:n`` (at the n-th
+passing, from 1): the process kills itself with SIGKILL there. ``SPARK_WAN_FREEZE_AT`` names steps, with blanks between them:
+the process stops itself with SIGSTOP at the first passing of each, until it gets SIGCONT.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ T = TypeVar("T")
 Steps = Generator[str, None, T]
 
 CRASH_VARIABLE = "SPARK_WAN_CRASH_AT"
+FREEZE_VARIABLE = "SPARK_WAN_FREEZE_AT"
 _passed: dict[str, int] = {}
 
 
 def reached(step: str) -> None:
-    """Say that ``step`` (its first word counts) is done. Kills the process when a crash test asks for it here."""
-    wanted = os.environ.get(CRASH_VARIABLE)
-    if not wanted:
+    """Say that ``step`` (its first word counts) is done. Kills or stops the process when a test asks for it here."""
+    crash, freeze = os.environ.get(CRASH_VARIABLE), os.environ.get(FREEZE_VARIABLE)
+    if not crash and not freeze:
         return
-    name, _, nth = wanted.partition(":")
     here = step.split()[0]
-    if here != name:
-        return
     _passed[here] = _passed.get(here, 0) + 1
-    if _passed[here] == int(nth or 1):
+    name, _, nth = (crash or "").partition(":")
+    if here == name and _passed[here] == int(nth or 1):
         os.kill(os.getpid(), signal.SIGKILL)
+    if here in (freeze or "").split() and _passed[here] == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def run(steps: Steps[T]) -> T:

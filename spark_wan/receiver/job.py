@@ -681,8 +681,8 @@ class InboundChannel:
             if outcome.again:
                 continue
             if outcome.held is None:
+                self._done_at[stream.stream] = time.monotonic()  # first: who sees the next line looks for it
                 self._done[stream.stream] = (numbers[-1], announced)
-                self._done_at[stream.stream] = time.monotonic()
             self._schedule(table, stream.stream, outcome, _seen(numbers, announced, outcome.held), cancelled)
             return
 

@@ -84,6 +84,8 @@ class _Stream:
     block_on_ack: float
     wait: float = 0.0
     """Seconds until a held stream is tried again."""
+    causes: dict[str, str] = field(default_factory=dict)
+    """What holds the stream, by the part of the work that met it: publishing, acks."""
     renew_at: float = 0.0
 
 
@@ -339,7 +341,7 @@ class SenderHandle:
         try:
             return stream.publisher.source.newest().version
         except Exception as error:
-            self._hold(stream, error)
+            self._hold(stream, "publishing", error)
             return None
 
     def _publish(self, stream: _Stream) -> Manifest | None:
@@ -348,9 +350,9 @@ class SenderHandle:
             self._renew_settings(stream)
             published = self._steps(stream.publisher.round())
         except Exception as error:
-            self._hold(stream, error)
+            self._hold(stream, "publishing", error)
             return None
-        status.held = None
+        self._release(stream, "publishing")
         if published is not None:
             status.epochs += 1
             status.events += published.rows
@@ -379,8 +381,9 @@ class SenderHandle:
             state = run(stream.keeper.round())
             stream.keeper.sweep_when_due()
         except Exception as error:
-            self._hold(stream, error)
+            self._hold(stream, "acks", error)
             return
+        self._release(stream, "acks")
         status = stream.status
         if state.last is not None:
             status.published = state.last.number
@@ -398,7 +401,12 @@ class SenderHandle:
             self._keep(stream, force=True)
             self._stop.wait(0.2)
 
-    def _hold(self, stream: _Stream, error: Exception) -> None:
+    def _release(self, stream: _Stream, part: str) -> None:
+        """A part of the work on a stream has gone well; another part may hold it still."""
+        stream.causes.pop(part, None)
+        stream.status.held = next(iter(stream.causes.values()), None)
+
+    def _hold(self, stream: _Stream, part: str, error: Exception) -> None:
         if self._stop.is_set():
             raise StoppedError("stopped") from error
         lost = lost_session(stream.spark)
@@ -408,11 +416,11 @@ class SenderHandle:
             # Nothing of it is published, and the next round plans it again.
             error = WanError(f"{stream.status.table}: its Spark job was cancelled from outside. {self._retry(stream)}")
         cause = str(error) if isinstance(error, WanError) else f"{stream.status.table}: {error_text(error)}"
-        if cause != stream.status.held:
+        if cause != stream.causes.get(part):
             log.error(
                 "%s: held: %s", stream.status.stream, cause, exc_info=None if isinstance(error, WanError) else error
             )
-        stream.status.held = cause
+        stream.causes[part] = stream.status.held = cause
 
     def _retry(self, stream: _Stream) -> str:
         return "Start again." if self._available_now else f"Will retry in {self._longer(stream):g} s."

@@ -25,7 +25,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.local import local_session
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
-from spark_wan.steps import CRASH_VARIABLE
+from spark_wan.steps import CRASH_VARIABLE, FREEZE_VARIABLE
 
 
 class DeadlyChannel:
@@ -47,13 +47,36 @@ class DeadlyChannel:
         return path
 
 
+class FrozenChannel:
+    """Stops its process inside the first append, after the last look at the log."""
+
+    def __init__(self, inner: Channel) -> None:
+        self.inner, self.frozen = inner, False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "inner" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def append(self, stream: str, number: int, manifest: bytes) -> None:
+        if not self.frozen:
+            self.frozen = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self.inner.append(stream, number, manifest)
+
+
 def run(spark: Any, command: dict[str, Any]) -> None:
     sites = Sites(Path(command["folder"]))
     if command.get("crash_at"):
         os.environ[CRASH_VARIABLE] = command["crash_at"]
+    if command.get("freeze_at"):
+        os.environ[FREEZE_VARIABLE] = command["freeze_at"]
     if (index := command.get("crash_at_frame")) is not None:
         opened = sender_job.open_channel
         sender_job.open_channel = lambda url, storage=None: DeadlyChannel(opened(url, storage), index, os.getpid())
+    if command.get("freeze_in_append"):
+        opened = sender_job.open_channel
+        sender_job.open_channel = lambda url, storage=None: FrozenChannel(opened(url, storage))
     senders = command.get("senders", ["east"])
     what = command["do"]
     if what == "sink":

@@ -269,12 +269,17 @@ def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once
     here.handle.stop()
 
 
-def test_a_fault_of_the_ack_keeper_holds_its_stream(until: Until) -> None:
-    """Of any kind. Fails when only errors of our own do: the stream's thread ended."""
+def test_a_fault_of_the_ack_keeper_holds_its_stream(until: Until, caplog: pytest.LogCaptureFixture) -> None:
+    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails when only errors of our own hold (the stream's
+    thread ended), or when a look that finds nothing new takes the hold back."""
     here = Here(orders=0)
     stream = here.handle._streams[0]
     stream.keeper = SimpleNamespace(due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token")))  # type: ignore[assignment]
     here.handle._begin()
     until(lambda: here.status("orders").held is not None)
+    looks = len(here.tables["orders"].calls)
+    until(lambda: len(here.tables["orders"].calls) >= looks + 3)
     assert here.handle.is_active and here.handle.exception() is None
     here.handle.stop()
+    assert "token" in str(here.status("orders").held)
+    assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from spark_wan import steps
-from spark_wan.steps import CRASH_VARIABLE, Steps, reached, run
+from spark_wan.steps import CRASH_VARIABLE, FREEZE_VARIABLE, Steps, reached, run
 
 WORK = """
 from spark_wan.steps import run
@@ -26,6 +27,18 @@ def routine() -> Steps[str]:
     yield "publish.1 log-read"
     yield "publish.2 source-checked"
     return "the result"
+
+
+def test_the_process_stops_at_each_step_that_the_variable_names_until_it_goes_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORK], env={FREEZE_VARIABLE: "apply.1 apply.2"}, stdout=subprocess.PIPE, text=True
+    ) as stopped:
+        assert stopped.stdout is not None
+        for expected in ("apply.1 caught-up", "apply.2 planned"):
+            assert stopped.stdout.readline().strip() == expected
+            assert os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1])
+            stopped.send_signal(signal.SIGCONT)
+        assert stopped.stdout.read().split("\n") == ["apply.1 caught-up", "done", ""]
 
 
 def process(crash_at: str | None) -> tuple[int, list[str]]:
