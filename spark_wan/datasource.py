@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_wan.channels import StreamLog, open_channel
+from spark_wan.channels import StreamLog, acked_through, open_channel
 from spark_wan.columns import check_columns, check_keys
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, WanError
 from spark_wan.options import IDLE_INTERVAL, SinkOptions, SourceOptions
@@ -350,7 +350,9 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The number before the first epoch whose frames are all there. The newest manifest stays when its frames are trimmed."""
         stream_log = StreamLog(self.channel, stream)
         there = {path for path, _ in self.channel.frames(stream)}
-        numbers = stream_log.since(0)
+        numbers, below = stream_log.fold()
+        if below:
+            stream_log.check_gap(numbers, below, acked_through(stream_log.read(numbers[-1]), stream_log.acks()))
         for number in numbers:
             if {frame.path for frame in stream_log.read(number).frames} <= there:
                 return number - 1

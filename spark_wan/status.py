@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels import Ack, StreamLog, acked_through, open_channel
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.topology import Sender, Topology, stream_name
@@ -141,10 +141,9 @@ def _stream(
         whole, below = log.fold(numbers)
         newest = log.read(numbers[-1])
         acks = log.acks()
-        log.check_gap(
-            whole, below, {site: _acked(newest, acks.get(site)) for site in newest.addressees if site in served}
-        )
-        waiting = [log.read(number) for number in whole if number > _everywhere(newest, acks)]
+        acked = acked_through(newest, acks)
+        log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
+        waiting = [log.read(number) for number in whole if number > min(acked.values(), default=newest.number)]
     except WanError as error:
         now = channel.stream_numbers(name)
         if now != list(numbers):
@@ -158,20 +157,11 @@ def _stream(
         epoch=newest.number,
         version=newest.last if newest.kind != EVENTS else None,
         published_at=newest.created,
-        sites=tuple(_site(site, newest, acks.get(site), waiting, site in served) for site in newest.addressees),
+        sites=tuple(_site(site, acked[site], acks.get(site), waiting, site in served) for site in newest.addressees),
     )
 
 
-def _acked(newest: Manifest, ack: Ack | None) -> int:
-    return ack.applied if ack is not None and ack.incarnation == newest.incarnation else 0
-
-
-def _everywhere(newest: Manifest, acks: Mapping[str, Ack]) -> int:
-    return min((_acked(newest, acks.get(site)) for site in newest.addressees), default=newest.number)
-
-
-def _site(site: str, newest: Manifest, ack: Ack | None, waiting: Sequence[Manifest], served: bool) -> SiteReport:
-    acked = _acked(newest, ack)
+def _site(site: str, acked: int, ack: Ack | None, waiting: Sequence[Manifest], served: bool) -> SiteReport:
     backlog = [manifest for manifest in waiting if manifest.number > acked]
     return SiteReport(
         site=site,

@@ -168,8 +168,8 @@ PROTECTIONS = [
         [
             (
                 J,
-                "        except Exception as error:\n            self._hold(stream, error)\n            return None\n        status.held = None",
-                "        except TypeError as error:\n            self._hold(stream, error)\n            return None\n        status.held = None",
+                '        except Exception as error:\n            self._hold(stream, "publishing", error)\n            return None\n        self._release',
+                '        except TypeError as error:\n            self._hold(stream, "publishing", error)\n            return None\n        self._release',
             )
         ],
         [CRASH + "test_source_and_channel_faults.py::test_f12_channel_unreachable_for_a_while"],
@@ -522,12 +522,15 @@ PROTECTIONS = [
     (
         "f49",
         [(PUB, "        return self.clock() >= self._record_at\n", "        return False\n")],
-        [UNIT + "test_rest.py::test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_on"],
+        [
+            UNIT
+            + "test_resting_tables.py::test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_on"
+        ],
     ),
     (
         "f49quiet",
         [(PUB, "return self._record_at is not None and self.clock() >= self._record_at", "return False")],
-        [UNIT + "test_rest.py::test_f49_quiet_commits_are_recorded_while_nothing_else_happens"],
+        [UNIT + "test_resting_tables.py::test_f49_quiet_commits_are_recorded_while_nothing_else_happens"],
     ),
     (
         "f49seen",
@@ -538,49 +541,49 @@ PROTECTIONS = [
                 "",
             )
         ],
-        [UNIT + "test_rest.py::test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on"],
+        [UNIT + "test_resting_tables.py::test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on"],
     ),
     (
         "f49same",
         [(LED, "there is None or is_same_commit(there.identity, self._last)", "True")],
-        [UNIT + "test_rest.py::test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark"],
+        [UNIT + "test_resting_tables.py::test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark"],
     ),
     (
         "f49gap",
         [(LED, "if following != self.last_apply:", "if False:")],
-        [UNIT + "test_rest.py::test_a_mark_that_log_cleanup_took_unseen_holds"],
+        [UNIT + "test_resting_tables.py::test_a_mark_that_log_cleanup_took_unseen_holds"],
     ),
     (
         "f49stale",
         [(RJ, " and not self._is_stale(stream)", "")],
-        [UNIT + "test_rest.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"],
+        [UNIT + "test_resting_tables.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"],
     ),
     (
         "f49wake",
         [(DS, "if time.monotonic() >= self._look_at:", "if False:")],
-        [UNIT + "test_rest.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"],
+        [UNIT + "test_resting_tables.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"],
     ),
     (
         "f54",
         [(LED, 'return f"spark_wan/{site}/{table}/{target_id}"', 'return f"spark_wan/{site}/{target_id}"')],
-        [UNIT + "test_new_name.py::test_f54_a_new_name_at_an_emptied_place_is_applied"],
+        [UNIT + "test_reused_places.py::test_f54_a_new_name_at_an_emptied_place_is_applied"],
     ),
     (
         "f54rows",
         [(LED, "if others and not target.is_empty():", "if False:")],
-        [UNIT + "test_new_name.py::test_f54_a_new_name_at_a_place_with_rows_of_another_is_held"],
+        [UNIT + "test_reused_places.py::test_f54_a_new_name_at_a_place_with_rows_of_another_is_held"],
     ),
     (
         "f54two",
         [(LED, 'if "site" in other and (self.target_id is not None or rows):', "if False:")],
-        [UNIT + "test_new_name.py::test_two_names_at_one_place_are_held"],
+        [UNIT + "test_reused_places.py::test_two_names_at_one_place_are_held"],
     ),
     (
         "f54skip",
         [(APP, "if self.ledger.last_apply < number:", "if False:")],
         [
             UNIT
-            + "test_new_name.py::test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause"
+            + "test_reused_places.py::test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause"
         ],
     ),
     (

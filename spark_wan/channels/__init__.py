@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import Ack, StreamLog
+from spark_wan.channels.log import Ack, StreamLog, acked_through
 from spark_wan.channels.object_store import ObjectStoreChannel
 
-__all__ = ["Ack", "Channel", "StreamLog", "open_channel"]
+__all__ = ["Ack", "Channel", "StreamLog", "acked_through", "open_channel"]
 
 
 def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:

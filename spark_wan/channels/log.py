@@ -49,6 +49,15 @@ class Ack:
         return ack if type(ack.applied) is int else None
 
 
+def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
+    """Through which number each addressee of the newest manifest has acked its log; 0 without an ack for this log."""
+    answers = {site: acks.get(site) for site in newest.addressees}
+    return {
+        site: ack.applied if ack is not None and ack.incarnation == newest.incarnation else 0
+        for site, ack in answers.items()
+    }
+
+
 class StreamLog:
     """The log of one stream on one channel. Stateless: every call reads the channel.
 

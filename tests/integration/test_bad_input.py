@@ -390,10 +390,10 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
     assert "notes.txt" in channel.foreign()
 
     expected = {
-        "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held; put the original back",
-        "newer": r"manifest 1 of newer: manifest version 2; this spark_wan reads version 1\..* update spark_wan at this site",
+        "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held\. Restore the object",
+        "newer": r"manifest 1 of newer: manifest version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
         "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. Its stream is held",
-        "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* update spark_wan at this site",
+        "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
         "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame \(foreign or empty object\)\. Its stream is held",
         "stray": r"stray: table 'strays' is not at site seattle in .*wan\.yaml\. Add it below `tables:` with `at: \{seattle: …\}`",
         "good": None,
