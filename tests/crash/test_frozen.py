@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from processes import Worker
-from sites import Sites
+from sites import NEWARK, Sites
 from waiting import wait_until
 
 TABLES = ("orders", "readings")
@@ -19,44 +19,48 @@ def is_frozen(worker: Worker) -> bool:
     return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def thaw_at_each(worker: Worker, times: int, meanwhile: Callable[[int], None], work: Callable[[int], None]) -> None:
-    """``work(n)`` gives the process something to do; each time that it is frozen, ``meanwhile(n)`` is what others do."""
-    for n in range(times):
-        work(n)
-        wait_until(lambda: is_frozen(worker), f"freeze number {n + 1}")
-        meanwhile(n)
-        os.kill(worker.pid, signal.SIGCONT)
-
-
 def all_is_applied(sites: Sites) -> bool:
     return all(sites.acked(t) == sites.numbers(t)[-1] for t in TABLES) and sites.are_equal()
+
+
+def all_is_published(sites: Sites) -> bool:
+    newest = [sites.log(table).last() for table in TABLES]
+    return all(
+        last is not None and last.last == sites.version(table, NEWARK)
+        for table, last in zip(TABLES, newest, strict=True)
+    )
 
 
 def test_f47_a_receiver_is_frozen_at_each_step(spark: Any, replicated: Sites, worker: Worker) -> None:
     """Each time another receiver applies all that is there. Nothing is applied twice or acked too early, and nothing is held."""
     steps = [f"apply.{n}" for n in range(1, 9)]
-
-    def work(n: int) -> None:
+    worker.tell(folder=str(replicated.folder), do="receive", freeze_at=" ".join(steps))
+    for n in range(len(steps)):
         replicated.change(50 + 20 * n)
         replicated.send(spark)
-
-    worker.tell(folder=str(replicated.folder), do="receive", freeze_at=" ".join(steps))
-    thaw_at_each(worker, len(steps), lambda n: replicated.apply(spark), work)
+        wait_until(lambda: is_frozen(worker), f"freeze number {n + 1}")
+        replicated.apply(spark)
+        os.kill(worker.pid, signal.SIGCONT)
     wait_until(lambda: all_is_applied(replicated), "equal sites")
     replicated.assert_equal()
 
 
 def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, worker: Worker) -> None:
-    """Each time another sender publishes all that is there, and its keeper trims what is acked."""
-    steps = [f"publish.{n}" for n in range(1, 7)] + [f"keep.{n}" for n in range(1, 6)]
-
-    def meanwhile(n: int) -> None:
-        replicated.change(60 + 20 * n)
-        replicated.send(spark)
-        replicated.apply(spark)
-
+    """Each time another sender publishes all that is there. What is applied between lets its keeper trim, and be frozen there too."""
+    steps = {f"publish.{n}" for n in range(1, 7)} | {f"keep.{n}" for n in range(1, 6)}
     worker.tell(folder=str(replicated.folder), do="send", freeze_at=" ".join(steps))
-    thaw_at_each(worker, len(steps), meanwhile, lambda n: replicated.change(50 + 20 * n))
+    frozen = 0
+    for start in count(50, 20):
+        replicated.change(start)
+        wait_until(lambda: is_frozen(worker) or all_is_published(replicated), "the sender has published, or is frozen")
+        while is_frozen(worker):
+            frozen += 1
+            replicated.send(spark)
+            os.kill(worker.pid, signal.SIGCONT)
+            wait_until(lambda: is_frozen(worker) or all_is_published(replicated), "the thawed sender goes on")
+        if frozen == len(steps):
+            break
+        replicated.apply(spark)
     worker.end()
     replicated.send(spark)
     replicated.apply(spark)
