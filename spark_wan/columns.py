@@ -40,7 +40,8 @@ FieldJson = Mapping[str, Any]
 RESERVED_PREFIX = "_wan_"
 
 _FINGERPRINT_VERSION = 1  # manifests and ledgers keep fingerprints: another rendering of types is another version
-_CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""The key in a field's metadata under which Spark keeps what a char or varchar declares; the type itself says ``string``."""
 _COLLATIONS = "__COLLATIONS"
 _CHAR = r"(?:var)?char\(\d+\)"
 _KEY_TYPE = re.compile(
@@ -170,7 +171,7 @@ def type_name(kind: str | Mapping[str, Any], metadata: Mapping[str, Any] | None 
     >>> type_name({"type": "array", "elementType": "integer", "containsNull": True})
     'array<integer>'
     """
-    declared = (metadata or {}).get(_CHAR_VARCHAR)
+    declared = (metadata or {}).get(CHAR_VARCHAR)
     if isinstance(kind, str):
         return declared if declared and kind == "string" else kind
     match kind["type"]:

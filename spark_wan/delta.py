@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spark_wan.columns import CHAR_VARCHAR
 from spark_wan.commits import DAY, Commit
 from spark_wan.errors import (
     COPY,
@@ -279,9 +280,7 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         return changed
 
     def field(entry: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {
-            name: text for name, text in (entry.get("metadata") or {}).items() if name == "__CHAR_VARCHAR_TYPE_STRING"
-        }
+        kept = {name: text for name, text in (entry.get("metadata") or {}).items() if name == CHAR_VARCHAR}
         return {"name": entry["name"], "type": kind(entry["type"]), "nullable": True, "metadata": kept}
 
     return {"type": "struct", "fields": [field(entry) for entry in schema["fields"]]}

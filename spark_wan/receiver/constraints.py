@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spark_wan.columns import CHAR_VARCHAR
 from spark_wan.delta import condition, error_text, is_cancelled, map_in_arrow, quoted, reference
 from spark_wan.errors import SchemaError
 from spark_wan.events import OP, Operation
@@ -32,7 +33,6 @@ MAX_RAISING = 50
 """So many rows for which a constraint raises an error are looked for, one by one, in an apply."""
 
 _EVENT, _ROW, _THERE = "_wan_event", "_wan_row", "_wan_there"
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _GENERATED, _IDENTITY = "delta.generationExpression", "delta.identity."
 _CONSTRAINT = "delta.constraints."
 
@@ -495,7 +495,7 @@ def _declared(entry: StructField) -> DataType:
     """A column's type with the lengths of its chars and varchars."""
     from pyspark.sql.types import DataType
 
-    text = (entry.metadata or {}).get(_DECLARED)
+    text = (entry.metadata or {}).get(CHAR_VARCHAR)
     return DataType.fromDDL(text) if text else entry.dataType
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import Path, arrow_ready, as_type
+from spark_wan.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
@@ -67,7 +67,6 @@ RETENTION_INTERVAL = 86_400.0
 """Seconds between two times at which Spark is asked how long a table's log keeps its commits."""
 
 CONTENT = "_wan_content"
-_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 _EXACT = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -599,7 +598,7 @@ def char_lengths(schema: Mapping[str, Any]) -> dict[str, int]:
     >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}}]})
     {'code': 5}
     """
-    declared = ((entry["name"], (entry.get("metadata") or {}).get(_DECLARED, "")) for entry in schema["fields"])
+    declared = ((entry["name"], (entry.get("metadata") or {}).get(CHAR_VARCHAR, "")) for entry in schema["fields"])
     found = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
     return {name: int(match[1]) for name, match in found if match is not None}
 
