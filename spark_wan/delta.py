@@ -149,14 +149,13 @@ def table_id(spark: SparkSession, location: str) -> str | None:
 
 def has_change_feed(spark: SparkSession, location: str) -> bool:
     """Whether the table keeps a change feed for what is written from now on."""
-    properties = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("properties").collect()[0][0]
-    return str((properties or {}).get("delta.enableChangeDataFeed", "false")).lower() == "true"
+    properties = _detail(spark, location, "properties") or {}
+    return str(properties.get("delta.enableChangeDataFeed", "false")).lower() == "true"
 
 
 def log_retention(spark: SparkSession, location: str) -> int:
     """How long a table's log keeps a commit, in milliseconds (``delta.logRetentionDuration``)."""
-    properties = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("properties").collect()[0][0]
-    told = (properties or {}).get("delta.logRetentionDuration")
+    told = (_detail(spark, location, "properties") or {}).get("delta.logRetentionDuration")
     return LOG_RETENTION if told is None else milliseconds_of(told)
 
 
@@ -175,17 +174,24 @@ def last_transaction(spark: SparkSession, location: str, application: str) -> in
     commits that log cleanup takes. Delta has no statement that shows it: the log's files are read, where they may be read."""
     from pyspark.sql import functions as F
 
-    folder = location
-    if not is_path(location):
-        folder = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("location").collect()[0][0]
-    found = []
+    numbers = [
+        actions.where(F.col("txn.appId") == application).agg(F.max("txn.version")).collect()[0][0]
+        for actions in _logged(spark, location, "txn struct<appId: string, version: bigint>")
+    ]
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _detail(spark: SparkSession, location: str, column: str) -> Any:
+    """One column of DESCRIBE DETAIL."""
+    return spark.sql(f"DESCRIBE DETAIL {reference(location)}").select(column).collect()[0][0]
+
+
+def _logged(spark: SparkSession, location: str, schema: str) -> Iterator[DataFrame]:
+    """The actions of a table's log that have ``schema``: those of its commits, then those of its checkpoints."""
+    folder = location if is_path(location) else _detail(spark, location, "location")
     for kind, names in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
-        reader = (
-            spark.read.format(kind).option("pathGlobFilter", names).schema("txn struct<appId: string, version: bigint>")
-        )
-        entries = reader.load(f"{folder}/_delta_log").where(F.col("txn.appId") == application)
-        found.append(entries.agg(F.max("txn.version")).collect()[0][0])
-    return max((number for number in found if number is not None), default=None)
+        reader = spark.read.format(kind).option("pathGlobFilter", names).schema(schema)
+        yield reader.load(f"{folder}/_delta_log")
 
 
 def history(spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK) -> list[Commit]:
@@ -233,25 +239,15 @@ def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
     else. Reads the whole log: ask seldom."""
     from pyspark.sql import functions as F
 
-    place = location
-    if not is_path(location):
-        place = str(spark.sql(f"DESCRIBE DETAIL {reference(location)}").select("location").collect()[0][0])
     # Each commit since the newest checkpoint is there as JSON: a schema in one of them is newer than any checkpoint's.
-    for reader, files in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
-        log = spark.read.format(reader).schema("metaData struct<schemaString: string>")
-        try:
-            found = (
-                log.load(f"{place}/_delta_log/{files}")
-                .where("metaData IS NOT NULL")
-                .select(F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString")
-                .orderBy(F.desc("version"))
-                .limit(1)
-                .collect()
-            )
-        except Exception as error:
-            if condition(error) != "PATH_NOT_FOUND":
-                raise
-            continue
+    for actions in _logged(spark, location, "metaData struct<schemaString: string>"):
+        found = (
+            actions.where("metaData IS NOT NULL")
+            .select(F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString")
+            .orderBy(F.desc("version"))
+            .limit(1)
+            .collect()
+        )
         if found:
             content: dict[str, Any] = json.loads(found[0][1])
             return content
