@@ -106,12 +106,36 @@ def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
         session.client.close()
 
 
-def spark_thread(spark: SparkSession, target: Callable[[], None], name: str) -> threading.Thread:
-    """A daemon thread that may run Spark jobs and whose jobs are cancelled with those of the thread that made it."""
+def spark_thread(
+    spark: SparkSession, target: Callable[[], None], name: str, unbegun: Callable[[SessionLostError], None]
+) -> threading.Thread:
+    """A daemon thread that may run Spark jobs and whose jobs are cancelled with those of the thread that made it.
+
+    Such a thread first copies properties from the session. When it can't, since the session has ended meanwhile, ``unbegun`` is called in it
+    instead of ``target``: an error that nobody takes would end the thread without a word to whoever waits for its work.
+    """
     from pyspark import InheritableThread
 
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+        target()
+
+    class SparkThread(InheritableThread):
+        def run(self) -> None:
+            try:
+                super().run()
+            except Exception as error:
+                if begun:
+                    raise
+                unbegun(
+                    SessionLostError(f"the Spark session has ended before {name} could begin ({_first_line(error)}).")
+                )
+
     session: dict[str, Any] = {"session": spark} if is_connect(spark) else {}
-    thread: threading.Thread = InheritableThread(target=target, **session)
+    thread = SparkThread(target=begin, **session)
     thread.name = name
     thread.daemon = True
     return thread
@@ -128,13 +152,18 @@ def lost_session(spark: SparkSession) -> SessionLostError | None:
         else:
             spark.range(0)  # asks the SparkContext how many tasks may run at once
     except Exception as error:
-        lines = str(error).splitlines()
-        text = next((line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else "")
         return SessionLostError(
             f"the Spark session has ended: its SparkContext was stopped, or its JVM or Spark Connect server does not answer "
-            f"({type(error).__name__}: {text}). Start again with a new session."
+            f"({_first_line(error)}). Start again with a new session."
         )
     return None
+
+
+def _first_line(error: Exception) -> str:
+    """Name and first line of what Spark or Py4J raised; Py4J's own first line only says that a call failed."""
+    lines = str(error).splitlines()
+    text = next((line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else "")
+    return f"{type(error).__name__}: {text}"
 
 
 class Slots:

@@ -182,7 +182,8 @@ class Receiver:
             lost=partial(lost_session, self.spark),
         )
         if not available_now:
-            handle._keep_running(spark_thread(self.spark, handle._watch, f"wan-receiver {self.site.name}"))
+            name = f"wan-receiver {self.site.name}"
+            handle._keep_running(spark_thread(self.spark, handle._watch, name, handle._end_with))
         return handle
 
     def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
@@ -333,16 +334,17 @@ class ReceiverHandle:
         while self.is_active and not self._stop.wait(_LOOK):
             if time.monotonic() >= ask_at:
                 # An idle query goes on when its context was stopped: it needs none to find out that nothing is new.
-                self._end_if_lost()
+                lost = self._lost()
+                if lost is not None:
+                    self._end_with(lost)
                 ask_at = time.monotonic() + ASK_INTERVAL
             for place, restart in list(self._restarts.items()):
                 if time.monotonic() >= restart.at:
                     self._restart(place)
 
-    def _end_if_lost(self) -> None:
-        lost = self._lost()
+    def _end_with(self, lost: SessionLostError) -> None:
         with self._lock:
-            if lost is None or self._stop.is_set():
+            if self._stop.is_set():
                 return
             for place in range(len(self.queries)):
                 self._restarts.pop(place, None)

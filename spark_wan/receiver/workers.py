@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_wan.errors import SessionLostError
 from spark_wan.running import spark_thread
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ class TableWorkers:
         self._parallel = max(1, parallel)
         self._changed = threading.Condition()
         self._waiting: dict[str, Callable[[], None]] = {}
-        self._at_work: dict[str, tuple[float, threading.Thread]] = {}
-        """Table -> when its work began, and the thread that does it."""
+        self._at_work: dict[str, float] = {}
+        """Table -> when its work began."""
         self._errors: list[BaseException] = []
 
     def give(self, table: str, work: Callable[[], None]) -> None:
@@ -45,7 +44,6 @@ class TableWorkers:
         end = time.monotonic() + seconds
         with self._changed:
             while True:
-                self._forget_dead()
                 if self._errors:
                     raise self._errors[0]
                 self._begin()
@@ -59,34 +57,30 @@ class TableWorkers:
         with self._changed:
             self._waiting.clear()
             while self._at_work:
-                self._changed.wait(1.0)
-                self._forget_dead()
+                self._changed.wait()
 
     def _begin(self) -> None:
         now = time.monotonic()
-        while self._waiting and sum(now - since < SLOW for since, _ in self._at_work.values()) < self._parallel:
+        while self._waiting and sum(now - since < SLOW for since in self._at_work.values()) < self._parallel:
             table, work = next(iter(self._waiting.items()))
-            thread = spark_thread(self._spark, partial(self._run, table, work), f"wan-receiver {table}")
-            thread.start()  # waits for the lock before it ends
+            run, unbegun = partial(self._run, table, work), partial(self._end, table)
+            spark_thread(
+                self._spark, run, f"wan-receiver {table}", unbegun
+            ).start()  # waits for the lock before it ends
             del self._waiting[table]
-            self._at_work[table] = now, thread
-
-    def _forget_dead(self) -> None:
-        """A thread ends before its work begins when the session has ended meanwhile."""
-        for table, (_, thread) in list(self._at_work.items()):
-            if not thread.is_alive():
-                del self._at_work[table]
-                self._errors.append(
-                    SessionLostError(f"{table}: its thread could not begin: the Spark session has ended.")
-                )
+            self._at_work[table] = now
 
     def _run(self, table: str, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
-            with self._changed:
+            self._end(table, error)
+        else:
+            self._end(table, None)
+
+    def _end(self, table: str, error: BaseException | None) -> None:
+        with self._changed:
+            if error is not None:
                 self._errors.append(error)
-        finally:
-            with self._changed:
-                del self._at_work[table]
-                self._changed.notify_all()
+            del self._at_work[table]
+            self._changed.notify_all()

@@ -288,7 +288,8 @@ class SenderHandle:
     def _begin(self) -> None:
         for stream in self._streams:
             name = f"wan-sender {stream.status.stream}"
-            self._threads.append(spark_thread(stream.spark, partial(self._run, stream), name))
+            run, unbegun = partial(self._run, stream), partial(self._end_with, stream)
+            self._threads.append(spark_thread(stream.spark, run, name, unbegun))
         for thread in self._threads:
             thread.start()
 
@@ -304,10 +305,14 @@ class SenderHandle:
             if lost is None:
                 log.exception("%s: ended by an unexpected error", stream.status.stream)
                 self._errors.append(error)
-            elif not self._stop.is_set():
-                log.error("%s: %s", stream.status.stream, lost)
-                self._errors.append(lost)
-                self._stop.set()  # no other stream can go on either
+            else:
+                self._end_with(stream, lost)
+
+    def _end_with(self, stream: _Stream, lost: SessionLostError) -> None:
+        if not self._stop.is_set():
+            log.error("%s: %s", stream.status.stream, lost)
+            self._errors.append(lost)
+            self._stop.set()  # no other stream can go on either
 
     def _loop(self, stream: _Stream) -> None:
         stream.wait = stream.interval

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -324,3 +325,10 @@ def raising(error: WanError | FrameError) -> Callable[[], None]:
         raise error
 
     return fail
+
+
+class ThreadOfAnEndedSession(threading.Thread):
+    """``pyspark.InheritableThread`` once the JVM has gone: it fails before its target is called."""
+
+    def run(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")

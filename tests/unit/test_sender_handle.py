@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Clock, Memories, Source, commit, memory_channel
+from fakes import Clock, Memories, Source, ThreadOfAnEndedSession, commit, memory_channel
 
 from spark_wan.channels import StreamLog
 from spark_wan.errors import SessionLostError, WanError
@@ -160,6 +160,20 @@ def test_f50_a_session_that_has_ended_ends_all_streams(until: Until, caplog: pyt
     with pytest.raises(SessionLostError):
         here.handle.await_termination()
     here.handle.stop()
+
+
+def test_f50_a_session_that_ends_before_the_streams_begin(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Fails when the threads end without a word: the sender would be done, with exit code 0."""
+    monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
+    here = Here(orders=0, readings=0)
+    here.handle._begin()
+    with pytest.raises(SessionLostError, match="could begin"):
+        while not here.handle.await_termination(0.01):
+            pass
+    assert not here.handle.is_active
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> None:

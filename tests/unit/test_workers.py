@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from fakes import ThreadOfAnEndedSession
 
-from spark_wan.receiver import workers
+from spark_wan.errors import SessionLostError
 from spark_wan.receiver.workers import TableWorkers
-from spark_wan.running import Slots
+from spark_wan.running import Slots, spark_thread
 
 SPARK: Any = None
 LONG = 60.0
@@ -81,7 +82,7 @@ def test_one_apply_at_a_time_per_table() -> None:
 @pytest.mark.parametrize("slow_after", [0.0, LONG])
 def test_slow_tables_leave_their_places_to_others(monkeypatch: pytest.MonkeyPatch, slow_after: float) -> None:
     """Two snapshots that take hours, and two places. Fails when all that are at work count."""
-    monkeypatch.setattr(workers, "SLOW", slow_after)
+    monkeypatch.setattr("spark_wan.receiver.workers.SLOW", slow_after)
     pool, go, done = TableWorkers(SPARK, 2), threading.Event(), list[str]()
     for table in ("first", "second"):
         pool.give(table, partial(_wait_for, go))
@@ -113,10 +114,24 @@ def test_an_error_ends_it_and_nothing_more_begins() -> None:
 
 def test_a_thread_that_cannot_begin_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's threads copy properties first, and fail when the session has ended. Fails (hangs) when only the work itself says that it is done."""
-    monkeypatch.setattr(workers, "spark_thread", lambda *_: threading.Thread(target=lambda: None))
+    monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
     pool = TableWorkers(SPARK, 1)
     pool.give("orders", lambda: None)
-    with pytest.raises(workers.SessionLostError):
+    with pytest.raises(SessionLostError, match=r"orders could begin \(ConnectionRefusedError"):
         while not pool.wait(0.01):
             pass
     pool.join()
+
+
+def test_an_error_of_the_target_is_no_lost_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when all that ends a thread is told as a session that has ended."""
+    hooked, lost = list[Any](), list[Any]()
+    monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_value))
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    thread = spark_thread(SPARK, fail, "wan-receiver orders", lost.append)
+    thread.start()
+    thread.join(LONG)
+    assert ([str(error) for error in hooked], lost) == (["no"], [])
