@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta import error_text, is_cancelled, is_conflict, load, reference, table_id
-from spark_wan.errors import LedgerError
+from spark_wan.errors import COPY, LedgerError, WanError
+from spark_wan.running import lost_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +47,27 @@ class LedgerTables:
 
     def location(self, name: str) -> str:
         return f"{self.state}/ledger/{name}"
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise what goes wrong inside as LedgerError, but for conflicts, cancelled jobs and sessions that have ended."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, WanError) or is_cancelled(error) or is_conflict(error) or lost_session(self.spark):
+                raise
+            raise self.error(error) from error
+
+    def error(self, error: Exception) -> LedgerError:
+        """What a failure to read or write the ledger means, and what to do."""
+        return LedgerError(
+            f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}. Nothing is applied without it, and it is tried "
+            f"again. Restore what is missing or damaged from a backup; without one, make {COPY}, with another `state` for this site."
+        )
+
+    def is_told_of(self, error: Exception) -> bool:
+        """Whether an error names a file of the ledger: one statement reads its tables and others."""
+        return any(f"/ledger/{name}/" in str(error) for name in SCHEMAS)
 
     def ensure(self) -> None:
         """Make the tables that are not there yet. Raises LedgerError when that is not possible."""
@@ -87,10 +110,11 @@ class LedgerTables:
         view = f"wan_{uuid.uuid4().hex}"  # of this call alone: streams record at the same time, in one session
         self.spark.createDataFrame(values, SCHEMAS["dead_letters"]).createOrReplaceTempView(view)
         try:
-            self.spark.sql(
-                f"MERGE INTO {reference(self.location('dead_letters'))} t USING {view} s "
-                "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream WHEN NOT MATCHED THEN INSERT *"
-            ).collect()
+            with self.errors():
+                self.spark.sql(
+                    f"MERGE INTO {reference(self.location('dead_letters'))} t USING {view} s "
+                    "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream WHEN NOT MATCHED THEN INSERT *"
+                ).collect()
         finally:
             self.spark.catalog.dropTempView(view)
 

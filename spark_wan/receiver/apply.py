@@ -60,6 +60,9 @@ class Work:
     ids: bool = False
     dead_letters: int = 0
     duplicates: int = 0
+    new_ids: int = 0
+    ids_until: int | None = None
+    """See :class:`~spark_wan.receiver.ledger.Mark`."""
 
 
 class TargetTable(TargetHistory, Protocol):
@@ -324,6 +327,8 @@ class TableApplier:
             dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
             columns=columns.columns,
             moved=columns.moved,
+            new_ids=work.new_ids,
+            ids_until=work.ids_until,
         )
 
     def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:

@@ -18,6 +18,7 @@ from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import COPY, LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.applied import AppliedColumns
+from spark_wan.receiver.event_ids import RecordedIds, check_event_ids
 from spark_wan.receiver.plan import Origin, Progress
 
 log = logging.getLogger(__name__)
@@ -49,21 +50,25 @@ class Mark:
     fingerprint: str
     """Of the manifest of ``epoch``."""
     ids: bool
-    """Event IDs were recorded under this apply."""
+    """Of a user's stream: its events have IDs."""
     dead_letters: int = 0
     """How many of the stream's events became dead letters here, this apply and all before it."""
     columns: tuple[str, ...] = ()
     """All columns and fields that were applied to the table, by this apply and all before it."""
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """Those of them that are not where they were in the table: their place, or None (see :class:`AppliedColumns`)."""
+    new_ids: int = 0
+    """How many event IDs were recorded under this apply (0 in marks of version 0.1.0, too)."""
+    ids_until: int | None = None
+    """The newest event time among them, in microseconds; None: one of them has none, and is kept for ever."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
 
     def content(self) -> dict[str, object]:
-        """What is written of it: neither ``columns`` nor ``moved`` when they are empty."""
-        content = asdict(self)
-        return {name: value for name, value in content.items() if value or name not in ("columns", "moved")}
+        """What is written of it. What came later than 0.1.0 is left out when there is nothing to say."""
+        later = ("columns", "moved", "new_ids", "ids_until")
+        return {name: value for name, value in asdict(self).items() if value or name not in later}
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
@@ -126,8 +131,8 @@ class LedgerStore(Protocol):
     def names(self, target_id: str) -> set[str]:
         """The names of tables under which rows are kept about a target."""
 
-    def has_ids(self, table: str, token: str) -> bool:
-        """Whether event IDs were recorded under an apply's token."""
+    def recorded_ids(self, table: str) -> RecordedIds:
+        """What there is of the table's event IDs."""
 
 
 class TargetHistory(Protocol):
@@ -182,6 +187,8 @@ class Ledger:
     _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
     """The same after the version of the newest mark, and after the one that was looked at last."""
     _loaded: bool = False
+    _unchecked: list[LedgerRow] | None = None
+    """Until its event IDs were looked for: what was loaded."""
     _sound: bool = False
     """The last :meth:`catch_up` has gone well."""
     _looked: int = -1
@@ -228,6 +235,7 @@ class Ledger:
         rows, columns = self._follow_columns(rows, newer, after)
         if self.target_id is None and not rows:
             self._check_place(commits, target, target_id)
+        self._check_ids(rows)
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
@@ -245,7 +253,9 @@ class Ledger:
 
     def _load(self) -> None:
         if not self._loaded:
-            self._fold(self.store.load(self.table))
+            rows = self.store.load(self.table)
+            self._fold(rows)
+            self._unchecked = [row for row in rows if isinstance(row, LedgerRow)]
             self._loaded = True
 
     def _same_table(self, target: TargetHistory, after: int) -> Sequence[Commit] | None:
@@ -342,16 +352,27 @@ class Ledger:
                 "or give the table another place at this site in the topology."
             )
 
+    def _check_ids(self, found: Sequence[LedgerRow]) -> None:
+        """Once in a process: whether all event IDs are there that were applied. Those of its own applies it has recorded itself."""
+        if self._unchecked is None:
+            return
+        target_id = self.target_id or (found[0].target_id if found else None)
+        marks = [row.mark for row in (*self._unchecked, *found) if row.target_id == target_id]
+        if any(mark.ids for mark in marks):
+            recorded = self.store.recorded_ids(self.table)
+            if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):
+                raise LedgerError(
+                    f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
+                    f"gone. Replays could not be recognised; restore the ledger, or make {COPY}."
+                )
+            check_event_ids(self.table, self.site, marks, recorded)
+        self._unchecked = None
+
     def _read_commits(self, commits: Sequence[Commit], target_id: str) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
         for commit in commits:
             mark = Mark.read(commit.user_metadata, self.site, self.table)
             if mark is not None:
-                if mark.ids and self.target_id is None and not rows and not self.store.has_ids(self.table, mark.token):
-                    raise LedgerError(
-                        f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
-                        f"gone. Replays could not be recognised; restore the ledger, or make {COPY}."
-                    )
                 rows.append(LedgerRow(target_id, commit.version, mark))
                 continue
             other = read_mark(commit.user_metadata) or {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_wan.errors import LedgerError
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
+from spark_wan.receiver.event_ids import RecordedIds
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen
 
 
@@ -21,7 +22,8 @@ class DeltaLedgerStore:
     def load(self, table: str) -> Sequence[LedgerRow | Seen]:
         from pyspark.sql import functions as F
 
-        rows = self.tables.read("applied").where(F.col("table") == table).collect()
+        with self.tables.errors():
+            rows = self.tables.read("applied").where(F.col("table") == table).collect()
         newer = [row["version"] for row in rows if row["version"] > LEDGER_VERSION]
         if newer:
             raise LedgerError(
@@ -36,14 +38,21 @@ class DeltaLedgerStore:
     def names(self, target_id: str) -> set[str]:
         from pyspark.sql import functions as F
 
-        rows = self.tables.read("applied").where(F.col("target_id") == target_id).select("table").distinct().collect()
-        return {row[0] for row in rows}
+        with self.tables.errors():
+            known = self.tables.read("applied").where(F.col("target_id") == target_id)
+            return {row[0] for row in known.select("table").distinct().collect()}
 
-    def has_ids(self, table: str, token: str) -> bool:
+    def recorded_ids(self, table: str) -> RecordedIds:
         from pyspark.sql import functions as F
 
-        found = self.tables.read("event_ids").where((F.col("table") == table) & (F.col("token") == token))
-        return bool(found.limit(1).count())
+        tokens = F.when(F.col("event_id").isNotNull(), F.col("token"))  # null: a floor
+        with self.tables.errors():
+            ids = self.tables.read("event_ids").where(F.col("table") == table)
+            rows = ids.groupBy("origin", tokens.alias("token")).agg(F.max("time").alias("time")).collect()
+        return RecordedIds(
+            frozenset(row["token"] for row in rows if row["token"] is not None),
+            {row["origin"]: row["time"] for row in rows if row["token"] is None},
+        )
 
 
 def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:

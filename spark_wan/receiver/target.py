@@ -263,7 +263,7 @@ class DeltaTarget:
         content: _Content = work.content
         manifest = work.epochs[-1].manifest
         with self._errors():
-            if content.new_ids is not None:
+            if content.new_ids is not None and work.new_ids:
                 self.ledger.append_frame(
                     "event_ids",
                     content.new_ids.select(
@@ -447,14 +447,22 @@ class DeltaTarget:
         floor = self._floor(origin)
         below = F.lit(False) if floor is None else fresh & F.col(TIME).isNotNull() & (F.col(TIME) <= floor)
         helpers = ("_wan_known", "_wan_nth", "_wan_first")
-        work.duplicates = judged.where(again).count()
         other = judged.where(~fresh & ~again).withColumn(CAUSE, F.lit("event ID used again with other content"))
         late = judged.where(below).withColumn(
             CAUSE, F.lit("older than the event IDs that are kept: cannot be told from a replay")
         )
         for bad in (other, late):
             self._add_dead(content, bad.drop(*helpers))
-        content.rows = judged.where(fresh & ~below).drop(*helpers)
+        new = fresh & ~below
+        (counted,) = judged.agg(
+            F.count_if(again).alias("duplicates"),
+            F.count_if(new).alias("new"),
+            F.count_if(new & F.col(TIME).isNull()).alias("timeless"),
+            F.max(F.when(new, F.col(TIME))).alias("until"),
+        ).collect()
+        work.duplicates, work.new_ids = counted["duplicates"], counted["new"]
+        work.ids_until = None if counted["timeless"] else counted["until"]
+        content.rows = judged.where(new).drop(*helpers)
         content.new_ids = content.rows.select(ID, CONTENT, TIME)
 
     def _floor(self, origin: str) -> int | None:
@@ -469,14 +477,20 @@ class DeltaTarget:
 
     def expire_event_ids(self, origin: str, before: int) -> None:
         """Forget event IDs with an event time at or before ``before`` (microseconds since 1970 UTC). What comes later with such a time is
-        a dead letter: it cannot be told from a replay. The floor is durable before the first ID goes."""
-        floor = {"table": self.table, "origin": origin, "event_id": None, "time": before, "token": "floor"}
-        location = reference(self.ledger.location("event_ids"))
+        a dead letter: it cannot be told from a replay. The floor comes in the commit that takes the IDs: whoever loses one has lost both."""
+        columns = {
+            "version": LEDGER_VERSION,
+            "table": literal(self.table),
+            "origin": literal(origin),
+            "time": int(before),
+            "token": "'floor'",
+        }
         with self._errors():
-            self.ledger.append("event_ids", [floor])
             self.spark.sql(
-                f"DELETE FROM {location} WHERE `table` = {literal(self.table)} AND origin = {literal(origin)} "
-                f"AND event_id IS NOT NULL AND time <= {int(before)}"
+                f"MERGE INTO {reference(self.ledger.location('event_ids'))} t USING (SELECT explode(array(true, false)) AS expires) s "
+                f"ON s.expires AND t.`table` = {columns['table']} AND t.origin = {columns['origin']} AND t.event_id IS NOT NULL "
+                f"AND t.time <= {columns['time']} WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.expires THEN INSERT "
+                f"({', '.join(map(quoted, columns))}) VALUES ({', '.join(map(str, columns.values()))})"
             ).collect()
 
     def _persist(self, content: _Content, frame: DataFrame) -> DataFrame:
@@ -538,6 +552,8 @@ class DeltaTarget:
             if "FrameError" in str(error):
                 # Raised inside a task: the caller checks the frames one by one and names the bad one.
                 raise FrameError(error_text(error)) from error
+            if self.ledger.is_told_of(error):
+                raise self.ledger.error(error) from error
             what = "is missing" if is_missing(error) else "cannot be read or written now"
             raise TargetError(
                 f"{self.table}: the table at site {self.site} ({self.location}) {what}: {error_text(error)}. It is tried again."

@@ -18,6 +18,7 @@ from spark_wan.commits import DAY, Commit
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.receiver.event_ids import RecordedIds
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.rowhash import hex_ids, row_hashes
@@ -281,8 +282,8 @@ class SimulatedLedger:
     def names(self, target_id: str) -> set[str]:
         return set()
 
-    def has_ids(self, table: str, token: str) -> bool:
-        return any(entry[2] == token for entry in self.ids)
+    def recorded_ids(self, table: str) -> RecordedIds:
+        return RecordedIds(frozenset(token for _, _, token in self.ids))
 
     def known_ids(self) -> dict[str, str]:
         """Event IDs that took effect: those whose token is marked."""
@@ -370,7 +371,7 @@ class SimulatedTarget:
             else:
                 assert seen == row[CONTENT], f"event ID {row[ID]} came with two contents; no source wrote that"
                 work.duplicates += 1
-        work.content = rows
+        work.content, work.new_ids = rows, len(rows)
 
     def record(self, work: Work, apply: int, token: str) -> None:
         if work.ids:

@@ -17,6 +17,7 @@ from spark_wan.errors import FrameError, WanError
 from spark_wan.events import read_mark
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.receiver.event_ids import RecordedIds
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.sender.capture import CaptureRange
@@ -211,6 +212,7 @@ class LedgerRows:
     rows: list[LedgerRow] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     tokens_with_ids: set[str] = field(default_factory=set)
+    floors: dict[str, int] = field(default_factory=dict)
 
     def load(self, table: str) -> Sequence[LedgerRow | Seen]:
         return [*self.seen, *(row for row in self.rows if row.mark.table == table)]
@@ -222,8 +224,8 @@ class LedgerRows:
     def names(self, target_id: str) -> set[str]:
         return {row.mark.table for row in self.rows if row.target_id == target_id}
 
-    def has_ids(self, table: str, token: str) -> bool:
-        return token in self.tokens_with_ids
+    def recorded_ids(self, table: str) -> RecordedIds:
+        return RecordedIds(frozenset(self.tokens_with_ids), self.floors)
 
 
 @dataclass

@@ -257,12 +257,71 @@ def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
 
 
 def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
-    """Replays of a user's stream could not be recognised. Fails when has_ids is not asked."""
+    """Replays of a user's stream could not be recognised. Fails when the IDs are not looked for."""
     table = target(mark(1, ids=True, through=-1))
     with pytest.raises(LedgerError, match="ledger with its event IDs is gone"):
         ledger().catch_up(table)
     store = LedgerRows(tokens_with_ids={"t1"})
     assert ledger(store).catch_up(table) == 2
+
+
+LOST_IDS = "has lost the 3 event IDs of apply 2"
+LOST_MARKS = r"has lost the marks of 1 applies, the first of them apply 2"
+
+
+def users(apply: int, **changes: Any) -> Mark:
+    """The mark of an apply of a user's stream with three new events."""
+    return mark(apply, ids=True, through=-1, new_ids=3, **changes)
+
+
+def test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream() -> None:
+    """The newest log files of the ledger's table are gone, or it was restored. Fails when only the first apply's IDs are looked for: replays of the
+    others are applied again."""
+    table = target(users(1), users(2), users(3))
+    store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
+    assert ledger(store).catch_up(table) == 4
+    store.tokens_with_ids = {"t1", "t3"}
+    for known_marks in (
+        store,
+        replace(store, rows=store.rows[:1]),
+    ):  # also for marks that are found in the table's history
+        held(ledger(known_marks), table, LedgerError, LOST_IDS)
+    store.tokens_with_ids.add("t2")
+    again = ledger(store)
+    assert again.catch_up(table) == 4
+    table.put(users(4).user_metadata())
+    assert again.catch_up(table) == 5  # its own applies it has recorded itself
+
+
+@pytest.mark.parametrize(
+    ("until", "floor", "is_held"), [(50, 50, False), (51, 50, True), (None, 50, True), (50, None, True)]
+)
+def test_f55_event_ids_that_have_expired_are_not_lost(until: int | None, floor: int | None, is_held: bool) -> None:
+    """Fails when the floor is not asked, or counts for events without a time, which are kept for ever."""
+    table = target(users(1), users(2, ids_until=until))
+    floors = {"newark": floor} if floor is not None else {}
+    store = LedgerRows(tokens_with_ids={"t1"}, floors=floors)
+    if is_held:
+        held(ledger(store), table, LedgerError, LOST_IDS)
+    else:
+        assert ledger(store).catch_up(table) == 3
+
+
+def test_f55_marks_without_which_event_ids_do_not_count_are_missed() -> None:
+    """A commit in the middle of the ledger's table is gone. Fails when the newest mark is thought to say all."""
+    table = target(users(1), users(2), users(3))
+    store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
+    ledger(store).catch_up(table)
+    del store.rows[1]
+    held(ledger(store), table, LedgerError, LOST_MARKS)
+
+
+def test_marks_of_captured_streams_say_all() -> None:
+    table = target(mark(1), mark(2), mark(3))
+    store = LedgerRows()
+    ledger(store).catch_up(table)
+    del store.rows[1]
+    assert ledger(store).catch_up(table) == 4
 
 
 def test_a_user_streams_mark_moves_no_version() -> None:

@@ -1,0 +1,53 @@
+"""Whether the ledger still has the event IDs of every apply, and the mark under which they count.
+
+What a Delta table loses as a whole commit (its newest log files deleted, or a RESTORE) it loses without a word, and replays of the events behind those
+IDs would be applied once more. So each mark says how many IDs its apply recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_wan.errors import COPY, LedgerError
+
+if TYPE_CHECKING:
+    from spark_wan.receiver.ledger import Mark
+
+
+@dataclass(frozen=True)
+class RecordedIds:
+    """What the ledger has of a table's event IDs."""
+
+    tokens: frozenset[str] = frozenset()
+    """Of the applies under which IDs are there."""
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """Per origin: IDs of events at or before this time (microseconds) may have been removed."""
+
+    def has(self, mark: Mark) -> bool:
+        """Whether the IDs of an apply are there, or may be gone by their age."""
+        if mark.token in self.tokens:
+            return True
+        floor = self.floors.get(mark.origin)
+        return floor is not None and mark.ids_until is not None and mark.ids_until <= floor
+
+
+def check_event_ids(table: str, site: str, marks: Sequence[Mark], recorded: RecordedIds) -> None:
+    """Raise LedgerError when IDs, or marks under which IDs count, are missing. ``marks``: all of a table that has applied a user's stream."""
+    for mark in marks:
+        if mark.new_ids and not recorded.has(mark):
+            raise LedgerError(
+                f"{table}: the ledger at site {site} has lost the {mark.new_ids} event IDs of apply {mark.apply}. Replays of those events could not be "
+                f"recognised. Restore the files of the ledger's table event_ids from a backup, or make {COPY}."
+            )
+    numbers = {mark.apply for mark in marks}
+    lowest = min(marks, key=lambda mark: mark.apply)
+    first = 1 if lowest.ids else lowest.apply
+    lost = sorted(set(range(first, max(numbers) + 1)) - numbers)
+    if lost:
+        raise LedgerError(
+            f"{table}: the ledger at site {site} has lost the marks of {len(lost)} applies, the first of them apply {lost[0]}. The event IDs that they "
+            "recorded do not count without them, so that replays of those events would not be recognised. Restore the files of the ledger's table "
+            f"applied from a backup, or make {COPY}."
+        )

@@ -1,0 +1,153 @@
+"""f55 with Spark: any one file of a site's state, or of the checkpoint of a user's own query, is deleted, cut, emptied or restored.
+
+These are the files of the ledger's Delta tables, of the receivers' checkpoints, of the decisions, and of a query that writes a user's stream: each
+one alone, while epochs wait, one of which redelivers events of applied epochs. What follows is one of two: both sites have the same rows, each
+event once; or whoever is in the way of that says so, with a cause that names the way out. For the other files see
+``tests/unit/test_file_family.py``.
+
+The newest file of each kind is tried. ``SPARK_WAN_ALL_FILES=1`` tries every one, which takes half an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import NEWARK, SEATTLE, Sites, at
+
+from spark_wan.decisions import Decisions, StoredDecisions
+from spark_wan.receiver.job import Receiver
+from spark_wan.sender.job import Sender
+
+ALL = os.environ.get("SPARK_WAN_ALL_FILES") == "1"
+WAY_OUT = re.compile(r"[Rr]estore|[Dd]elete|--decide|newLog|full copy|a place of its own")
+TABLES = ("orders", "readings", "clicks")
+
+
+def clicks(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"event": f"c{n:03}", "at": at(n), "page": f"/{n}"} for n in numbers]
+
+
+def publish(spark: Any, wan: Sites) -> list[str]:
+    """Run the sender and the user's query until nothing is left to publish; what they said."""
+    causes = []
+    handle = Sender(spark, wan.topology, NEWARK, senders=["east"]).start(available_now=True)
+    try:
+        handle.await_termination()
+    except Exception as error:
+        causes.append(f"sender: {error}")
+    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
+    writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
+    try:
+        query = writer.option("checkpointLocation", str(wan.folder / "query")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    except Exception as error:
+        causes.append(f"query: {error}")
+    return causes
+
+
+def receive(spark: Any, wan: Sites) -> list[str]:
+    """Run seattle's receiver until nothing is left to apply; what it said."""
+    try:
+        handle = Receiver(spark, wan.topology, SEATTLE, senders=["east", "events"]).start(available_now=True)
+    except Exception as error:
+        return [f"start: {error}"]
+    causes = []
+    try:
+        handle.await_termination()
+    except Exception as error:
+        causes.append(f"receiver: {error}")
+    return causes + [f"held: {status.held}" for status in handle.status() if status.held]
+
+
+@dataclass(frozen=True)
+class World:
+    """``now``: epochs 1 to 3 of each stream are applied, a fourth waits. ``backup``: as it was after the second."""
+
+    now: Sites
+    backup: Sites
+
+
+@pytest.fixture(scope="module")
+def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
+    wan = Sites.make(folder / "now")
+    StoredDecisions(str(wan.folder / SEATTLE / "_wan")).record("orders", Decisions(new_logs=frozenset({"a" * 32})))
+    backup = wan
+    for epoch in range(4):
+        wan.change(10 + 20 * epoch)
+        wan.append("clicks", clicks(range(10 * epoch, 10 * epoch + 10)))
+        assert publish(spark, wan) == []
+        if epoch == 3:
+            again = spark.createDataFrame(clicks(range(5, 35)), "event string, at timestamp, page string")
+            wan.write_events("clicks", again)
+        else:
+            assert receive(spark, wan) == []
+        if epoch == 1:
+            backup = wan.copy(folder / "backup")
+    return World(wan, backup)
+
+
+def files(wan: Sites) -> list[str]:
+    """What may be struck. Hadoop's own checksums, which object stores have not, go with their files."""
+    places = [wan.folder / SEATTLE / "_wan", wan.folder / "query"]
+    found = [path for place in places for path in place.rglob("*") if path.is_file()]
+    return sorted(str(path.relative_to(wan.folder)) for path in found if not path.name.startswith("."))
+
+
+def kind(name: str) -> str:
+    return re.sub(r"part-.*parquet", "*.parquet", re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name)))
+
+
+Fault = Callable[[Path, Path], None]
+
+
+def deleted(path: Path, backup: Path) -> None:
+    path.unlink()
+
+
+def cut_in_half(path: Path, backup: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path, backup: Path) -> None:
+    path.write_bytes(b"")
+
+
+def restored(path: Path, backup: Path) -> None:
+    shutil.copy(backup, path)
+
+
+FAULTS: list[Fault] = [deleted, cut_in_half, emptied, restored]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World, tmp_path: Path, fault: Fault) -> None:
+    names = files(world.now)
+    if not ALL:
+        names = list({kind(name): name for name in names}.values())
+    found = []
+    for name in names:
+        backup = world.backup.folder / name
+        if fault is restored and (not backup.exists() or backup.read_bytes() == (world.now.folder / name).read_bytes()):
+            continue
+        wan = world.now.copy(tmp_path / "wan")
+        fault(wan.folder / name, backup)
+        (wan.folder / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
+        wan.change(90)
+        wan.append("clicks", clicks(range(40, 45)))
+        for _ in range(2):
+            causes = publish(spark, wan) + receive(spark, wan)
+        equal = all(wan.rows(table) == wan.rows(table, NEWARK) for table in TABLES)
+        doubled = [table for table in ("readings", "clicks") if wan.rows(table) - wan.rows(table, NEWARK)]
+        print(f"{fault.__name__:12} {name}: {'equal' if equal else 'unequal'} {doubled} {causes}", flush=True)
+        if doubled or not (equal or causes) or any(not WAY_OUT.search(cause) for cause in causes):
+            found.append((name, equal, doubled, causes))
+        shutil.rmtree(wan.folder)
+    assert not found, "\n".join(map(str, found))
