@@ -142,7 +142,10 @@ def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World
         (wan.folder / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
         wan.change(90)
         wan.append("clicks", clicks(range(40, 45)))
-        for _ in range(2):
+        causes = publish(spark, wan) + receive(spark, wan)
+        if any(cause.startswith("query: ") for cause in causes):
+            shutil.rmtree(wan.folder / "query")  # what the README says; the events that come again are known
+        if causes:
             causes = publish(spark, wan) + receive(spark, wan)
         equal = all(wan.rows(table) == wan.rows(table, NEWARK) for table in TABLES)
         doubled = [table for table in ("readings", "clicks") if wan.rows(table) - wan.rows(table, NEWARK)]
