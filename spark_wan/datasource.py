@@ -275,9 +275,11 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise SystemExit(1) from None
             if not self._wakes or self._target is not None:
                 raise
-            # A receiver outlives its channel's absence: it looks again at the next trigger.
+            # A receiver outlives its channel's absence. It is woken, since only its micro-batch can say what it waits for.
             log.warning("%s", error)
-            return start
+            return _offset(
+                start["streams"], start["again"], self.options.wake_token or "", int(start.get("retry", 0)) + 1
+            )
 
     def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         ends = self._ends()

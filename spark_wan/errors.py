@@ -11,6 +11,11 @@ COPY = (
     "table with a change feed, and set `start: {version: 0}`); at each remote site remove the old table, or give the new one another place"
 )
 """How a table is sent once more as a whole: the way out when its rows cannot be told any more by what was sent before."""
+AGAIN = (
+    "all events again, with their IDs, under a new table name: in the topology rename the table, at each remote site remove the old table or give the "
+    "new one another place, and write the events with the sink from a new checkpoint"
+)
+"""The same for a user's stream, which has no source table."""
 
 
 class WanError(Exception):

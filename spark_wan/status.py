@@ -137,6 +137,8 @@ def _stream(
     channel: Channel, name: str, table: str, origin: str, served: Collection[str], numbers: Sequence[int]
 ) -> StreamReport:
     log = StreamLog(channel, name)
+    if not numbers:
+        return StreamReport(name, table, origin, sites=tuple(SiteReport(site, 0, 0, 0, 0) for site in sorted(served)))
     try:
         whole, below = log.fold(numbers)
         newest = log.read(numbers[-1])

@@ -211,6 +211,8 @@ class TableApplier:
                 return (yield from self._apply(epochs, number, outcome))
             except DeadLettersError as found:
                 error = found
+            except FrameError as found:
+                return (yield from self._before_bad_frame(epochs, number, found, outcome))
             except WriteConflict:
                 return False
         self._hold(outcome, epochs[0].manifest.number, error)
@@ -266,6 +268,8 @@ class TableApplier:
                         finished = yield from self._apply(epochs[:index], number, outcome)
                     except WriteConflict:
                         return False
+                    except DeadLettersError as dead:
+                        return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))
                 self._hold(outcome, epoch.manifest.number, found)
                 return finished
         # All frames are there now: whatever it was has passed.

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_wan.errors import COPY, LedgerError
+from spark_wan.errors import AGAIN, LedgerError
 
 if TYPE_CHECKING:
     from spark_wan.receiver.ledger import Mark
+
+_RESTORE = f"Stop this site's receivers and restore the ledger's table {{}} from a backup; or send {AGAIN}."
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,28 @@ class RecordedIds:
         return floor is not None and mark.ids_until is not None and mark.ids_until <= floor
 
 
+def lost_applies(marks: Sequence[Mark]) -> list[int]:
+    """The numbers of applies whose marks are missing. Numbers have no gap; a table whose first apply was of a user's stream begins with 1, while
+    of other streams the newest mark says all."""
+    if not marks:
+        return []
+    numbers = {mark.apply for mark in marks}
+    lowest = min(marks, key=lambda mark: mark.apply)
+    return sorted(set(range(1 if lowest.ids else lowest.apply, max(numbers) + 1)) - numbers)
+
+
 def check_event_ids(table: str, site: str, marks: Sequence[Mark], recorded: RecordedIds) -> None:
     """Raise LedgerError when IDs, or marks under which IDs count, are missing. ``marks``: all of a table that has applied a user's stream."""
     for mark in marks:
         if mark.new_ids and not recorded.has(mark):
             raise LedgerError(
-                f"{table}: the ledger at site {site} has lost the {mark.new_ids} event IDs of apply {mark.apply}. Replays of those events could not be "
-                f"recognised. Restore the files of the ledger's table event_ids from a backup, or make {COPY}."
+                f"{table}: the ledger at site {site} has lost the {mark.new_ids} event IDs of apply {mark.apply}: replays of those events would not be "
+                f"recognised. {_RESTORE.format('event_ids')}"
             )
-    numbers = {mark.apply for mark in marks}
-    lowest = min(marks, key=lambda mark: mark.apply)
-    first = 1 if lowest.ids else lowest.apply
-    lost = sorted(set(range(first, max(numbers) + 1)) - numbers)
+    lost = lost_applies(marks)
     if lost:
         raise LedgerError(
-            f"{table}: the ledger at site {site} has lost the marks of {len(lost)} applies, the first of them apply {lost[0]}. The event IDs that they "
-            "recorded do not count without them, so that replays of those events would not be recognised. Restore the files of the ledger's table "
-            f"applied from a backup, or make {COPY}."
+            f"{table}: the ledger at site {site} has lost the marks of {len(lost)} applies, the first of them apply {lost[0]}, and the table's history has "
+            "them no more. The event IDs that they recorded do not count without them: replays of those events would not be recognised. "
+            f"{_RESTORE.format('applied')}"
         )

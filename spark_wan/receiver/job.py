@@ -22,7 +22,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.commits import record_after
 from spark_wan.decisions import Decisions, StoredDecisions
 from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict
-from spark_wan.errors import ChannelError, SessionLostError, StoppedError, TopologyError, WanError
+from spark_wan.errors import ChannelError, LedgerError, SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
 from spark_wan.options import IDLE_INTERVAL
 from spark_wan.receiver.apply import Outcome, TableApplier
@@ -381,7 +381,16 @@ class ReceiverHandle:
                     except Exception as error:
                         self._find_cause(place, error)
                     else:
-                        self._ended[place] = None
+                        self._find_end(place)
+
+    def _find_end(self, place: int) -> None:
+        """A query has ended without an error: a run that was to end has done so, or somebody has stopped it."""
+        if self._start_again is None or self._stop.is_set():
+            self._ended[place] = None
+            return
+        url = self._inbound[place].url
+        stopped = f"the receiver's query for {url} was stopped from outside: nothing more of this channel is applied. Start the receiver again."
+        self._end(place, StoppedError(stopped))
 
     def _find_cause(self, place: int, error: Exception) -> None:
         failure = self._inbound[place].failure if place < len(self._inbound) else None
@@ -453,6 +462,10 @@ class InboundChannel:
     _done_at: dict[str, float] = field(default_factory=dict)
     _retries: dict[str, _Retry] = field(default_factory=dict)
     """Of the streams that are held."""
+    _trouble: str | None = None
+    """Why the channel could not be listed the last time."""
+    _acks_at: float = 0.0
+    """When the acks of streams that are done are looked at again."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     """For what all tables' threads share: appliers, statuses, retries."""
 
@@ -560,20 +573,42 @@ class InboundChannel:
     def _find(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
         """What may have to be applied, by table."""
         found: dict[str, list[_Found]] = {}
-        listed, again = channel.numbers(), channel.announcements()
+        try:
+            listed, again = channel.numbers(), channel.announcements()
+        except ChannelError as error:
+            self._trouble = str(error)
+            raise
+        self._trouble = None
         with self._lock:
             self._retries = {stream: retry for stream, retry in self._retries.items() if stream in listed}
+            for stream, status in self._statuses.items():
+                if stream not in listed:
+                    status.held = None  # it was removed from the channel
+        look, now = time.monotonic() >= self._acks_at, time.monotonic()
+        if look:
+            self._acks_at = now + RETRY_INTERVAL / 2
         for stream, numbers in listed.items():
             announced = tuple(again.get(stream, ()))
             done = self._done.get(stream) == (numbers[-1], announced) and not self._is_stale(stream)
-            if done or not self._is_due(stream, numbers, announced):
+            if (done and not look) or not self._is_due(stream, numbers, announced):
                 continue
             with self._one_of_many(stream, errors):
+                if done and not self._is_told_as_held(StreamLog(channel, stream)):
+                    continue
+                self._done.pop(stream, None)
                 stream_log = StreamLog(channel, stream)
                 table = self._table_of(stream_log, numbers[-1])
                 if table is not None:
                     found.setdefault(table, []).append(_Found(stream_log, numbers, announced))
         return found
+
+    def _is_told_as_held(self, stream: StreamLog) -> bool:
+        """Whether this site's ack says that a stream is held which is done here: another receiver of the site has left it so."""
+        try:
+            ack = stream.acks().get(self.site)
+        except WanError:
+            return True  # the round says what is wrong
+        return ack is not None and ack.held is not None
 
     def _find_again(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
         """The same while tables are at work, which a channel that does not answer must not end."""
@@ -605,23 +640,44 @@ class InboundChannel:
             errors.pop(stream, None)
 
     def statuses(self) -> list[TableStatus]:
+        """What each stream has done; all of them are held while the channel cannot be listed."""
         with self._lock:
-            return [self._statuses[stream] for stream in sorted(self._statuses)]
+            trouble = self._trouble
+            if trouble is not None and not self._statuses:
+                self._status(self.url, "")
+            found = [self._statuses[stream] for stream in sorted(self._statuses)]
+        return found if trouble is None else [replace(status, held=trouble) for status in found]
 
     def _status(self, stream: str, table: str) -> TableStatus:
         with self._lock:
             return self._statuses.setdefault(stream, TableStatus(stream, table))
 
     def acked(self) -> list[TableStatus]:
-        """Statuses as the channel's acks tell them."""
-        channel = open_channel(self.url, self.storage)
-        found = []
-        for name in channel.numbers():
+        """Statuses as the channel's acks tell them. What cannot be read is held."""
+        try:
+            channel = open_channel(self.url, self.storage)
+            listed = channel.numbers()
+        except WanError as error:
+            self._trouble = str(error)
+            return self.statuses()
+        self._trouble = None
+        for name in listed:
             stream = StreamLog(channel, name)
-            ack, last = stream.acks().get(self.site), stream.last()
-            if ack is not None and last is not None:
-                found.append(TableStatus(name, last.table, ack.applied, dead_letters=ack.dead_letters, held=ack.cause))
-        return found
+            try:
+                ack = stream.acks().get(self.site)
+                if ack is None:
+                    continue
+                if name not in self._tables:
+                    last = stream.last()
+                    if last is None:
+                        continue
+                    self._tables[name] = last.table
+            except WanError as error:
+                self._status(name, self._tables.get(name, "")).held = str(error)
+                continue
+            status = self._status(name, self._tables[name])
+            status.applied, status.dead_letters, status.held = ack.applied, ack.dead_letters, ack.cause
+        return self.statuses()
 
     def _table_of(self, stream: StreamLog, number: int) -> str | None:
         """The table that a stream is for, or None when this site has no part in it. A stream that cannot be read is held."""
@@ -669,7 +725,11 @@ class InboundChannel:
     def _apply_stream(
         self, spark: SparkSession, table: str, stream: StreamLog, numbers: Sequence[int], announced: Announced
     ) -> None:
-        applier = self._applier(spark, table, stream)
+        try:
+            applier = self._applier(spark, table, stream)
+        except LedgerError as error:
+            self._refuse(stream, None, numbers[-1], str(error))
+            return
         status = self._status(stream.stream, table)
         # No further than the listing: what comes meanwhile wakes the receiver again, and other streams have their turn before it.
         while True:

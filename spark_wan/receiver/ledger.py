@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from spark_wan.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import COPY, LedgerError, TableReplacedError, TargetError
+from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.event_ids import RecordedIds, check_event_ids
+from spark_wan.receiver.event_ids import RecordedIds, check_event_ids, lost_applies
 from spark_wan.receiver.plan import Origin, Progress
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ class Mark:
 
     def content(self) -> dict[str, object]:
         """What is written of it. What came later than 0.1.0 is left out when there is nothing to say."""
-        later = ("columns", "moved", "new_ids", "ids_until")
-        return {name: value for name, value in asdict(self).items() if value or name not in later}
+        later = {"columns": (), "moved": {}, "new_ids": 0, "ids_until": None}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
@@ -207,8 +207,16 @@ class Ledger:
         table and never was one.
 
         Raises TargetError (table missing), TableReplacedError (dropped and made again, restored to an older state), LedgerError
-        (the history does not reach back to where the ledger ends).
+        (the history does not reach back to where the ledger ends; something is missing in the ledger).
         """
+        try:
+            return self._catch_up(target)
+        except LedgerError:
+            # Another receiver may have written what is missed here, or somebody restores it: next time it is read again.
+            self._forget()
+            raise
+
+    def _catch_up(self, target: TargetHistory) -> int | None:
         self._load()
         after = max(self.seen, self._looked)
         # Until this has gone well, nothing seems current: what raises here must not be passed over next time.
@@ -235,6 +243,9 @@ class Ledger:
         rows, columns = self._follow_columns(rows, newer, after)
         if self.target_id is None and not rows:
             self._check_place(commits, target, target_id)
+        if self._take_up_lost_marks(rows, target, target_id):
+            self._forget()
+            return self._catch_up(target)
         self._check_ids(rows)
         if rows:
             self.store.append(self.table, rows)
@@ -246,6 +257,11 @@ class Ledger:
         self._record(newer, target)
         self._sound = True
         return self.last_apply + 1
+
+    def _forget(self) -> None:
+        """Begin anew, as in a new process."""
+        new = Ledger(self.site, self.table, self.store, clock=self.clock)
+        self.__dict__.update(new.__dict__)
 
     def applied_now(self, token: str) -> bool:
         """Whether the apply with this token is marked in the table."""
@@ -352,18 +368,43 @@ class Ledger:
                 "or give the table another place at this site in the topology."
             )
 
+    def _marks(self, found: Sequence[LedgerRow], target_id: str | None) -> list[Mark]:
+        """All marks of the table, once in a process: those that were loaded and those that were ``found`` beyond. Empty when no user's stream is among them."""
+        rows = (*(self._unchecked or ()), *found) if self._unchecked is not None else ()
+        marks = [row.mark for row in rows if row.target_id == target_id]
+        return marks if any(mark.ids for mark in marks) else []
+
+    def _take_up_lost_marks(self, found: Sequence[LedgerRow], target: TargetHistory, target_id: str) -> bool:
+        """Whether marks that the ledger has lost in between were in the table's history still, and are in the ledger again."""
+        lost = lost_applies(self._marks(found, target_id))
+        if not lost:
+            return False
+        rows = [
+            LedgerRow(target_id, commit.version, mark)
+            for commit in target.history(-1)
+            if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None and mark.apply in lost
+        ]
+        if not rows:
+            return False
+        log.warning(
+            "%s: the ledger has lost %d marks; %d of them are taken from the table's history",
+            self.table,
+            len(lost),
+            len(rows),
+        )
+        self.store.append(self.table, rows)
+        return True
+
     def _check_ids(self, found: Sequence[LedgerRow]) -> None:
         """Once in a process: whether all event IDs are there that were applied. Those of its own applies it has recorded itself."""
-        if self._unchecked is None:
-            return
         target_id = self.target_id or (found[0].target_id if found else None)
-        marks = [row.mark for row in (*self._unchecked, *found) if row.target_id == target_id]
-        if any(mark.ids for mark in marks):
+        marks = self._marks(found, target_id)
+        if marks:
             recorded = self.store.recorded_ids(self.table)
             if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):
                 raise LedgerError(
                     f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
-                    f"gone. Replays could not be recognised; restore the ledger, or make {COPY}."
+                    f"gone. Replays could not be recognised; restore the ledger, or send {AGAIN}."
                 )
             check_event_ids(self.table, self.site, marks, recorded)
         self._unchecked = None

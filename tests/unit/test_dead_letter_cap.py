@@ -131,6 +131,21 @@ def test_how_many_epochs_wait_decides_nothing() -> None:
     assert target.open_work == 0
 
 
+@pytest.mark.parametrize("letters", [{"epoch1": 2, "epoch2": 2, "epoch3": 2}, {"epoch4": 2, "epoch5": 2}])
+def test_a_bad_frame_behind_them_is_the_cause(letters: dict[str, int]) -> None:
+    """Epochs before a bad frame go on, in parts when it must be. Fails when either search for a part that goes on ends the other: the stream was held
+    at its first epoch, and nobody heard of the frame."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    bad = publish(log, 1, 2, 3, 4, 5)[3].frames[0].path
+    channel.trim_frames(STREAM, [bad])
+    target = Refusing(channel, 3, **letters)
+    assert applied(target, log) == (3, 4)
+    assert bad in str(log.acks()["seattle"].cause)
+    assert [n for numbers in target.written for n in numbers] == [1, 2, 3]
+    assert target.open_work == 0
+
+
 def test_the_epoch_that_alone_makes_too_many_is_held() -> None:
     channel = memory_channel()
     log = StreamLog(channel, STREAM)

@@ -308,12 +308,40 @@ def test_f55_event_ids_that_have_expired_are_not_lost(until: int | None, floor: 
 
 
 def test_f55_marks_without_which_event_ids_do_not_count_are_missed() -> None:
-    """A commit in the middle of the ledger's table is gone. Fails when the newest mark is thought to say all."""
+    """A commit in the middle of the ledger's table is gone. Fails when the newest mark is thought to say all. What the table's history still has is taken
+    from there; and a running receiver sees that the ledger was restored."""
     table = target(users(1), users(2), users(3))
     store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
     ledger(store).catch_up(table)
-    del store.rows[1]
-    held(ledger(store), table, LedgerError, LOST_MARKS)
+    lost = store.rows.pop(1)
+    assert ledger(store).catch_up(table) == 4
+    assert sorted(row.mark.apply for row in store.rows) == [1, 2, 3]
+    store.rows.remove(lost)
+    del table.commits[:3]
+    running = ledger(store)
+    held(running, table, LedgerError, LOST_MARKS)
+    store.rows.append(lost)
+    assert running.catch_up(table) == 4
+
+
+def test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
+    """Another one has applied meanwhile, and recorded it. Fails when the ledger is read once in a process: a full copy would be the only way out."""
+    table, store = target(mark(1)), LedgerRows()
+    frozen = ledger(store)
+    frozen.catch_up(table)
+    for apply in (2, 3, 4, 5):
+        table.put(mark(apply).user_metadata(), "MERGE")
+    ledger(store).catch_up(table)
+    table.commits = table.commits[-2:]
+    with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
+        frozen.catch_up(table)
+    assert frozen.catch_up(table) == 6
+
+
+def test_an_event_time_of_zero_is_one() -> None:
+    """1970-01-01T00:00:00Z. Fails when a mark leaves it out like one that is not known: IDs that have expired would be missed for ever."""
+    table = target(users(1), users(2, ids_until=0))
+    assert ledger(LedgerRows(tokens_with_ids={"t1"}, floors={"newark": 0})).catch_up(table) == 3
 
 
 def test_marks_of_captured_streams_say_all() -> None:

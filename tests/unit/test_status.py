@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from spark_wan.channels import Ack, open_channel
-from spark_wan.errors import TopologyError
+from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.errors import ChannelError, TopologyError
 from spark_wan.status import ChannelReport, SiteReport, StreamReport, read_status
 from spark_wan.topology import Topology, load_topology
 from spark_wan.wire import CAPTURE, FrameRef, Manifest
@@ -104,6 +105,22 @@ def test_a_channel_that_nobody_has_made_is_not_made_by_looking(topology: Topolog
     assert (stream.epoch, stream.version, stream.problem) == (0, None, None)
     assert stream.sites == (SiteReport("denver", 0, 0, 0, 0), SiteReport("seattle", 0, 0, 0, 0))
     assert not (tmp_path / "channel").exists()
+
+
+def test_a_stream_that_is_removed_while_it_is_read_is_no_problem(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails (IndexError) when the newest manifest of none is read."""
+    publish(topology, 1, events=10, size=1_000)
+    monkeypatch.setattr(ObjectStoreChannel, "manifest", _removed)
+    monkeypatch.setattr(ObjectStoreChannel, "stream_numbers", lambda *_: [])
+    stream = flights(topology)
+    assert (stream.epoch, stream.problem) == (0, None)
+    assert stream.sites == (SiteReport("denver", 0, 0, 0, 0), SiteReport("seattle", 0, 0, 0, 0))
+
+
+def _removed(channel: ObjectStoreChannel, stream: str, number: int) -> bytes:
+    raise ChannelError(f"{stream}: no manifest {number}")
 
 
 def test_the_backlog_of_a_site_is_what_it_has_not_acked(topology: Topology) -> None:
