@@ -19,10 +19,10 @@ demo: $(STAMP) ## two sites, a year of flights, a crash on the way; ends with a 
 
 TESTS     ?= tests
 
-# Two processes, each with a Spark session of its own: one alone waits for a third of its time.
+# Several processes, each with a Spark session of its own (tests/conftest.py says how many).
 # The files in their order, so that the longest, those of tests/crash, come first.
 test: $(STAMP) ## unit tests, simulations, tests with Spark, crash tests; TESTS="FILE ..." runs some of them
-	$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(STAMP) ## formatter, linter, types, and that imports point one way
 	$(BIN)/ruff format --check .
