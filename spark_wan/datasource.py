@@ -10,6 +10,7 @@ has one row per record; :func:`spark_wan.decode.decode` turns them into a table'
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -128,12 +129,17 @@ class _Sink:
         if options.key:
             check_keys(table, options.key, where)
         self.schema = table
+        self.write_id = uuid.uuid4().hex
         open_channel(options.channel, options.storage).prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         channel = open_channel(self.options.channel, self.options.storage)
-        writer = EventsWriter(channel, self.options, self.columns, self.schema, milliseconds)
+        writer = EventsWriter(channel, self.options, self.columns, self.schema, milliseconds, self._write_id())
         return _Written(writer.write(iterator))
+
+    def _write_id(self) -> str:
+        """One for all tasks of a write."""
+        return self.write_id
 
     def _commit(self, messages: list[WriterCommitMessage | None], query: str, batch: str) -> None:
         written = [message.written for message in messages if isinstance(message, _Written)]
@@ -178,14 +184,24 @@ class _Sink:
             time.sleep(_SLICE)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the frames of a failed write, unless its epoch is in the log all the same: Spark calls this also when
-        ``commit()`` raised. What is missed here, the ack keeper sweeps."""
+        """Remove the frames of a write of which a task has failed. Spark calls this also when ``commit()`` raised, after all tasks: then the manifest may
+        still arrive, and what is not named in the end is swept."""
+        if all(isinstance(message, _Written) for message in messages):
+            return
         stream = StreamLog(open_channel(self.options.channel, self.options.storage), self.options.stream)
         remove_unnamed(stream, [f for m in messages if isinstance(m, _Written) for f in m.written.frames])
 
 
 class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """The streaming sink."""
+
+    def _write_id(self) -> str:
+        """One for all tasks of a micro-batch."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        return hashlib.blake2b(f"{self.write_id} {batch}".encode(), digest_size=16).hexdigest()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         from pyspark import TaskContext
@@ -290,7 +306,11 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         self._latest = dict(ends)
         for stream, number in start["streams"].items():
-            if not self._wakes and self._wanted(stream) and ends.get(stream, 0) < number:
+            if self._wakes or not self._wanted(stream) or ends.get(stream, 0) >= number:
+                continue
+            # One listing may miss what is there while the log is extended and trimmed.
+            ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest())
+            if ends[stream] < number:
                 raise LogGapError(
                     f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "
                     f"{number}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."

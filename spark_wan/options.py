@@ -73,6 +73,9 @@ class SinkOptions:
     state: str | None = (
         None  # where the sink remembers its stream, beside the channel; default: config's site, else checkpointLocation
     )
+    former_remotes: tuple[
+        str, ...
+    ] = ()  # sites, with commas, that were among the stream's remotes and get nothing more
     new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
@@ -250,6 +253,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "channel": lambda text: parse_channel(text, os.getcwd()),
     "site": parse_name,
     "remotes": lambda text: _split(text, parse_name),
+    "former_remotes": lambda text: _split(text, parse_name),
     "table": parse_name,
     "key": _columns,
     "stream": parse_name,

@@ -69,7 +69,13 @@ PROTECTIONS = [
     ("f02", [MEM], [CRASH + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"]),
     (
         "f03",
-        [(SRC, "replace(self.header, attempt=uuid.uuid4().hex)", 'replace(self.header, attempt="0" * 32)')],
+        [
+            (
+                SRC,
+                "replace(self.header, attempt=new_attempt(self.header.attempt))",
+                'replace(self.header, attempt="0" * 32)',
+            )
+        ],
         [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
     ),
     (
@@ -100,7 +106,7 @@ PROTECTIONS = [
     ),
     (
         "f05",
-        [(SINK, "            attempt=uuid.uuid4().hex,", '            attempt="0" * 32,')],
+        [(SINK, "            attempt=new_attempt(self.write_id),", '            attempt="0" * 32,')],
         [CRASH + "test_sink_killed.py::test_f05_frames_of_a_failed_attempt_are_never_named"],
     ),
     (
@@ -444,8 +450,8 @@ PROTECTIONS = [
         [
             (
                 PUB,
-                "        published = self._published(last)\n        history",
-                "        published = self._published(last) if last is None else self.source.newest().version - 1\n        history",
+                "        published = self._through\n        history",
+                "        published = self._through if before is None else self.source.newest().version - 1\n        history",
             )
         ],
         [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"],

@@ -8,8 +8,22 @@ A channel is picklable: tasks get a copy and publish or read frames with it.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Protocol
+
+_OF_WRITE = 16
+"""So many hexadecimal digits of an attempt's name are those of its write."""
+
+
+def new_attempt(write: str) -> str:
+    """A name for the frames of one attempt of a task: 32 hexadecimal digits, of which the first 16 are those of the ``write`` that it is part of."""
+    return write[:_OF_WRITE] + uuid.uuid4().hex[_OF_WRITE:]
+
+
+def write_of(path: str) -> str:
+    """The write that a frame is part of, by its path ``…/<attempt>-<index>.frame``."""
+    return path.rpartition("/")[2][:_OF_WRITE]
 
 
 class Channel(Protocol):

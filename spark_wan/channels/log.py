@@ -75,7 +75,7 @@ class StreamLog:
         """The newest manifest, or None for a stream without any. Raises LogGapError, ManifestError."""
         newest = 0
         while True:
-            before, newest = newest, self._newest()
+            before, newest = newest, self.newest()
             if newest == 0:
                 return None
             try:
@@ -161,31 +161,40 @@ class StreamLog:
 
     def _is_next(self, manifest: Manifest) -> bool:
         """Whether the log ends right before ``manifest``, as far as can be seen before it is written."""
-        return self._newest() == 0 if manifest.number == 1 else self._follows(manifest) is True
+        return self.newest() == 0 if manifest.number == 1 else self._follows(manifest)
 
     def _counts(self, manifest: Manifest) -> bool:
         """Whether a manifest that was just written is part of the log. Manifests are trimmed from the lowest one on."""
-        follows = self._follows(manifest)
-        if follows is not None:
-            return follows
-        if self._newest() <= manifest.number:
-            # The one before it was trimmed since: this one was there to be the newest.
+        if self._follows(manifest):
+            return True
+        if self._begins_anew(manifest):
+            return False
+        if self.newest() <= manifest.number:
+            # The one before it was trimmed since (its number may have been written once more, by a writer that had been frozen): this one was there
+            # to be the newest.
             return True
         if not self._is_there(manifest.number + 1):
             # The next one is trimmed already, so this one, if it counted, would be trimmed too.
             return False
         return self.read(manifest.number + 1).previous == manifest.fingerprint
 
-    def _follows(self, manifest: Manifest) -> bool | None:
-        """Whether the manifest before it is the one that ``manifest`` names; None when there is none."""
+    def _follows(self, manifest: Manifest) -> bool:
+        """Whether the manifest before it is there, and the one that ``manifest`` names."""
         if manifest.number == 1:
-            return None
+            return False
         try:
             return fingerprint(self.channel.manifest(self.stream, manifest.number - 1)) == manifest.previous
         except ManifestError:
-            return None
+            return False
 
-    def _newest(self) -> int:
+    def _begins_anew(self, manifest: Manifest) -> bool:
+        """Whether the manifest before it is of another log, which has begun since."""
+        try:
+            return manifest.number > 1 and self.read(manifest.number - 1).incarnation != manifest.incarnation
+        except ManifestError:
+            return False
+
+    def newest(self) -> int:
         """The highest number, 0 for a stream without manifests. Listed again when it is low: a listing of a directory that is extended and
         trimmed meanwhile may miss the newest manifest, and the one before it."""
         listed = self.channel.stream_numbers(self.stream)

@@ -15,22 +15,23 @@ Only sites count that are still served: one that was taken out of the topology i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_wan.channels import Ack, StreamLog
+from spark_wan.channels.base import write_of
 from spark_wan.errors import ManifestError
-from spark_wan.sender.memory import MemoryStore, StreamMemory
+from spark_wan.sender.memory import MemoryStore, Published, StreamMemory
 from spark_wan.steps import Steps
-from spark_wan.wire import Manifest
+from spark_wan.wire import FrameRef, Manifest
 
 log = logging.getLogger(__name__)
 
 ORPHAN_AGE = 86_400.0
-"""Seconds after which a frame that no manifest names is an orphan and not an epoch in the making."""
+"""Seconds after which a frame that no manifest names is an orphan and not an epoch in the making: counted from the newest frame of its write."""
 STALE_AGE = ORPHAN_AGE / 2
-"""Seconds after which a writer must not name its frames any more: they might be swept before its manifest is there."""
+"""Seconds after its newest frame in which a write may name its frames: later they might be swept before its manifest is there."""
 SWEEP_INTERVAL = 3_600.0
 """Seconds between sweeps of orphans."""
 NOBODY_THERE_LOOK = 5_000
@@ -46,6 +47,21 @@ class AckPolicy(str, Enum):
     def met(self, acked: set[str], addressees: set[str]) -> bool:
         """Whether the answers of the sites ``acked`` are enough."""
         return True if self is AckPolicy.NONE else addressees <= acked
+
+
+def are_safe(log: StreamLog, frames: Iterable[FrameRef], now: int) -> bool:
+    """Whether the frames of a write that took long are there, and no sweep takes them soon. ``now``: milliseconds since 1970 UTC."""
+    written = log.channel.frames(log.stream)
+    newest, there = _newest_frames(written), {path for path, _ in written}
+    return all(frame.path in there and newest[write_of(frame.path)] > now / 1000 - STALE_AGE for frame in frames)
+
+
+def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """When the newest frame of each write was written: a snapshot of many hours is one write, and its first frames are none of a dead one."""
+    newest: dict[str, float] = {}
+    for path, time in written:
+        newest[write_of(path)] = max(time, newest.get(write_of(path), time))
+    return newest
 
 
 @dataclass
@@ -174,8 +190,8 @@ class AckKeeper:
         # The log is read after the frames: a frame that is named in between is spared.
         manifests = [self._read(number) for number in self.log.since(0)]
         named = {frame.path for manifest in manifests if manifest is not None for frame in manifest.frames}
-        limit = self.clock() / 1000 - older_than
-        orphans = [path for path, time in written if path not in named and time < limit]
+        newest, limit = _newest_frames(written), self.clock() / 1000 - older_than
+        orphans = [path for path, _ in written if path not in named and newest[write_of(path)] < limit]
         channel.trim_frames(stream, orphans)
         return len(orphans)
 
@@ -216,7 +232,7 @@ class AckKeeper:
         known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
         acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
         if memory is None:
-            memory = StreamMemory(last.incarnation, last.number, {}, last.last)
+            memory = StreamMemory(last.incarnation, last.number, {}, Published.by(last))
         if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
             self.memories.save(self.log.stream, replace(memory, acked=acked))
         return acked

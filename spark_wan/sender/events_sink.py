@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels import StreamLog
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.columns import arrow_ready, differences, fingerprint
 from spark_wan.errors import (
     EventError,
@@ -37,7 +37,7 @@ from spark_wan.errors import (
 from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.options import SinkOptions
 from spark_wan.rowhash import combine, digest, row_hashes
-from spark_wan.sender.acks import STALE_AGE
+from spark_wan.sender.acks import STALE_AGE, are_safe
 from spark_wan.sender.batches import BatchPublisher, Limits
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
 from spark_wan.steps import Steps
@@ -112,6 +112,8 @@ class EventsWriter:
     columns: SinkColumns
     schema: Mapping[str, Any]
     clock: Callable[[], int]
+    write_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Of the write that the task is part of: see :func:`spark_wan.channels.base.new_attempt`."""
     _digests: list[str] = field(default_factory=list)
     _ids: list[np.ndarray] = field(default_factory=list)
     _keys: list[np.ndarray] = field(default_factory=list)
@@ -126,7 +128,7 @@ class EventsWriter:
             table_id=USER_TABLE_ID,
             selection="all",
             schema=fingerprint(self.schema),
-            attempt=uuid.uuid4().hex,
+            attempt=new_attempt(self.write_id),
             index=0,
             events=0,
         )
@@ -221,21 +223,27 @@ def append_epoch(
     if not frames:
         return None
     told = WriteRef(query, batch, combine(part.digest for part in written))
+    tried = False
     while True:
         # The memory first: another writer may extend the log and remember that in between.
         memory = memories.load(log.stream)
         last = log.last()
-        check_log(log, memory, last, options.new_log.__contains__, "set the sink's option newLog to {log}")
-        writes = last.writes if last is not None else ()
-        yield "sink.2 log-read"
-        if told in writes:
-            # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
-            remove_unnamed(log, frames)
-            return last
-        if last is not None:
-            _check_follows(last, options, schema)
-        _refuse_too_many(sum(frame.rows for frame in frames), options)
-        _refuse_doubles(written, options)
+        try:
+            check_log(log, memory, last, options.new_log.__contains__, "set the sink's option newLog to {log}")
+            writes = last.writes if last is not None else ()
+            yield "sink.2 log-read"
+            if told in writes:
+                # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
+                remove_unnamed(log, frames)
+                return last
+            if last is not None:
+                _check_follows(last, options, schema)
+            _refuse_too_many(sum(frame.rows for frame in frames), options)
+            _refuse_doubles(written, options)
+        except WanError:
+            if not tried:  # else the manifest may be there all the same, and name them
+                remove_unnamed(log, frames)
+            raise
         yield "sink.3 checked"
         manifest = Manifest(
             stream=options.stream,
@@ -262,9 +270,11 @@ def append_epoch(
             created=clock(),
             writes=(*writes[-KEPT_WRITES + 1 :], told),
         )
-        if clock() - min(part.began for part in written) > STALE_AGE * 1000:
+        now = clock()
+        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(log, frames, now):
             raise _stale(log)
         try:
+            tried = True
             log.append(manifest)
         except ManifestExists:
             # The append may have counted all the same, and be acked and trimmed since: then its frames are gone.
@@ -281,7 +291,8 @@ def append_epoch(
 
 
 def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, Any]) -> None:
-    """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or without a column that the stream has."""
+    """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or without a column that the stream has. And one that is not
+    for all sites of the epoch before, since acks of the others would not be waited for any more; a topology says by itself who is gone."""
     stream = f"wan sink: stream {options.stream}"
     advice = "Nothing was sent. Give the sink a `stream` of its own, or the option that the stream has."
     if last.kind != EVENTS:
@@ -293,6 +304,16 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
     ):
         if had != has:
             raise SourceError(f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}")
+    left = (
+        [] if options.config is not None else sorted({*last.addressees} - {*options.remotes, *options.former_remotes})
+    )
+    if left:
+        sites = ", ".join(left)
+        raise SourceError(
+            f"{stream}: its epochs are for {', '.join(last.addressees)}, and this write has remotes {','.join(options.remotes)}: what {sites} "
+            f"has not read yet would be trimmed. Nothing was sent. Give the sink a `stream` of its own; or, when {sites} is to get nothing more, "
+            f"name it in `formerRemotes`."
+        )
     change = differences(last.schema, schema)
     if change.dropped or change.retyped:
         changes = [f"column {'.'.join(path)} is missing" for path in change.dropped]
@@ -311,10 +332,8 @@ def _stale(log: StreamLog) -> StaleWriteError:
 
 
 def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
-    """Remove those of ``frames`` that no manifest names: what a write has left that failed, or that was done already.
-
-    A write may fail after its manifest was added (no answer from the store, a stop while it waits for acks). What cannot be
-    removed now is left to the ack keeper's sweep."""
+    """Remove those of ``frames`` that no manifest names: what a write has left that was refused, or that was done already. What cannot be removed now
+    is left to the ack keeper's sweep. Not for a write whose manifest may still arrive."""
     with suppress(WanError):
         named = {frame.path for number in log.since(0) for frame in log.read(number).frames}
         log.channel.trim_frames(log.stream, [frame.path for frame in frames if frame.path not in named])

@@ -9,14 +9,37 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from spark_wan.channels import StreamLog
-from spark_wan.errors import LogGapError
+from spark_wan.errors import COPY, LogGapError
 from spark_wan.state import StateObjects
-from spark_wan.wire import Manifest
+from spark_wan.wire import EVENTS, Manifest
 
 MEMORY_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """How far a captured table was published, and what it was then: what follows must be the same table, in the state that the remote sites know."""
+
+    through: int
+    """The newest version that was published."""
+    identity: str
+    """Of that version's commit."""
+    table_id: str
+    keys: tuple[str, ...]
+    schema: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
+
+    @classmethod
+    def by(cls, manifest: Manifest | None) -> Published | None:
+        """By the newest manifest; None: nothing was, or by a user's stream."""
+        if manifest is None or manifest.kind == EVENTS:
+            return None
+        return cls(manifest.last, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
 
 
 @dataclass(frozen=True)
@@ -26,14 +49,14 @@ class StreamMemory:
     incarnation: str
     number: int
     acked: Mapping[str, int] = field(default_factory=dict)
-    through: int = -1
-    """Through this version of its source manifest ``number`` carries a captured table; -1: not known, or a user's stream."""
+    published: Published | None = None
+    """By manifest ``number``; None: not known, or a user's stream."""
     swept: int = 0
     """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
 
     def encode(self) -> bytes:
         fields = {"version": MEMORY_VERSION, **asdict(self)}
-        kept = {name: value for name, value in fields.items() if value != _LEFT_OUT.get(name)}
+        kept = {name: value for name, value in fields.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
         return json.dumps(kept, separators=(",", ":")).encode()
 
     @classmethod
@@ -41,12 +64,15 @@ class StreamMemory:
         """None for what cannot be read: as good as lost."""
         try:
             fields = json.loads(data)
-            return cls(**fields) if fields.pop("version") == MEMORY_VERSION else None
+            if fields.pop("version") != MEMORY_VERSION:
+                return None
+            published = fields.pop("published", None)
+            return cls(**fields, published=None if published is None else Published(**published))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
-_LEFT_OUT = {"through": -1, "swept": 0}
+_LEFT_OUT = {"published": None, "swept": 0}
 """Fields that are not written while they have these values."""
 
 
@@ -85,7 +111,7 @@ class ForgottenMemories:
 
 
 def check_log(
-    log: StreamLog, memory: StreamMemory | None, last: Manifest | None, allowed: Callable[[str], bool], how: str
+    log: StreamLog, memory: StreamMemory | None, last: Manifest | None, allowed: Callable[[str], bool], how: str | None
 ) -> None:
     """Raise LogGapError when the log is behind what the sender remembers of it, or another one, or gone although sites have acked it.
 
@@ -94,15 +120,19 @@ def check_log(
         memory: What the sender remembers; None: nothing.
         last: The newest manifest.
         allowed: Whether the user lets a new log begin in place of the log with an ID.
-        how: How the user does that; ``{log}`` stands for the ID.
+        how: How the user does that; ``{log}`` stands for the ID. None: a new log would be of no use, since it is not known how far the old one was.
     """
     where, stream = log.channel.url, log.stream
+
+    def instead(lost: str) -> str:
+        return f"make {COPY}" if how is None else f"{how.format(log=lost)} to begin a new log"
+
     if memory is not None and last is not None and last.incarnation == memory.incarnation:
         if last.number < memory.number:
             raise LogGapError(
                 f"{where}: the log of {stream} ends at manifest {last.number}, but it was at {memory.number} ({_acked(memory)}): an older "
                 f"state of it was restored. The stream is held, and nothing is published. Restore the newer state; or delete what is left below "
-                f"log/{stream}/ in the channel, and {how.format(log=memory.incarnation)} to begin a new log."
+                f"log/{stream}/ in the channel, and {instead(memory.incarnation)}."
             )
         return
     if memory is not None:
@@ -119,7 +149,7 @@ def check_log(
         raise LogGapError(
             f"{where}: the log of {stream} {what}; {state}. The channel or its manifests were deleted. The stream is held, and nothing is published, "
             f"since epochs that a site has not applied would be lost without a word. Restore the channel; or, when every remote site "
-            f"has what was published or can do without, {how.format(log=lost[0])} to begin a new log."
+            f"has what was published or can do without, {instead(lost[0])}."
         )
 
 

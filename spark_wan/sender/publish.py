@@ -22,9 +22,9 @@ from spark_wan.columns import check_columns, check_keys, fingerprint
 from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.decisions import NEW_LOG, Decisions
 from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError
-from spark_wan.sender.acks import STALE_AGE
+from spark_wan.sender.acks import STALE_AGE, are_safe
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
-from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
+from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_log
 from spark_wan.steps import Steps
 from spark_wan.wire import CAPTURE, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
 
@@ -108,8 +108,8 @@ class Publisher:
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """What the user has decided about the table, as it is recorded now. Asked only where a decision is needed."""
-    _resume: int | None = None
-    """The log is lost, and a new one may begin: after this version of the source."""
+    _published: Published | None = None
+    """By the log; or, where a new one begins in place of a lost one, by the memory."""
     _quiet_through: int = -1
     _record_at: int | None = None
     """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are none."""
@@ -124,80 +124,85 @@ class Publisher:
         # The memory first: another publisher may extend the log and remember that in between.
         memory = self.memories.load(stream)
         last = self.log.last()
-        how = f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`"
+        remembered = memory.published if memory is not None else None
+        how: str | None = f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`"
+        if remembered is None and self.settings.start is None:
+            how = None  # it would begin with a snapshot, which no site takes whose table has rows
         check_log(self.log, memory, last, lambda log_id: log_id in self.decisions().new_logs, how)
-        self._resume = memory.through if last is None and memory is not None and memory.through >= 0 else None
+        self._published = Published.by(last) if last is not None else remembered
         yield "publish.1 log-read"
-        if not self._newer(last) and (last is None or self._checked):
+        if not self._newer() and (self._published is None or self._checked):
             return None
-        table_id = self.source.table_id() if last is None else self._check_source(last)
+        table_id = self.source.table_id() if self._published is None else self._check_source(self._published)
         self._checked = True
         yield "publish.2 source-checked"
-        planned = self._plan(last)
+        planned = self._plan()
         if planned is None:
             return None
-        yield self._planned(last, planned)
+        yield self._planned(planned)
         began = self.clock()
         manifest = self._write(last, table_id, planned)
         if manifest is None:
             return None
         yield "publish.4 frames-written"
         try:
-            if self.clock() - began > STALE_AGE * 1000:
+            now = self.clock()
+            if now - began > STALE_AGE * 1000 and not are_safe(self.log, manifest.frames, now):
                 raise ManifestExists(f"{stream}: its frames may be swept as orphans before a manifest names them")
             self.log.append(manifest)
         except ManifestExists:
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
             return (yield from self.round())
+        self._record_at = None
         yield "publish.5 manifest-added"
         if memory is None or memory.incarnation != manifest.incarnation:
             memory = StreamMemory(manifest.incarnation, manifest.number)
-        self.memories.save(stream, replace(memory, number=manifest.number, through=manifest.last))
+        self.memories.save(stream, replace(memory, number=manifest.number, published=Published.by(manifest)))
         yield "publish.6 remembered"
         return manifest
 
-    def _check_source(self, last: Manifest) -> str:
+    def _check_source(self, known: Published) -> str:
         """The identity of the last published commit is compared: a source that was put back is held. Returns the table's ID."""
         table = self.settings.table
-        if last.keys != self.settings.keys:
+        if known.keys != self.settings.keys:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream was published with "
-                f"{list(last.keys)}. Event IDs would change; put the keys back, or make {COPY}."
+                f"{list(known.keys)}. Event IDs would change; put the keys back, or make {COPY}."
             )
-        commit = self.source.commit(last.last)
-        if commit is not None and is_same_commit(commit.identity, last.identity):
-            return last.table_id
+        commit = self.source.commit(known.through)
+        if commit is not None and is_same_commit(commit.identity, known.identity):
+            return known.table_id
         table_id = self.source.table_id()
-        if last.table_id != table_id:
+        if known.table_id != table_id:
             raise TableReplacedError(
-                f"{table}: the table at its place has the ID {table_id}; the stream carries {last.table_id}. It was dropped and made "
+                f"{table}: the table at its place has the ID {table_id}; the stream carries {known.table_id}. It was dropped and made "
                 f"again, or replaced. The stream is held; make {COPY}."
             )
         if commit is not None:
             raise TableReplacedError(
-                f"{table}: version {last.last} is not the commit that was published: the table was put back to an older state "
+                f"{table}: version {known.through} is not the commit that was published: the table was put back to an older state "
                 f"and written to again (or its log was copied without its files' times). The stream is held; make {COPY}."
             )
         return table_id
 
-    def _published(self, last: Manifest | None) -> int:
-        if last is not None:
-            return last.last
-        return self._resume if self._resume is not None else (self.settings.start or 0) - 1
+    @property
+    def _through(self) -> int:
+        return self._published.through if self._published is not None else (self.settings.start or 0) - 1
 
-    def _begins_with_snapshot(self, last: Manifest | None) -> bool:
-        return last is None and self.settings.start is None and self._resume is None
+    @property
+    def _begins_with_snapshot(self) -> bool:
+        return self._published is None and self.settings.start is None
 
-    def _newer(self, last: Manifest | None) -> bool:
+    def _newer(self) -> bool:
         """Whether the source may have something to publish. Cheap when it has not: runs at every look."""
-        published, table = self._published(last), self.settings.table
-        if self._begins_with_snapshot(last):
+        published, table = self._through, self.settings.table
+        if self._begins_with_snapshot:
             return True
         known = max(published, self._quiet_through)
         latest = self.source.latest(known)
         if latest > known:
             return True
-        if last is None and self._resume is None:
+        if self._published is None:
             if latest < published:
                 raise SourceError(
                     f"{table}: it is to start at version {self.settings.start}, but its newest is {latest}."
@@ -214,12 +219,11 @@ class Publisher:
             return latest > published
         return self._record_at is not None and self.clock() >= self._record_at
 
-    def _plan(self, last: Manifest | None) -> CaptureRange | None:
-        settings = self.settings
-        self._record_at = None
-        if self._begins_with_snapshot(last):
+    def _plan(self) -> CaptureRange | None:
+        settings, before = self.settings, self._published
+        if self._begins_with_snapshot:
             return self._first_snapshot()
-        published = self._published(last)
+        published = self._through
         history = self.source.history(published)
         self._latest = history[-1].version if history else published
         planned = plan_range(
@@ -230,22 +234,24 @@ class Publisher:
             table=settings.table,
             on_table_operation=settings.on_table_operation,
             decision=lambda version: self.decisions().operations.get(version),
-            published_schema=last.schema if last is not None else None,
+            published_schema=before.schema if before is not None else None,
             addressees=settings.addressees,
         )
         if planned is None:
+            self._record_at = None
             return None
         self._check_columns(planned.schema)
-        if last is not None:
-            check_columns_follow(last.schema, planned.schema, settings.table, planned.first)
-        if planned.quiet and not self._worth_recording(last, planned):
+        if before is not None:
+            check_columns_follow(before.schema, planned.schema, settings.table, planned.first)
+        self._record_at = None  # not before: what an error interrupts is still to be recorded
+        if planned.quiet and not self._worth_recording(planned):
             self._quiet_through = planned.last
             return None
         return planned
 
-    def _planned(self, last: Manifest | None, planned: CaptureRange) -> str:
+    def _planned(self, planned: CaptureRange) -> str:
         """The name of the step, which says how much there is to write."""
-        if self._begins_with_snapshot(last) or planned.rows > self.settings.max_epoch_rows:
+        if self._begins_with_snapshot or planned.rows > self.settings.max_epoch_rows:
             return LARGE_PLANNED
         return QUIET_PLANNED if planned.quiet else PLANNED
 
@@ -261,9 +267,10 @@ class Publisher:
         if self.settings.keys:
             check_keys(dict(schema), list(self.settings.keys), self.settings.table)
 
-    def _worth_recording(self, last: Manifest | None, planned: CaptureRange) -> bool:
+    def _worth_recording(self, planned: CaptureRange) -> bool:
         """Whether a range without events gets a manifest: new columns, a long or an old range, or more commits waiting behind it."""
-        new_columns = last is not None and fingerprint(last.schema) != fingerprint(planned.schema)
+        before = self._published
+        new_columns = before is not None and fingerprint(before.schema) != fingerprint(planned.schema)
         if new_columns or planned.last < self._latest or planned.last - planned.first + 1 >= QUIET_COMMITS:
             return True
         self._record_at = planned.commits[0].time + record_after(self.source.log_retention())
@@ -271,7 +278,7 @@ class Publisher:
 
     def _write(self, last: Manifest | None, table_id: str, planned: CaptureRange) -> Manifest | None:
         settings = self.settings
-        snapshot = self._begins_with_snapshot(last)
+        snapshot = self._begins_with_snapshot
         header = FrameHeader(
             origin=settings.origin,
             sent_to=settings.sent_to,
@@ -290,7 +297,7 @@ class Publisher:
             captured = Captured((), True, ())
         else:
             planned, captured = self._capture(planned, header)
-            if not captured.frames and not self._worth_recording(last, planned):
+            if not captured.frames and not self._worth_recording(planned):
                 self._quiet_through = planned.last
                 return None
         return Manifest(
@@ -309,7 +316,7 @@ class Publisher:
             schema=planned.schema,
             first=planned.first,
             last=planned.last,
-            start=last is None and self._resume is None,
+            start=self._published is None,
             commits=_commit_refs(planned.commits, captured.versions),
             identity=planned.identity,
             frames=captured.frames,
@@ -324,7 +331,10 @@ class Publisher:
             try:
                 return planned, self.source.capture(planned, header)
             except ChangeError as error:
-                if error.version <= planned.first:
+                # A range with renames is one: in between, its columns have other names.
+                if error.version <= planned.first or any(
+                    commit.operation == "RENAME COLUMN" for commit in planned.commits if commit.version < error.version
+                ):
                     raise
                 planned = planned.before(error.version)
 

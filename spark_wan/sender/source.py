@@ -10,7 +10,6 @@ import os
 import re
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.columns import arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
@@ -487,7 +486,7 @@ class _CaptureTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A fresh name for each attempt of the task: two attempts never write the same frame.
-        header = replace(self.header, attempt=uuid.uuid4().hex)
+        header = replace(self.header, attempt=new_attempt(self.header.attempt))
         publisher = BatchPublisher(self.channel, header, self.limits)
         versions: set[int] = set()
         told: list[tuple[str, Any]] = []

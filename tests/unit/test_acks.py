@@ -10,7 +10,7 @@ from fakes import STREAM, Clock, Memories, ack, manifest, memory_channel, publis
 from spark_wan.channels import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.sender.acks import NOBODY_THERE_LOOK, ORPHAN_AGE, SWEEP_INTERVAL, AckKeeper, AckPolicy, StreamState
-from spark_wan.sender.memory import StreamMemory
+from spark_wan.sender.memory import Published, StreamMemory
 from spark_wan.steps import run
 
 TIMEOUT = 60
@@ -152,7 +152,7 @@ def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
     kept.ack("seattle", 2)
     kept.round()
     assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
-    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2}, through=19)
+    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2}, Published.by(manifest(2)))
 
 
 def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:

@@ -137,6 +137,43 @@ def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_co
     assert log.since(0) == [2, 3, 4]
 
 
+def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
+    """Right after its write the manifest below it is acked and trimmed, and a writer that had been frozen writes that number once more. Fails when the
+    fingerprint below decides alone: the newest manifest was taken away, and the stray stood in its place for ever."""
+    (one,) = publish(log, 1)
+    stray = manifest(2, previous=one.fingerprint, identity="late")
+
+    class Fast(FreezesInsideAppend):
+        def append(self, stream: str, number: int, data: bytes) -> None:
+            self.inner.append(stream, number, data)
+            self.meanwhile()
+
+    def meanwhile() -> None:
+        log.channel.trim_manifest(STREAM, 1)
+        log.channel.trim_manifest(STREAM, 2)
+        log.channel.append(STREAM, 2, stray.encode())
+
+    (two,) = publish(log, 2)
+    third = manifest(3, previous=two.fingerprint)
+    StreamLog(Fast(log.channel, meanwhile), STREAM).append(third)  # type: ignore[arg-type]
+    assert log.last() == third
+    assert not log._counts(stray)
+
+
+def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog) -> None:
+    """The log was deleted, and another one has come as far."""
+    (one,) = publish(log, 1)
+
+    def meanwhile() -> None:
+        log.channel.trim_manifest(STREAM, 1)
+        log.append(manifest(1, incarnation="b" * 32))
+
+    frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
+    with pytest.raises(ManifestExists):
+        frozen.append(manifest(2, previous=one.fingerprint))
+    assert log.since(0) == [1]
+
+
 def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
     """f17: the channel was deleted while an epoch was in the making."""
     published = publish(log, 1)

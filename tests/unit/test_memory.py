@@ -9,7 +9,7 @@ from fakes import STREAM, ack, manifest, memory_channel
 
 from spark_wan.channels import StreamLog
 from spark_wan.errors import ChannelError, LogGapError
-from spark_wan.sender.memory import ForgottenMemories, StoredMemories, StreamMemory, check_log
+from spark_wan.sender.memory import ForgottenMemories, Published, StoredMemories, StreamMemory, check_log
 from spark_wan.wire import Manifest
 
 MEMORY_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
@@ -56,8 +56,12 @@ def test_forgotten_memories_keep_nothing() -> None:
 
 
 def test_what_was_added_to_a_memory_is_written_when_it_is_known() -> None:
-    more = StreamMemory("a" * 32, 4, {"seattle": 3}, through=40, swept=1_700_000_000_000)
-    assert more.encode() == MEMORY_V1[:-1] + b',"through":40,"swept":1700000000000}'
+    published = Published(40, "c0ffee", "table-1", ("id",), {"type": "struct", "fields": []})
+    more = StreamMemory("a" * 32, 4, {"seattle": 3}, published, swept=1_700_000_000_000)
+    told = (
+        b'{"through":40,"identity":"c0ffee","table_id":"table-1","keys":["id"],"schema":{"type":"struct","fields":[]}}'
+    )
+    assert more.encode() == MEMORY_V1[:-1] + b',"published":' + told + b',"swept":1700000000000}'
     assert StreamMemory.decode(more.encode()) == more
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.events import LOCAL_ONLY
+from spark_wan.running import milliseconds
 from spark_wan.sender.acks import STALE_AGE
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.memory import StreamMemory
@@ -458,6 +459,70 @@ def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> Non
     site.held(LogGapError, f"is gone.*{second.incarnation}")
 
 
+def next_commit(site: Site, operation: str, now: Mapping[str, Any], **parameters: str) -> None:
+    """One that changes the columns."""
+    made = site.source.add(operation)
+    site.source.commits[-1] = replace(made, parameters=parameters)
+    site.source.columns[made.version] = now
+
+
+RENAMED = {"oldColumnPath": "city", "newColumnPath": "town"}
+TOWN = schema(id="long", town="string")
+
+
+def lose(site: Site, first: Manifest) -> None:
+    """The log is gone, and the user lets a new one begin."""
+    for number in site.log.since(0):
+        site.channel.trim_manifest(STREAM, number)
+    site.decisions = Decisions(new_logs=frozenset((first.incarnation,)))
+    site.restart()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["with its log", "after a lost log"])
+@pytest.mark.parametrize("what", ["renamed", "dropped and added", "overwritten", "put back", "other keys"])
+def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool) -> None:
+    """Also where a new log begins, by what the sender remembers. Fails (publishes) when only the log's newest manifest is asked: the remote sites have
+    columns, rows or keys that the source has no more."""
+    site = Site()
+    for _ in range(3):
+        site.source.add()
+    first = site.published()
+    site.restart()
+    match = "Make a full copy|make a full copy"
+    if what == "renamed":
+        next_commit(site, "RENAME COLUMN", TOWN, **RENAMED)
+        match = "city is named town now"
+    elif what == "dropped and added":
+        next_commit(site, "DROP COLUMNS", schema(id="long"), columns='["city"]')
+        next_commit(site, "ADD COLUMNS", schema())
+    elif what == "overwritten":
+        next_commit(site, "WRITE", schema(id="long"))
+    elif what == "put back":
+        del site.source.commits[2:]
+        for _ in range(4):
+            site.source.add(rows=77)
+    else:
+        site.settings = replace(site.settings, keys=("id", "city"))
+        site.restart()
+        site.source.add()
+    if lost:
+        lose(site, first)
+    site.held(WanError, match)
+
+
+def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
+    """Every site that has the table refuses one. It is not advised where it is not known how far the old log was."""
+    site = Site(start=None)
+    first = site.published()
+    ack(site.log, "seattle", 1, first.incarnation)
+    site.channel.trim_manifest(STREAM, 1)
+    site.memories.kept.clear()
+    site.restart()
+    with pytest.raises(LogGapError, match=r"is gone.*or can do without, make a full copy") as error:
+        site.round()
+    assert "new-log" not in str(error.value)
+
+
 def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
     site = Site()
     first = site.published()
@@ -471,6 +536,7 @@ def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
 def test_f47_frames_that_may_be_swept_are_not_named() -> None:
     """A publisher that was frozen for most of a day writes its frames again. Fails when it names frames that a sweep may have removed."""
     site = Site()
+    site.clock.now = milliseconds()  # the store's
     slow = site.publisher.round()
     advance(slow, STEPS[3])
     old = site.channel.frames(STREAM)
@@ -478,6 +544,22 @@ def test_f47_frames_that_may_be_swept_are_not_named() -> None:
     manifest = run(slow)
     assert manifest is not None
     assert not {path for path, _ in old} & {frame.path for frame in manifest.frames}
+    assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
+
+
+def test_a_snapshot_may_take_days() -> None:
+    """As long as its frames keep coming. Fails (never ends) when its beginning decides: each one is made again, without a word."""
+    site = Site(start=None)
+    site.clock.now = milliseconds() - 30 * 3_600_000
+    snapshot = site.source.snapshot
+
+    def slow(*planned: Any) -> Captured:
+        captured = snapshot(*planned)
+        site.clock.now = milliseconds()
+        return captured
+
+    site.source.snapshot = slow  # type: ignore[method-assign]
+    manifest = site.published()
     assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
 
 
@@ -602,6 +684,21 @@ def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
     assert (published.last, [ref.version for ref in published.commits]) == (2, [1, 2])
     assert published.identity == site.source.commits[2].identity
     site.held(KeylessChangeError, "version 3")
+
+
+def test_a_change_between_a_rename_and_the_rename_back_is_the_cause() -> None:
+    """The range cannot end there: its columns have other names then. Fails when it is cut all the same, and the hold tells of a column that is gone."""
+    site = Site(keys=())
+    site.published()
+    next_commit(site, "RENAME COLUMN", TOWN, **RENAMED)
+    site.source.add()
+    next_commit(site, "RENAME COLUMN", schema(), oldColumnPath="town", newColumnPath="city")
+
+    def capture(planned: CaptureRange, header: FrameHeader) -> Captured:
+        raise KeylessChangeError("version 2 changes rows", 2)
+
+    site.source.capture = capture  # type: ignore[method-assign]
+    site.held(KeylessChangeError, "version 2")
 
 
 @pytest.mark.parametrize("back", [True, False])

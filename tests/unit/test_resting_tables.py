@@ -17,7 +17,7 @@ from spark_wan.channels import StreamLog
 from spark_wan.commits import DAY, record_after
 from spark_wan.datasource import WanStreamReader
 from spark_wan.delta import milliseconds_of
-from spark_wan.errors import LedgerError, StoppedError, TableReplacedError
+from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.options import IDLE_INTERVAL, SourceOptions
 from spark_wan.receiver import job
@@ -83,6 +83,26 @@ def test_f49_quiet_commits_are_recorded_while_nothing_else_happens() -> None:
     site.source.calls.clear()
     assert site.rounds() == []
     assert site.source.calls == ["latest"]
+
+
+def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
+    """Their files could not be read at the moment at which they were to be recorded. Fails when they are forgotten then: nothing would hold the stream,
+    and log cleanup would take them."""
+    site = Site()
+    site.published()
+    site.source.add("OPTIMIZE", time=site.clock())
+    assert site.rounds() == []
+    site.clock.pass_seconds(86_400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site.source, "history", _unreadable)
+        with pytest.raises(SourceUnreadableError):
+            site.round()
+    (recorded,) = site.rounds()
+    assert (recorded.first, recorded.last) == (1, 1)
+
+
+def _unreadable(after: int) -> None:
+    raise SourceUnreadableError("orders: files cannot be read now")
 
 
 def test_f49_a_short_retention_is_answered_in_time() -> None:
