@@ -5,7 +5,8 @@ Layout below the channel's root::
     wan-channel.json                                says what this is, and its version
     log/<stream>/<number, 20 digits>.json           manifests, created only if absent
     log/<stream>/<number, 20 digits>.again.<n>      announced again, attempt n
-    frames/<stream>/<attempt>-<index>.frame         frames; a manifest names them, or nobody reads them
+    frames/<stream>/<attempt>-<index>.frame         frames; a manifest names them, or nobody reads them. 32 hexadecimal digits name the attempt
+                                                    of a task, the first 16 the write that it is part of
     acks/<stream>/<site>.json                       the last answer of each site
 
 All conditional writes are ``put(mode="create")``: atomic on local disks, memory, S3, GCS and Azure alike.
