@@ -6,8 +6,10 @@ Tables of sender ``east``: ``orders`` (keyed by ``id``) and ``readings`` (keyles
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ COLUMNS = {
     "prices": pa.schema([("event", pa.string()), ("turn", pa.int64()), ("id", pa.int64()), ("price", pa.float64())]),
 }
 Row = Mapping[str, Any]
+_empty_ledgers: list[Path] = []
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class Sites:
         self, spark: Any, sender: str = "east", rounds: int = 1, **decisions: Decisions
     ) -> dict[str, TableStatus]:
         """What :meth:`receive` does, without the query that wakes it. ``decisions``: by table."""
-        LedgerTables(spark, self.topology.site(SEATTLE).state).ensure()
+        self.make_ledger(spark)
         inbound = self.inbound(sender)
         inbound.decisions = decisions
         for _ in range(rounds):
@@ -167,13 +170,27 @@ class Sites:
             inbound.apply_all(spark)
         return {status.table: status for status in inbound.statuses()}
 
+    def make_ledger(self, spark: Any) -> None:
+        """Seattle's ledger, empty: a copy of the first one that this process has made, which saves a second and more for each pair of sites."""
+        ledger = Path(self.topology.site(SEATTLE).state) / "ledger"
+        if ledger.exists():
+            LedgerTables(spark, str(ledger.parent)).ensure()
+        elif _empty_ledgers:
+            shutil.copytree(_empty_ledgers[0], ledger)
+        else:
+            LedgerTables(spark, str(ledger.parent)).ensure()
+            kept = Path(tempfile.mkdtemp()) / "ledger"
+            shutil.copytree(ledger, kept)
+            atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
+            _empty_ledgers.append(kept)
+
     def inbound(self, sender: str = "east") -> InboundChannel:
         topology = self.topology
         return InboundChannel(topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28)
 
     def applier(self, spark: Any, table: str) -> TableApplier:
         """Seattle's applier of a table, to be advanced step by step. Each is as good as a receiver of its own."""
-        LedgerTables(spark, self.topology.site(SEATTLE).state).ensure()
+        self.make_ledger(spark)
         return self.inbound(SENDERS[table])._applier(spark, table, self.log(table))
 
     def publisher(self, spark: Any, table: str) -> Publisher:
