@@ -71,21 +71,23 @@ class LedgerTables:
 
     def ensure(self) -> None:
         """Make the tables that are not there yet. Raises LedgerError when that is not possible."""
-        with _creating:
+        with _creating, self.errors():
             for name, schema in SCHEMAS.items():
                 if table_id(self.spark, self.location(name)) is None:
-                    empty = self.spark.createDataFrame([], schema)
-                    try:
-                        empty.write.format("delta").mode("ignore").save(self.location(name))
-                    except Exception as error:
-                        if is_conflict(error) and table_id(self.spark, self.location(name)) is not None:
-                            continue  # another receiver of the site has made it at the same moment
-                        if is_cancelled(error) or is_conflict(error):
-                            raise
-                        raise LedgerError(
-                            f"the ledger at {self.location(name)} cannot be made ({error_text(error)}). Check that the site's `state` "
-                            "can be written to."
-                        ) from error
+                    self._create(name, schema)
+
+    def _create(self, name: str, schema: str) -> None:
+        empty = self.spark.createDataFrame([], schema)
+        try:
+            empty.write.format("delta").mode("ignore").save(self.location(name))
+        except Exception as error:
+            if is_conflict(error) and table_id(self.spark, self.location(name)) is not None:
+                return  # another receiver of the site has made it at the same moment
+            if is_cancelled(error) or is_conflict(error):
+                raise
+            raise LedgerError(
+                f"the ledger at {self.location(name)} cannot be made ({error_text(error)}). Check that the site's `state` can be written to."
+            ) from error
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows (without their ``version``), durably."""

@@ -33,7 +33,8 @@ class DeltaLedgerStore:
         return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
 
     def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
-        self.tables.append("applied", [{"table": table, **_written(row)} for row in rows])
+        with self.tables.errors():
+            self.tables.append("applied", [{"table": table, **_written(row)} for row in rows])
 
     def names(self, target_id: str) -> set[str]:
         from pyspark.sql import functions as F
