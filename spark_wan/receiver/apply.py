@@ -138,6 +138,7 @@ class TableApplier:
         outcome = Outcome(plan, applied=acked.applied if acked is not None else 0)
         # Only an apply may rest on a hint: the write finds out when it was wrong, and nothing else does.
         hint = self.ledger.seems_current(self.target)
+        confirmed = False
         for _ in range(ATTEMPTS):
             self.check_stopped()
             try:
@@ -147,7 +148,11 @@ class TableApplier:
             except WanError as error:
                 self._hold(outcome, outcome.applied + 1, error)
                 finished = True
-            doubtful, hint = hint and not outcome.epochs, False
+            doubtful = hint and not outcome.epochs
+            if plan.held is not None and not outcome.epochs and not confirmed:
+                # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log.
+                doubtful = confirmed = True
+            hint = False
             if finished and not doubtful:
                 break
         else:

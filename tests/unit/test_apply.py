@@ -77,6 +77,21 @@ def break_frame(site: Site, number: int) -> str:
     return path
 
 
+def test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_nothing() -> None:
+    """It was frozen there; others applied, and what they acked was trimmed. Fails when the first plan decides: the sender was told of missing epochs."""
+    site = Site(1)
+    slow = site.new().round()
+    assert next(slow) == STEPS[0]
+    publish(site.log, 2, 3)
+    site.round()
+    for number in (1, 2):
+        site.channel.trim_manifest(STREAM, number)
+    publish(site.log, 4)
+    outcome = run(slow)
+    assert (outcome.applied, outcome.held) == (4, None)
+    assert [number for numbers in site.target.written for number in numbers] == [1, 2, 3, 4]
+
+
 # --- the way through --------------------------------------------------------------------------------------------------
 
 
