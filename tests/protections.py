@@ -464,7 +464,10 @@ PROTECTIONS = [
     ("b38r", [PROG], [WITH_SPARK + "test_lifecycle.py::test_b38_b39_restarts_during_writes_deliver_everything"]),
     (
         "hint",
-        [(APP, "doubtful = hint and not outcome.epochs", "doubtful = False")],
+        [
+            (APP, "doubtful = hint and not outcome.epochs", "doubtful = False"),
+            (APP, "doubtful = confirmed = True", "confirmed = True"),
+        ],
         [
             UNIT + "test_apply.py::test_a_wrong_hint_does_no_harm[True]",
             "tests/simulation/test_simulation.py::test_nothing_is_lost_doubled_or_reordered",
