@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -35,7 +36,8 @@ def reached(step: str) -> None:
     if here == name and _passed[here] == int(nth or 1):
         os.kill(os.getpid(), signal.SIGKILL)
     if here in (freeze or "").split() and _passed[here] == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # This thread itself, which keeps the interpreter: stops that are sent before the process has stopped count as one.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def run(steps: Steps[T]) -> T:

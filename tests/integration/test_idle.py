@@ -63,9 +63,9 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
     looked = dict.fromkeys(TABLES, 0)
     newer = Publisher._newer
 
-    def counted(publisher: Publisher, last: Any) -> bool:
+    def counted(publisher: Publisher, *args: Any) -> bool:
         looked[publisher.settings.table] += 1
-        return newer(publisher, last)
+        return newer(publisher, *args)
 
     monkeypatch.setattr(Publisher, "_newer", counted)
     before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")

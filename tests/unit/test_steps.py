@@ -41,6 +41,28 @@ def test_the_process_stops_at_each_step_that_the_variable_names_until_it_goes_on
         assert stopped.stdout.read().split("\n") == ["apply.1 caught-up", "done", ""]
 
 
+THREADS = """
+import threading
+from spark_wan.steps import reached
+threads = [threading.Thread(target=lambda n=n: [reached(f"{n}.{step} done") for step in range(50)]) for n in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment() -> None:
+    """Taken out once: the thread as the one that is stopped. Stops of the process that come before it has stopped count as one."""
+    steps = [f"{n}.{step}" for n in range(4) for step in range(50)]
+    with subprocess.Popen([sys.executable, "-c", THREADS], env={FREEZE_VARIABLE: " ".join(steps)}) as stopped:
+        stops = 0
+        while os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1]):
+            stops += 1
+            os.kill(stopped.pid, signal.SIGCONT)
+    assert stops == len(steps)
+
+
 def process(crash_at: str | None) -> tuple[int, list[str]]:
     environment = {CRASH_VARIABLE: crash_at} if crash_at is not None else {}
     done = subprocess.run([sys.executable, "-c", WORK], env=environment, capture_output=True, text=True)
