@@ -24,7 +24,7 @@ from spark_wan.channels.base import write_of
 from spark_wan.errors import ManifestError
 from spark_wan.sender.memory import MemoryStore, Published, StreamMemory
 from spark_wan.steps import Steps
-from spark_wan.wire import FrameRef, Manifest
+from spark_wan.wire import EVENTS, FrameRef, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,8 @@ class AckKeeper:
         known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
         acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
         if memory is None:
-            memory = StreamMemory(last.incarnation, last.number, {}, Published.by(last))
+            published = Published.by(last) if last.kind != EVENTS else None
+            memory = StreamMemory(last.incarnation, last.number, {}, published)
         if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
             self.memories.save(self.log.stream, replace(memory, acked=acked))
         return acked

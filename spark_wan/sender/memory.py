@@ -1,7 +1,7 @@
 """What a sender remembers beside the channel: how far it published and what its readers acked.
 
-Progress is decided by the channel's log alone. The memory only notices that a log is *not* what it was: deleted, put back to an
-older state, or replaced. Losing the memory loses that check and nothing else.
+Progress is decided by the channel's log. The memory notices that a log is *not* what it was: deleted, put back to an older state, or replaced. Where the
+user lets a new log begin, it says what the old one had published. Losing the memory loses these two and nothing else.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from spark_wan.channels import StreamLog
 from spark_wan.errors import COPY, LogGapError
 from spark_wan.state import StateObjects
-from spark_wan.wire import EVENTS, Manifest
+from spark_wan.wire import Manifest
 
 MEMORY_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Published:
-    """How far a captured table was published, and what it was then: what follows must be the same table, in the state that the remote sites know."""
+    """What the newest manifest says of its source: what follows must be the same table, in the state that the remote sites know."""
 
     through: int
     """The newest version that was published."""
@@ -35,10 +35,7 @@ class Published:
         object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
 
     @classmethod
-    def by(cls, manifest: Manifest | None) -> Published | None:
-        """By the newest manifest; None: nothing was, or by a user's stream."""
-        if manifest is None or manifest.kind == EVENTS:
-            return None
+    def by(cls, manifest: Manifest) -> Published:
         return cls(manifest.last, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
 
 

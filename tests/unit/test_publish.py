@@ -32,7 +32,7 @@ from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.memory import StreamMemory
 from spark_wan.sender.publish import QUIET_COMMITS, Captured, Publisher, StreamSettings
 from spark_wan.steps import run
-from spark_wan.wire import CAPTURE, SNAPSHOT, FrameHeader, Manifest
+from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, FrameHeader, Manifest
 
 SETTINGS = StreamSettings(
     stream=STREAM,
@@ -508,6 +508,15 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
     if lost:
         lose(site, first)
     site.held(WanError, match)
+
+
+@pytest.mark.parametrize("start", [None, 0])
+def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> None:
+    """A sink with the sender's name, say. Fails (publishes) when such a log is taken for one that tells nothing of the source."""
+    site = Site(start=start)
+    users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
+    site.log.append(users)
+    site.held(TableReplacedError, "the stream carries events")
 
 
 def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
