@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sites import Sites
 
-from spark_wan.local.session import QUICK_SETTINGS
-
 # How long an example takes to make says something of the machine, and nothing of us.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -30,14 +28,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
         memory = min(memory, int(text))
     return max(1, min(cores + 1, memory // MEMORY))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick_processes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Sessions of the processes that tests start live for seconds: they compile less."""
-    folder = tmp_path_factory.mktemp("conf")
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in QUICK_SETTINGS.items()))
-    os.environ["SPARK_CONF_DIR"] = str(folder)
 
 
 @pytest.fixture(scope="session")

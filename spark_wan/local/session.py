@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 
 Setting = bool | float | int | str | None
 
-QUICK_SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Compile less in Spark: shortens short runs, slows long ones."""
-
 
 def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSession:
     """A ``local[*]`` session with Delta, quiet, in UTC, bound to the loopback interface.
@@ -67,7 +60,11 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         builder = configure_spark_with_delta_pip(builder)
         settings["spark.jars.ivy"] = str(cache_folder() / "ivy")
     if quick:
-        settings |= QUICK_SETTINGS
+        settings |= {
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": False,
+        }
     settings |= conf
     options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
     settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)

@@ -21,7 +21,6 @@ import spark_wan.sender.source as source
 from spark_wan import Receiver, Sender
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
-from spark_wan.local.session import QUICK_SETTINGS
 from spark_wan.running import is_connect
 
 
@@ -49,7 +48,6 @@ def connect(options: str = "") -> Any:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
-        **QUICK_SETTINGS,
     }
     builder = SparkSession.builder.remote("local[2]")
     if jars := cached_jars():
