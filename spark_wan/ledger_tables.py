@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta import error_text, is_cancelled, is_conflict, load, reference, table_id
-from spark_wan.errors import COPY, LedgerError, WanError
+from spark_wan.errors import AGAIN, COPY, LedgerError, WanError
 from spark_wan.running import lost_session
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class LedgerTables:
         """What a failure to read or write the ledger means, and what to do."""
         return LedgerError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}. Nothing is applied without it, and it is tried "
-            f"again. Restore what is missing or damaged from a backup; without one, make {COPY}, with another `state` for this site."
+            f"again. Restore what is missing or damaged from a backup; without one give this site another `state`, and make {COPY}; for a user's stream, send "
+            f"{AGAIN}."
         )
 
     def is_told_of(self, error: Exception) -> bool:

@@ -264,7 +264,7 @@ PROTECTIONS = [
     ),
     (
         "f55ids",
-        [(LED, "            check_event_ids(self.table, self.site, marks, recorded)\n", "")],
+        [(LED, "        check_event_ids(self.table, self.site, marks, recorded)\n", "")],
         [CRASH + "test_state_files.py::test_f55_any_one_file_of_a_state_is_not_what_it_was[deleted]"],
     ),
     (

@@ -584,7 +584,8 @@ class InboundChannel:
             for stream, status in self._statuses.items():
                 if stream not in listed:
                     status.held = None  # it was removed from the channel
-        look, now = time.monotonic() >= self._acks_at, time.monotonic()
+        now = time.monotonic()
+        look = now >= self._acks_at
         if look:
             self._acks_at = now + RETRY_INTERVAL / 2
         for stream, numbers in listed.items():
@@ -593,10 +594,10 @@ class InboundChannel:
             if (done and not look) or not self._is_due(stream, numbers, announced):
                 continue
             with self._one_of_many(stream, errors):
-                if done and not self._is_told_as_held(StreamLog(channel, stream)):
+                stream_log = StreamLog(channel, stream)
+                if done and not self._is_told_as_held(stream_log):
                     continue
                 self._done.pop(stream, None)
-                stream_log = StreamLog(channel, stream)
                 table = self._table_of(stream_log, numbers[-1])
                 if table is not None:
                     found.setdefault(table, []).append(_Found(stream_log, numbers, announced))

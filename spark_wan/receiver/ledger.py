@@ -176,7 +176,7 @@ class Ledger:
     """Through this version of the target, its marks are in the ledger."""
     last_apply: int = 0
     local_commits: int = 0
-    """Commits to the target that change rows and that no receiver made, seen since this process began."""
+    """Commits to the target that change rows and that no receiver made, seen since the ledger was loaded."""
     tokens: set[str] = field(default_factory=set)
     dead_letters: dict[str, int] = field(default_factory=dict)
     """Per stream, as the marks say."""
@@ -243,10 +243,10 @@ class Ledger:
         rows, columns = self._follow_columns(rows, newer, after)
         if self.target_id is None and not rows:
             self._check_place(commits, target, target_id)
-        if self._take_up_lost_marks(rows, target, target_id):
+        if self._unchecked is not None and self._take_up_lost_marks([*self._unchecked, *rows], target, target_id):
             self._forget()
             return self._catch_up(target)
-        self._check_ids(rows)
+        self._unchecked = None
         if rows:
             self.store.append(self.table, rows)
             self._fold(rows)
@@ -368,46 +368,36 @@ class Ledger:
                 "or give the table another place at this site in the topology."
             )
 
-    def _marks(self, found: Sequence[LedgerRow], target_id: str | None) -> list[Mark]:
-        """All marks of the table, once in a process: those that were loaded and those that were ``found`` beyond. Empty when no user's stream is among them."""
-        rows = (*(self._unchecked or ()), *found) if self._unchecked is not None else ()
+    def _take_up_lost_marks(self, rows: Sequence[LedgerRow], target: TargetHistory, target_id: str) -> bool:
+        """Once in a process, for a table that has applied users' streams: whether its event IDs and their marks are all there. Those of its own applies
+        it has recorded itself. Returns whether marks that were lost are in the ledger again, by the table's history; raises LedgerError for what is gone.
+        """
         marks = [row.mark for row in rows if row.target_id == target_id]
-        return marks if any(mark.ids for mark in marks) else []
-
-    def _take_up_lost_marks(self, found: Sequence[LedgerRow], target: TargetHistory, target_id: str) -> bool:
-        """Whether marks that the ledger has lost in between were in the table's history still, and are in the ledger again."""
-        lost = lost_applies(self._marks(found, target_id))
-        if not lost:
+        if not any(mark.ids for mark in marks):
             return False
-        rows = [
-            LedgerRow(target_id, commit.version, mark)
-            for commit in target.history(-1)
-            if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None and mark.apply in lost
-        ]
-        if not rows:
-            return False
-        log.warning(
-            "%s: the ledger has lost %d marks; %d of them are taken from the table's history",
-            self.table,
-            len(lost),
-            len(rows),
-        )
-        self.store.append(self.table, rows)
-        return True
-
-    def _check_ids(self, found: Sequence[LedgerRow]) -> None:
-        """Once in a process: whether all event IDs are there that were applied. Those of its own applies it has recorded itself."""
-        target_id = self.target_id or (found[0].target_id if found else None)
-        marks = self._marks(found, target_id)
-        if marks:
-            recorded = self.store.recorded_ids(self.table)
-            if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):
-                raise LedgerError(
-                    f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
-                    f"gone. Replays could not be recognised; restore the ledger, or send {AGAIN}."
+        if lost := lost_applies(marks):
+            told = (
+                LedgerRow(target_id, commit.version, mark)
+                for commit in target.history(-1)
+                if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None and mark.apply in lost
+            )
+            if found := list(told):
+                log.warning(
+                    "%s: the ledger has lost %d marks; the table's history has %d of them",
+                    self.table,
+                    len(lost),
+                    len(found),
                 )
-            check_event_ids(self.table, self.site, marks, recorded)
-        self._unchecked = None
+                self.store.append(self.table, found)
+                return True
+        recorded = self.store.recorded_ids(self.table)
+        if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):
+            raise LedgerError(
+                f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
+                f"gone. Replays could not be recognised; restore the ledger, or send {AGAIN}."
+            )
+        check_event_ids(self.table, self.site, marks, recorded)
+        return False
 
     def _read_commits(self, commits: Sequence[Commit], target_id: str) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
