@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from file_faults import Fault, cut_in_half, deleted, emptied, restored
 from sites import NEWARK, SEATTLE, Sites, at
 
 from spark_wan.decisions import Decisions, StoredDecisions
@@ -103,25 +104,6 @@ def files(wan: Sites) -> list[str]:
 
 def kind(name: str) -> str:
     return re.sub(r"part-.*parquet", "*.parquet", re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name)))
-
-
-Fault = Callable[[Path, Path], None]
-
-
-def deleted(path: Path, backup: Path) -> None:
-    path.unlink()
-
-
-def cut_in_half(path: Path, backup: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def emptied(path: Path, backup: Path) -> None:
-    path.write_bytes(b"")
-
-
-def restored(path: Path, backup: Path) -> None:
-    shutil.copy(backup, path)
 
 
 LEDGER = "seattle/_wan/ledger"

@@ -1,4 +1,5 @@
-"""What is printed as the way out of a hold, followed to the letter: a full copy under a new table name. Afterwards the sites are equal."""
+"""What is printed as the way out of a hold, followed to the letter: a full copy, or all events of a user's stream, under a new table name. Afterwards
+the sites are equal."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from pair import Pair
-from sites import SEATTLE
+from sites import NEWARK, SEATTLE, Sites, at
 
-from spark_wan.errors import COPY, WanError
+from spark_wan.errors import AGAIN, COPY, WanError
 
 KEYLESS: Mapping[str, Any] = {"keys": [], "start": {"version": 0}}
 
@@ -109,3 +110,44 @@ def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(spark: A
     inbound.apply_all(spark)
     assert {status.stream: status.held for status in inbound.statuses()} == {"newark.east.orders2": None}
     pair.assert_same(spark, "orders2")
+
+
+@pytest.mark.parametrize("way", ["remove", "another place"])
+def test_f54_event_ids_lost(spark: Any, tmp_path: Path, way: str) -> None:
+    """All events again, with their IDs, from a new checkpoint. Some are repeated on the way, and recognised."""
+    wan = Sites.make(tmp_path / "wan")
+
+    def write(table: str, checkpoint: str) -> None:
+        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
+        writer = rows.writeStream.format("wan").options(**wan.sink_options(table))
+        writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    def clicked(first: int) -> None:
+        wan.append("clicks", [{"event": f"c{n:03}", "at": at(n), "page": f"/{n}"} for n in range(first, first + 5)])
+
+    for first in (0, 5):
+        clicked(first)
+        write("clicks", "query")
+        wan.apply(spark, "events")
+    wan.assert_equal("clicks")
+    shutil.rmtree(tmp_path / "wan/seattle/_wan/ledger/event_ids")
+    clicked(10)
+    write("clicks", "query")
+    assert AGAIN in str(wan.apply(spark, "events")["clicks"].held)
+
+    file = tmp_path / "wan/wan.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["tables"]["clicks2"] = renamed = content["tables"].pop("clicks")
+    if way == "remove":
+        shutil.rmtree(wan.path("clicks", SEATTLE))
+    else:
+        renamed["at"][SEATTLE] = "./seattle/clicks2"
+    file.write_text(yaml.safe_dump(content))
+    write("clicks2", "query2")
+    wan.write_events("clicks2", spark.read.format("delta").load(str(wan.path("clicks"))))
+    status = wan.apply(spark, "events")["clicks2"]
+    assert status.held is None
+    there = "clicks" if way == "remove" else "clicks2"
+    assert wan.rows(there) == wan.rows("clicks", NEWARK)

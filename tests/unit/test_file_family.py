@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Source, Target, schema
+from file_faults import Fault, altered, cut_in_half, deleted, emptied, restored
 from test_publish import SETTINGS
 
 from spark_wan.channels import StreamLog, open_channel
@@ -148,30 +149,6 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def deleted(path: Path, backup: Path) -> None:
-    path.unlink()
-
-
-def cut_in_half(path: Path, backup: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def emptied(path: Path, backup: Path) -> None:
-    path.write_bytes(b"")
-
-
-def altered(path: Path, backup: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x20
-    path.write_bytes(bytes(data))
-
-
-def restored(path: Path, backup: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(backup, path)
-
-
-Fault = Callable[[Path, Path], None]
 FAULTS: list[Fault] = [deleted, cut_in_half, emptied, altered, restored]
 
 

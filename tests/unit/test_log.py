@@ -96,6 +96,14 @@ class FreezesInsideAppend:
         self.inner.append(stream, number, data)
 
 
+class Fast(FreezesInsideAppend):
+    """Others go on right after the write."""
+
+    def append(self, stream: str, number: int, data: bytes) -> None:
+        self.inner.append(stream, number, data)
+        self.meanwhile()
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("newest", [4, 6])
 @pytest.mark.parametrize("trimmed", [True, False])
@@ -123,11 +131,6 @@ def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_co
     """The look after the write must not take what counts for a stray."""
     publish(log, 1)
 
-    class Fast(FreezesInsideAppend):
-        def append(self, stream: str, number: int, data: bytes) -> None:
-            self.inner.append(stream, number, data)
-            self.meanwhile()
-
     def meanwhile() -> None:
         publish(log, 3, 4)
         log.channel.trim_manifest(STREAM, 1)
@@ -142,11 +145,6 @@ def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
     fingerprint below decides alone: the newest manifest was taken away, and the stray stood in its place for ever."""
     (one,) = publish(log, 1)
     stray = manifest(2, previous=one.fingerprint, identity="late")
-
-    class Fast(FreezesInsideAppend):
-        def append(self, stream: str, number: int, data: bytes) -> None:
-            self.inner.append(stream, number, data)
-            self.meanwhile()
 
     def meanwhile() -> None:
         log.channel.trim_manifest(STREAM, 1)
