@@ -75,6 +75,7 @@ _INTERRUPTED = (
 )
 _MOST_CAUSES = 20
 _CHECKPOINT_CONFLICT = "CONCURRENT_STREAM_LOG_UPDATE"
+_PYTHON_MISSING = "Python worker failed to connect back"
 _CONFLICT_TEXTS = (
     "ConcurrentTransactionException",
     "ConcurrentAppendException",
@@ -384,6 +385,11 @@ def is_checkpoint_conflict(error: BaseException) -> bool:
     return any(condition(each) == _CHECKPOINT_CONFLICT for each in _with_causes(error)) or (
         is_connect_error(error) and f"[{_CHECKPOINT_CONFLICT}" in str(error)
     )
+
+
+def is_python_missing(error: BaseException) -> bool:
+    """Whether a process of Python that Spark started did not come up within ten seconds: a busy machine, or an interpreter that cannot run."""
+    return any(_PYTHON_MISSING in str(each) for each in _with_causes(error))
 
 
 def is_connect_error(error: BaseException) -> bool:

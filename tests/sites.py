@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from waiting import NO_WORKER
 
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
@@ -141,16 +140,8 @@ class Sites:
 
     def receive(self, spark: Any, **settings: Any) -> dict[str, TableStatus]:
         """Run seattle's receiver until nothing is left to apply; what it says of each table."""
-        receiver = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings})
-        for last in (False, False, False, False, True):
-            handle = receiver.start(available_now=True)
-            try:
-                handle.await_termination()
-            except Exception as error:
-                if last or NO_WORKER not in str(error):
-                    raise
-                continue
-            break
+        handle = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings}).start(available_now=True)
+        handle.await_termination()
         return {status.table: status for status in handle.status()}
 
     def replicate(self, spark: Any) -> dict[str, TableStatus]:

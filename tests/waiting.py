@@ -13,10 +13,6 @@ DEADLINE = 600.0
 """Seconds after which something is believed never to come. Not a measure: one busy core must do."""
 
 
-NO_WORKER = "failed to connect back"
-"""Spark gives the process of a streaming source ten seconds to come up. On a very busy machine it may need another try."""
-
-
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
     """Wait until ``true()``; fail with what the handles say of themselves when it never is, or when one of them has ended by an error."""
     end = time.monotonic() + DEADLINE
@@ -30,19 +26,9 @@ def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
 
 def started(receiver: Any) -> Any:
     """The handle of a receiver whose queries have their sources' processes."""
-    for last in (False, False, False, False, True):
-        handle = receiver.start()
-        wait_until(lambda handle=handle: ended(handle) or all(map(has_source, handle.queries)), "the sources come up")
-        error = handle.exception()
-        if error is None:
-            return handle
-        handle.stop()
-        if last or NO_WORKER not in str(error):
-            raise error
-
-
-def ended(handle: Any) -> bool:
-    return handle.exception() is not None
+    handle = receiver.start()
+    wait_until(lambda: all(map(has_source, handle.queries)), "the sources come up", handle)
+    return handle
 
 
 def has_source(query: Any) -> bool:

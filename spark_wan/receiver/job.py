@@ -21,7 +21,7 @@ from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.base import Channel
 from spark_wan.commits import record_after
 from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
 from spark_wan.errors import ChannelError, LedgerError, SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger_tables import LedgerTables
 from spark_wan.options import IDLE_INTERVAL
@@ -51,6 +51,8 @@ CHANNEL_LOOK = 1.0
 RESTART_WAIT = 5.0
 """Seconds until a query that ended by no fault of its own starts again; then twice as many each time, up to ``LONGEST_RESTART``."""
 LONGEST_RESTART = 300.0
+PYTHON_WAIT = 40.0
+"""The same for a query whose Python did not come up: beyond it the receiver ends, since that interpreter may never run."""
 STOP_WAIT = 10.0
 """Seconds that a stop leaves to the step at work, before it cancels its Spark job."""
 ASK_INTERVAL = 5.0
@@ -178,12 +180,12 @@ class Receiver:
             inbound,
             stop,
             classic=not is_connect(self.spark),
-            start_again=None if available_now else self._query,
+            start_again=self._query,
+            once=available_now,
             lost=partial(lost_session, self.spark),
         )
-        if not available_now:
-            name = f"wan-receiver {self.site.name}"
-            handle._keep_running(spark_thread(self.spark, handle._watch, name, handle._end_with))
+        name = f"wan-receiver {self.site.name}"
+        handle._keep_running(spark_thread(self.spark, handle._watch, name, handle._end_with))
         return handle
 
     def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
@@ -239,8 +241,9 @@ class _Restart:
 
 
 class ReceiverHandle:
-    """A running receiver. A query that ends by no fault of its own starts again: its Spark job was cancelled from outside, or another receiver
-    has used its checkpoint meanwhile."""
+    """A running receiver. A query that ends by no fault of its own starts again: its Spark job was cancelled from outside, another receiver
+    has used its checkpoint meanwhile, or Python did not come up within the time that Spark gives it. A run that is to end (``once``) starts again
+    for the last of these alone."""
 
     def __init__(
         self,
@@ -248,7 +251,9 @@ class ReceiverHandle:
         inbound: Sequence[InboundChannel],
         stop: threading.Event,
         classic: bool,
-        start_again: Callable[[InboundChannel], StreamingQuery] | None = None,
+        start_again: Callable[[InboundChannel], StreamingQuery],
+        *,
+        once: bool = False,
         lost: Callable[[], SessionLostError | None] = lambda: None,
     ) -> None:
         self.queries = list(queries)
@@ -257,6 +262,7 @@ class ReceiverHandle:
         self._stop = stop
         self._classic = classic
         self._start_again = start_again
+        self._once = once
         self._lost = lost
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -292,7 +298,7 @@ class ReceiverHandle:
         """Wait until the receiver has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it, or one of its
         queries: with ``available_now`` once the others are done."""
         end = None if timeout is None else time.monotonic() + timeout
-        while self.is_active and (self._start_again is None or self.exception() is None):
+        while self.is_active and (self._once or self.exception() is None):
             left = _LOOK if end is None else min(_LOOK, end - time.monotonic())
             if left <= 0:
                 return False
@@ -355,7 +361,6 @@ class ReceiverHandle:
         with self._lock:
             if self._stop.is_set():
                 return
-            assert self._start_again is not None
             channel = self._inbound[place]
             channel.forget()
             try:
@@ -363,7 +368,8 @@ class ReceiverHandle:
             except Exception as error:
                 self._began[place] = time.monotonic()
                 del self._restarts[place]
-                self._conclude(place, error, f"its query did not start again: {error_text(error)}")
+                cause = f"its query did not start again: {error_text(error)}"
+                self._conclude(place, error, cause, PYTHON_WAIT if self._once else None)
                 return
             self._began[place] = time.monotonic()
             del self._restarts[place]
@@ -385,7 +391,7 @@ class ReceiverHandle:
 
     def _find_end(self, place: int) -> None:
         """A query has ended without an error: a run that was to end has done so, or somebody has stopped it."""
-        if self._start_again is None or self._stop.is_set():
+        if self._once or self._stop.is_set():
             self._ended[place] = None
             return
         url = self._inbound[place].url
@@ -398,6 +404,11 @@ class ReceiverHandle:
         given_up = given_up or is_cancelled(failure or error)
         if given_up and place in self._stopped:
             self._ended[place] = None  # its micro-batch gave up before Spark's own stop had come
+        elif is_python_missing(error):
+            cause = "its Python did not come up within the ten seconds that Spark gives it"
+            self._conclude(place, error, cause, PYTHON_WAIT)
+        elif self._once:
+            self._end(place, error)
         elif is_checkpoint_conflict(error):
             self._conclude(place, error, "another receiver has used its checkpoint (CONCURRENT_STREAM_LOG_UPDATE)")
         elif given_up:
@@ -405,14 +416,14 @@ class ReceiverHandle:
         else:
             self._end(place, error)
 
-    def _conclude(self, place: int, error: Exception, cause: str) -> None:
-        """Start a query again later, if that may be."""
-        if self._start_again is None or self._stop.is_set() or self._lost() is not None:
-            self._end(place, error)
-            return
+    def _conclude(self, place: int, error: Exception, cause: str, longest: float | None = None) -> None:
+        """Start a query again later, if that may be; not after more than ``longest`` seconds."""
         now = time.monotonic()
         fresh = now - self._began[place] > LONGEST_RESTART
         wait = RESTART_WAIT if fresh else min(LONGEST_RESTART, self._waits.get(place, RESTART_WAIT / 2) * 2)
+        if (longest is not None and wait > longest) or self._stop.is_set() or self._lost() is not None:
+            self._end(place, error)
+            return
         self._waits[place] = wait
         url = self._inbound[place].url
         text = f"the receiver's query for {url} has ended: {cause}. Will start again in {wait:g} s."

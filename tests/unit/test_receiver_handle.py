@@ -35,7 +35,11 @@ class Query:
 
 
 def handle(*queries: Any) -> ReceiverHandle:
-    return ReceiverHandle(queries, [], threading.Event(), classic=True)
+    return ReceiverHandle(queries, [], threading.Event(), classic=True, start_again=never, once=True)
+
+
+def never(_: Any) -> Any:
+    raise AssertionError("a query started again")
 
 
 GIVEN_UP = RuntimeError(f"Traceback …\nspark_wan.errors.{StoppedError.__name__}: the receiver was stopped")
@@ -94,10 +98,10 @@ class CheckpointConflict(Exception):
 CANCELLED = Query(RuntimeError("FOREACH_BATCH_USER_FUNCTION_ERROR"), active=False)
 
 
-def supervised(channel: Any, query: Any, *later: Any, lost: Any = lambda: None) -> ReceiverHandle:
+def supervised(channel: Any, query: Any, *later: Any, **more: Any) -> ReceiverHandle:
     following: Iterator[Any] = iter(later)
     return ReceiverHandle(
-        [query], [channel], threading.Event(), classic=True, start_again=lambda _: next(following), lost=lost
+        [query], [channel], threading.Event(), classic=True, start_again=lambda _: next(following), **more
     )
 
 
@@ -147,6 +151,41 @@ def test_two_receivers_on_one_checkpoint_do_not_fight_in_a_tight_loop() -> None:
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
+def no_python() -> Query:
+    cause = RuntimeError("Python worker failed to connect back.")
+    error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception")
+    error.__cause__ = cause
+    return Query(error, active=False)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_query_whose_python_did_not_come_up_in_time_starts_again(once: bool) -> None:
+    """A busy machine. Fails when the query's end is the receiver's."""
+    second = Query(None, active=not once)
+    receiver = supervised(Channel(), no_python(), second, once=once)
+    assert receiver.is_active and receiver.exception() is None
+    assert "did not come up within the ten seconds" in str(receiver.status()[0].held)
+    due(receiver)
+    assert receiver.is_active is not once and receiver.exception() is None
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_python_that_never_comes_up_ends_the_receiver(once: bool) -> None:
+    queries = [no_python() for _ in range(5)]
+    receiver = supervised(Channel(), *queries, once=once)
+    for _ in range(4):
+        assert receiver.is_active
+        due(receiver)
+    assert receiver.queries == queries[-1:] and not receiver.is_active
+    assert receiver.exception() is queries[-1].error
+
+
+@pytest.mark.parametrize("query", [CANCELLED, Query(CheckpointConflict("x"), active=False)])
+def test_a_run_that_is_to_end_does_not_start_again_for_other_causes(query: Query) -> None:
+    receiver = supervised(Channel(StoppedError("its Spark job was cancelled")), query, once=True)
+    assert not receiver.is_active and receiver.exception() is query.error
+
+
 def test_a_query_that_does_not_start_again_is_tried_later() -> None:
     def refuse(_: Any) -> Any:
         raise ValueError("the state folder is not there")
@@ -169,7 +208,7 @@ def test_an_unknown_error_of_one_query_is_seen_while_another_is_at_work() -> Non
     error = ValueError("the source's worker was killed")
     receiver = handle(Query(None), Query(error, active=False))
     assert receiver.is_active and receiver.exception() is error
-    receiver._start_again = lambda _: None  # type: ignore[assignment,return-value]
+    receiver._once = False
     with pytest.raises(ValueError, match="worker was killed"):
         receiver.await_termination()
 
