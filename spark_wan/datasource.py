@@ -49,7 +49,7 @@ from spark_wan.sender.events_sink import EventsWriter, EventsWritten, SinkColumn
 from spark_wan.sender.memory import ForgottenMemories, MemoryStore, StoredMemories
 from spark_wan.steps import run
 from spark_wan.topology import nearest, parse_channel
-from spark_wan.wire import FrameRef, Manifest
+from spark_wan.wire import EVENTS, FrameRef, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,7 +167,10 @@ class _Sink:
             int(options.ack_timeout * 1000),
             milliseconds,
             options.remotes,
+            options.former_remotes,
         )
+        if manifest is None and not self._is_ours(stream):
+            return
         end = time.monotonic() + options.block_on_ack
         while True:
             try:
@@ -182,6 +185,14 @@ class _Sink:
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.number} is in the channel."
                 )
             time.sleep(_SLICE)
+
+    def _is_ours(self, stream: StreamLog) -> bool:
+        """Whether the log is one of a user's stream, as far as can be seen now."""
+        try:
+            last = stream.last()
+        except WanError:
+            return False
+        return last is not None and last.kind == EVENTS
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the frames of a write of which a task has failed. Spark calls this also when ``commit()`` raised, after all tasks: then the manifest may

@@ -73,7 +73,9 @@ class SinkOptions:
     state: str | None = (
         None  # where the sink remembers its stream, beside the channel; default: config's site, else checkpointLocation
     )
-    former_remotes: tuple[str, ...] = ()  # sites, with commas, that the stream served before and serves no more
+    former_remotes: (
+        tuple[str, ...] | None
+    ) = ()  # sites, with commas, that the stream served before and serves no more; default with config's remotes: all others
     new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
@@ -156,6 +158,8 @@ def _from_topology(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     shared = ("channel", "site", "remotes", "batch_size", "batch_bytes", "ack_policy", "ack_timeout", "block_on_ack")
     defaults = {name: getattr(sender, name) for name in shared}
+    if "remotes" not in given:
+        defaults["former_remotes"] = None
     site = topology.site(sender.site)
     if "state" not in given:
         given = {**given, "state": site.state, "state_storage": {**site.storage, **given["state_storage"]}}

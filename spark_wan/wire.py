@@ -23,7 +23,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -65,6 +65,11 @@ class FrameHeader:
     def from_json(cls, text: bytes) -> FrameHeader:
         fields = json.loads(text)
         return cls(**{**fields, "sent_to": tuple(fields["sent_to"])})
+
+
+def known_fields(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``kind`` knows of a record's fields: another version may have written more."""
+    return {each.name: record[each.name] for each in fields(kind) if each.name in record}
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ PROTECTIONS = [
         [
             (
                 PUB,
-                "            self.log.append(manifest)\n        except",
-                '            self.log.append(manifest)\n            yield "publish.4 frames-written"\n        except',
+                "            append_in_time(self.log, manifest, self.clock)\n        except",
+                '            append_in_time(self.log, manifest, self.clock)\n            yield "publish.4 frames-written"\n        except',
             ),
             (
                 PUB,

@@ -76,5 +76,8 @@ class Channel(Protocol):
     def frames(self, stream: str) -> list[tuple[str, float]]:
         """All frames of a stream, named or not, with the seconds since 1970 at which they were written."""
 
+    def now(self) -> float:
+        """The time by the clock that dates frames, in seconds since 1970. Costs a write: not to be asked all the time."""
+
     def foreign(self) -> list[str]:
         """Paths in the channel that spark_wan has not written."""

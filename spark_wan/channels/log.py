@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.wire import Manifest, fingerprint
+from spark_wan.wire import Manifest, fingerprint, known_fields
 
 ACK_VERSION = 1
 
@@ -43,7 +43,7 @@ class Ack:
             fields = json.loads(data)
             if fields.pop("version") != ACK_VERSION:
                 return None
-            ack = cls(**fields)
+            ack = cls(**known_fields(cls, fields))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         return ack if type(ack.applied) is int else None
@@ -165,18 +165,21 @@ class StreamLog:
 
     def _counts(self, manifest: Manifest) -> bool:
         """Whether a manifest that was just written is part of the log. Manifests are trimmed from the lowest one on."""
+        try:
+            return self.read(manifest.number + 1).previous == manifest.fingerprint
+        except ManifestError:
+            if self._is_there(manifest.number + 1):
+                raise
         if self._follows(manifest):
             return True
-        if self._begins_anew(manifest):
-            return False
-        if self.newest() <= manifest.number:
-            # The one before it was trimmed since (its number may have been written once more, by a writer that had been frozen): this one was there
-            # to be the newest.
-            return True
-        if not self._is_there(manifest.number + 1):
+        listed = self._numbers()
+        if any(number > manifest.number for number in listed):
             # The next one is trimmed already, so this one, if it counted, would be trimmed too.
             return False
-        return self.read(manifest.number + 1).previous == manifest.fingerprint
+        # The one before it was trimmed since (its number may have been written once more, by a writer that had been frozen), and this one was there
+        # to be the newest; or its log was lost, and another one has begun since.
+        below = max((number for number in listed if number < manifest.number), default=0)
+        return not below or not self._began_since(below, manifest)
 
     def _follows(self, manifest: Manifest) -> bool:
         """Whether the manifest before it is there, and the one that ``manifest`` names."""
@@ -187,18 +190,22 @@ class StreamLog:
         except ManifestError:
             return False
 
-    def _begins_anew(self, manifest: Manifest) -> bool:
-        """Whether the manifest before it is of another log, which has begun since."""
+    def _began_since(self, number: int, manifest: Manifest) -> bool:
+        """Whether manifest ``number`` is of another log, and was made after ``manifest``."""
         try:
-            return manifest.number > 1 and self.read(manifest.number - 1).incarnation != manifest.incarnation
+            found = self.read(number)
         except ManifestError:
             return False
+        return found.incarnation != manifest.incarnation and found.created > manifest.created
 
     def newest(self) -> int:
         """The highest number, 0 for a stream without manifests. Listed again when it is low: a listing of a directory that is extended and
         trimmed meanwhile may miss the newest manifest, and the one before it."""
+        return max(self._numbers(), default=0)
+
+    def _numbers(self) -> list[int]:
         listed = self.channel.stream_numbers(self.stream)
-        return max(listed if len(listed) > 1 else self.channel.stream_numbers(self.stream), default=0)
+        return listed if len(listed) > 1 else self.channel.stream_numbers(self.stream)
 
     def _moved_on(self, manifest: Manifest) -> ManifestExists:
         return ManifestExists(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -184,6 +185,16 @@ class ObjectStoreChannel:
 
     def frames(self, stream: str) -> list[tuple[str, float]]:
         return sorted((meta["path"], meta["last_modified"].timestamp()) for meta in self._metas(f"frames/{stream}/"))
+
+    def now(self) -> float:
+        path = f"wan-clock-{uuid.uuid4().hex}"
+        self._put(path, b"")
+        try:
+            return float(obstore.head(self._store, path)["last_modified"].timestamp())
+        except (BaseError, OSError) as error:
+            raise self._failed("read", path, error) from error
+        finally:
+            self._delete([path])
 
     def foreign(self) -> list[str]:
         known = (_MANIFEST, _AGAIN, _FRAME, _ACK)

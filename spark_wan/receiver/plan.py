@@ -111,7 +111,7 @@ def plan_stream(
             _check_follows(manifest, plan.incarnation, before)
             if not _is_as_applied(manifest, progress):
                 plan.known = 0
-                raise LogGapError(f"{stream}: manifest {number} {_REWRITTEN}")
+                raise LogGapError(f"{stream}: manifest {number} {_ANOTHER}: {_rewritten(manifest)}")
             plan.incarnation, before = manifest.incarnation, manifest.fingerprint
             above = None if site not in manifest.addressees else _above(manifest, ahead, accepts)
         except WanError as error:
@@ -146,10 +146,12 @@ _AGAIN = (
     "are dropped. Then remove this stream from the channel."
 )
 
-_REWRITTEN = (
-    "is not the one that this site has applied, or does not follow it: the log was rewritten under its readers. The stream is held; "
-    "restore the channel's log."
-)
+_ANOTHER = "is not the one that this site has applied, or does not follow it"
+
+
+def _rewritten(manifest: Manifest) -> str:
+    way_out = _AGAIN if manifest.kind == EVENTS else f"make {COPY}."
+    return f"the log was rewritten under its readers. The stream is held. Restore the channel's log; or, without a copy of it, {way_out}"
 
 
 def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
@@ -165,7 +167,7 @@ def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
 def _check_follows(manifest: Manifest, incarnation: str, before: str | None) -> None:
     """A manifest belongs to the log of those before it, and names the one before it (``before``: its fingerprint, None for the first)."""
     where = f"{manifest.stream}: manifest {manifest.number}"
-    advice = "the log was rewritten under its readers. The stream is held; restore the channel's log."
+    advice = _rewritten(manifest)
     if incarnation and manifest.incarnation != incarnation:
         raise LogGapError(f"{where} belongs to another log than the ones beside it: {advice}")
     if before is not None and manifest.previous != before:
@@ -192,7 +194,7 @@ def _from_position(
     position = progress.positions.get((stream, incarnation), 0)
     if position == newest.number and not _is_as_applied(newest, progress):
         plan.incarnation, plan.held = incarnation, position + 1
-        plan.cause = f"{stream}: manifest {position} {_REWRITTEN}"
+        plan.cause = f"{stream}: manifest {position} {_ANOTHER}: {_rewritten(newest)}"
         return []
     if position:
         plan.incarnation, plan.known = incarnation, min(position, listed[-1])

@@ -9,19 +9,20 @@ work on one channel cost requests and nothing else. Its numbered path, per strea
     keep.4  frames-trimmed   of the lowest epoch that is done, before its manifest: a crash here is made good by the next round
     keep.5  manifest-trimmed each stream keeps its newest manifest
 
-Only sites count that are still served: one that was taken out of the topology is waited for no more, and named in the log.
+Only sites count that are still served: one that was taken out of the topology is waited for no more, and named in the log. But where another sender
+has appended an epoch for more sites since this keeper began, that one knows more.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_wan.channels import Ack, StreamLog
 from spark_wan.channels.base import write_of
-from spark_wan.errors import ManifestError
+from spark_wan.errors import LogGapError, ManifestError, ManifestExists
 from spark_wan.sender.memory import MemoryStore, Published, StreamMemory
 from spark_wan.steps import Steps
 from spark_wan.wire import EVENTS, FrameRef, Manifest
@@ -49,11 +50,26 @@ class AckPolicy(str, Enum):
         return True if self is AckPolicy.NONE else addressees <= acked
 
 
-def are_safe(log: StreamLog, frames: Iterable[FrameRef], now: int) -> bool:
-    """Whether the frames of a write that took long are there, and no sweep takes them soon. ``now``: milliseconds since 1970 UTC."""
-    written = log.channel.frames(log.stream)
+def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
+    """Whether the frames of a write that took long are there, and no sweep takes them soon."""
+    written, now = log.channel.frames(log.stream), log.channel.now()
     newest, there = _newest_frames(written), {path for path, _ in written}
-    return all(frame.path in there and newest[write_of(frame.path)] > now / 1000 - STALE_AGE for frame in frames)
+    return all(frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames)
+
+
+def append_in_time(log: StreamLog, manifest: Manifest, clock: Callable[[], int]) -> None:
+    """Append a manifest whose frames are safe now. Raises ManifestExists as :meth:`StreamLog.append` does, and when this process was frozen in it for so
+    long that they were swept."""
+    began = clock()
+    log.append(manifest)
+    if clock() - began > STALE_AGE * 1000:
+        there = {path for path, _ in log.channel.frames(log.stream)}
+        if any(frame.path not in there for frame in manifest.frames):
+            if log.newest() == manifest.number:
+                log.channel.trim_manifest(log.stream, manifest.number)
+            raise ManifestExists(
+                f"{log.stream}: the frames of manifest {manifest.number} were swept before it named them"
+            )
 
 
 def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -62,6 +78,11 @@ def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
     for path, time in written:
         newest[write_of(path)] = max(time, newest.get(write_of(path), time))
     return newest
+
+
+def _answers(last: Manifest, ack: Ack) -> bool:
+    """Whether an ack is about the log that ends with ``last``: one beyond its end was given before the log was put back to an older state."""
+    return ack.incarnation == last.incarnation and ack.applied <= last.number
 
 
 @dataclass
@@ -80,7 +101,8 @@ class StreamState:
 
 @dataclass
 class AckKeeper:
-    """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too. ``served``: the sites that the sender serves now."""
+    """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too. ``served``: the sites that the sender serves now. ``former``: those that it
+    serves no more, where not all others are meant."""
 
     log: StreamLog
     memories: MemoryStore
@@ -88,6 +110,7 @@ class AckKeeper:
     ack_timeout: int
     clock: Callable[[], int]
     served: Collection[str]
+    former: Collection[str] | None = None
     state: StreamState = field(default_factory=StreamState)
     _next_look: int = 0
     _waiting: tuple[str, int, int] | None = None
@@ -96,25 +119,27 @@ class AckKeeper:
     _swept: int = 0
     _named: frozenset[str] = frozenset()
     """The sites that are served no more, as the log has named them."""
+    _began: tuple[str, int] | None = None
+    """(incarnation, number) of the newest manifest at the first look."""
+    _others: frozenset[str] = frozenset()
+    """Sites that another sender serves."""
     _bare: tuple[str, int] | None = None
     """(incarnation, number) of the newest manifest, once its frames are trimmed."""
 
     def due(self) -> bool:
-        """Whether it is time to look: at once while sites answer, every 5 s when nobody is there."""
-        return self.clock() >= self._next_look
+        """Whether it is time to look: at once while sites answer, every 5 s when nobody is there. Also after a clock was put back."""
+        return not 0 < self._next_look - self.clock() <= NOBODY_THERE_LOOK
 
     def acked_by(self, manifest: Manifest) -> set[str]:
         """The sites that have applied ``manifest``, by what the last round read."""
         return {
             site
             for site, ack in self.state.acks.items()
-            if self._answers(ack) and ack.incarnation == manifest.incarnation and ack.applied >= manifest.number
+            if self.state.last is not None
+            and _answers(self.state.last, ack)
+            and ack.incarnation == manifest.incarnation
+            and ack.applied >= manifest.number
         }
-
-    def _answers(self, ack: Ack) -> bool:
-        """Whether an ack is about this log: one beyond its end was given before the log was put back to an older state."""
-        last = self.state.last
-        return last is not None and ack.incarnation == last.incarnation and ack.applied <= last.number
 
     def done(self, manifest: Manifest) -> bool:
         """Whether the ack policy calls ``manifest`` done."""
@@ -131,8 +156,9 @@ class AckKeeper:
         if last is None:
             return state
         yield "keep.1 acks-read"
-        answered = {site: ack for site, ack in acks.items() if self._answers(ack)}
-        applied = {site: answered[site].applied if site in answered else 0 for site in self._addressees(last)}
+        self._find_others(last)
+        answered = {site: ack for site, ack in acks.items() if _answers(last, ack)}
+        applied = self._applied(last, answered)
         everywhere = min(applied.values(), default=last.number)
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
         acked = self._remember(last, applied)
@@ -142,6 +168,7 @@ class AckKeeper:
         yield "keep.3 announced"
         self._note_not_served(last, answered)
         self.log.check_gap(numbers, strays, acked)
+        self._check_strays(last, strays)
         for number in strays:
             # Its frames are left to the sweep: the writer, once it goes on, may name them in another manifest.
             channel.trim_manifest(stream, number)
@@ -173,8 +200,8 @@ class AckKeeper:
     def sweep_when_due(self) -> None:
         """Remove orphans, once an hour."""
         memory = self.memories.load(self.log.stream)
-        swept = max(self._swept, memory.swept if memory is not None else 0)
         now = self.clock()
+        swept = max(time for time in (0, self._swept, memory.swept if memory is not None else 0) if time <= now)
         if now - swept < SWEEP_INTERVAL * 1000:
             return
         self.sweep(ORPHAN_AGE)
@@ -183,17 +210,53 @@ class AckKeeper:
             self.memories.save(self.log.stream, replace(memory, swept=now))
 
     def sweep(self, older_than: float) -> int:
-        """Remove frames that no manifest names and that were written more than ``older_than`` seconds ago: what failed,
-        speculative and killed attempts left. Returns how many."""
+        """Remove frames that no manifest names and that were written more than ``older_than`` seconds ago: what failed, speculative and
+        killed attempts left. Returns how many. None, while manifests are missing that some site may still need: once
+        they are restored, they name their frames."""
         channel, stream = self.log.channel, self.log.stream
         written = channel.frames(stream)
         # The log is read after the frames: a frame that is named in between is spared.
-        manifests = [self._read(number) for number in self.log.since(0)]
+        numbers = self.log.since(0)
+        manifests = [self._read(number) for number in numbers]
+        if not written or not manifests or manifests[-1] is None or not self._is_whole(numbers, manifests[-1]):
+            return 0
         named = {frame.path for manifest in manifests if manifest is not None for frame in manifest.frames}
-        newest, limit = _newest_frames(written), self.clock() / 1000 - older_than
-        orphans = [path for path, _ in written if path not in named and newest[write_of(path)] < limit]
+        unnamed = [path for path, _ in written if path not in named]
+        if not unnamed:
+            return 0
+        # By the store's clock: where that of this machine is wrong, another writer's frames would look old.
+        newest, now = _newest_frames(written), channel.now()
+        orphans = [path for path in unnamed if newest[write_of(path)] < now - older_than]
         channel.trim_frames(stream, orphans)
         return len(orphans)
+
+    def _check_strays(self, last: Manifest, strays: Sequence[int]) -> None:
+        """Raise LogGapError where what looks like strays is a log that began later than the one of the newest manifest: that manifest is the stray, of a
+        writer that was frozen while its log was lost, and killed right after it."""
+        for number in strays:
+            stray = self._read(number)
+            if stray is not None and stray.incarnation != last.incarnation and stray.created > last.created:
+                raise LogGapError(
+                    f"{self.log.channel.url}: manifest {last.number} of {self.log.stream} belongs to another log than those through {strays[-1]}, which "
+                    f"began later: a writer of the lost log added it late. Nothing is trimmed. Delete manifest {last.number} below "
+                    f"log/{self.log.stream}/ in the channel, and restore nothing."
+                )
+
+    def _is_whole(self, numbers: Sequence[int], last: Manifest) -> bool:
+        """Whether the log has all that some site may still need: it is as far as it was, and nothing is gone that is not acked."""
+        memory = self.memories.load(self.log.stream)
+        lost = memory is not None and (memory.incarnation != last.incarnation or memory.number > last.number)
+        acked = self._ever_acked(last, self._applied(last, self.log.acks()), memory)
+        lacking = sorted(site for site, number in acked.items() if number < numbers[0] - 1)
+        if lost or lacking:
+            log.warning(
+                "%s: %s, so no frames are removed that a restored manifest may name",
+                self.log.stream,
+                "the log is not what it was"
+                if lost
+                else f"{', '.join(lacking)} may need manifests before {numbers[0]}, which are not in the channel",
+            )
+        return not lost and not lacking
 
     def _read(self, number: int) -> Manifest | None:
         """A manifest that was listed; None when another keeper has trimmed it since."""
@@ -205,14 +268,36 @@ class AckKeeper:
             return None
 
     def _addressees(self, manifest: Manifest) -> set[str]:
-        return set(manifest.addressees) & set(self.served)
+        return set(manifest.addressees) - self._gone(manifest)
+
+    def _gone(self, manifest: Manifest) -> frozenset[str]:
+        """The addressees of a manifest that are served no more."""
+        gone = set(manifest.addressees) - set(self.served) - self._others
+        return frozenset(gone if self.former is None else gone & set(self.former))
+
+    def _find_others(self, last: Manifest) -> None:
+        """Two senders with different topologies, while one of them is replaced: the one that began later may serve a site that the other does not know."""
+        newest = last.incarnation, last.number
+        if self._began is None:
+            self._began = newest
+        unknown = set(last.addressees) - set(self.served)
+        others = frozenset(unknown if newest != self._began and self.former is None else ())
+        for site in sorted(others - self._others):
+            log.warning(
+                "%s: another sender has appended epoch %d for site %s, which this sender does not serve. Its acks are waited for; give both the same "
+                "topology, or stop the older one",
+                self.log.stream,
+                last.number,
+                site,
+            )
+        self._others = others
 
     def _everyone_has(self, manifest: Manifest) -> bool:
         return self._addressees(manifest) <= self.acked_by(manifest)
 
     def _note_not_served(self, last: Manifest, answered: Mapping[str, Ack]) -> None:
         """Name the sites that were taken out of the topology: what they have not applied is trimmed all the same."""
-        gone = frozenset(last.addressees) - frozenset(self.served)
+        gone = self._gone(last)
         self.state.not_served = tuple(sorted(gone))
         for site in sorted(gone - self._named):
             applied = answered[site].applied if site in answered else 0
@@ -229,14 +314,27 @@ class AckKeeper:
     def _remember(self, last: Manifest, applied: Mapping[str, int]) -> Mapping[str, int]:
         """Keep what was acked. Returns the highest number that each site has ever acked, as far as the memory reaches."""
         memory = self.memories.load(self.log.stream)
-        known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
-        acked = {site: max(number, known.get(site, 0)) for site, number in applied.items()}
+        acked = self._ever_acked(last, applied, memory)
+        published = Published.by(last) if last.kind != EVENTS else None
         if memory is None:
-            published = Published.by(last) if last.kind != EVENTS else None
             memory = StreamMemory(last.incarnation, last.number, {}, published)
-        if acked != dict(memory.acked) and memory.incarnation == last.incarnation:
-            self.memories.save(self.log.stream, replace(memory, acked=acked))
+        if memory.incarnation == last.incarnation:
+            known = replace(memory, acked=acked)
+            if known.published is None and known.number == last.number:
+                known = replace(known, published=published)  # it was written by an older version
+            if known != memory:
+                self.memories.save(self.log.stream, known)
         return acked
+
+    def _applied(self, last: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
+        """Through which epoch of the log each addressee has applied it."""
+        answers = {site: acks.get(site) for site in self._addressees(last)}
+        return {site: ack.applied if ack is not None and _answers(last, ack) else 0 for site, ack in answers.items()}
+
+    def _ever_acked(self, last: Manifest, applied: Mapping[str, int], memory: StreamMemory | None) -> dict[str, int]:
+        """The same, at any time: an ack may be lost, or go back."""
+        known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
+        return {site: max(number, known.get(site, 0)) for site, number in applied.items()}
 
     def _announce(self, last: Manifest, everywhere: int, somebody: bool) -> None:
         """Announce again from the lowest number that is not acked, once per ``ack_timeout`` without progress."""
@@ -253,7 +351,7 @@ class AckKeeper:
             self._waiting = (last.incarnation, lowest, now)
             self._attempts = max((attempt for number, attempt in announced if number == lowest), default=0)
             return
-        if now - self._waiting[2] < self.ack_timeout:
+        if 0 <= now - self._waiting[2] < self.ack_timeout:
             return
         self.state.overdue = True
         if somebody:

@@ -6,12 +6,12 @@ estimate of their rows, and leave out what receivers and local-only writers have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from spark_wan.columns import differences, fingerprint, widens
+from spark_wan.columns import column_paths, differences, fingerprint, widens
 from spark_wan.commits import Commit
 from spark_wan.errors import COPY, ForwardingError, HistoryLostError, SchemaError, TableOperationError
 
@@ -95,7 +95,7 @@ def plan_range(
     taken: list[Commit] = []
     left_out: list[int] = []
     rows = 0
-    names = _Names()
+    names = _Names(None if published_schema is None else set(column_paths(dict(published_schema))))
     for commit in newer:
         leave = commit.stays_here
         may_end = bool(taken) and not names.moved
@@ -186,27 +186,40 @@ def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], ta
 
 @dataclass
 class _Names:
-    """Columns that were renamed: [name before, name now]."""
+    """Columns that were renamed: (name before, name now). The name before is None for a column that was added since. ``published``: those that
+    there were before, where that is known."""
 
-    pairs: list[list[str]] = field(default_factory=list)
+    published: Collection[str] | None = None
+    pairs: list[tuple[str | None, str]] = field(default_factory=list)
 
     def rename(self, old: str, new: str) -> None:
         if not any(now == old for _, now in self.pairs):
-            self.pairs.append([old, old])
-        for pair in self.pairs:
-            if pair[1] == old or pair[1].startswith(f"{old}."):
-                pair[1] = new + pair[1][len(old) :]
+            self.pairs.append((self._before(old), old))
+        self.pairs = [
+            (before, new + now[len(old) :] if now == old or now.startswith(f"{old}.") else now)
+            for before, now in self.pairs
+        ]
+
+    def _before(self, name: str) -> str | None:
+        """What a column that has not been renamed itself was called before; its parents may have been renamed."""
+        parents = [pair for pair in self.pairs if name.startswith(f"{pair[1]}.")]
+        before, now = max(parents, key=lambda pair: len(pair[1]), default=("", ""))
+        was = None if before is None else before + name[len(now) :]
+        # Who had that name has another one now, or its parent has.
+        taken = was is not None and any(f"{was}.".startswith(f"{each}.") for each, _ in self.pairs if each != before)
+        added = self.published is not None and was not in self.published
+        return None if taken or added else was
 
     @property
     def moved(self) -> bool:
-        return any(before != now for before, now in self.pairs)
+        return any(before not in (None, now) for before, now in self.pairs)
 
     @property
     def are_back(self) -> bool:
         return bool(self.pairs) and not self.moved
 
     def __str__(self) -> str:
-        return "; ".join(f"{before} is named {now} now" for before, now in self.pairs if before != now)
+        return "; ".join(f"{before} is named {now} now" for before, now in self.pairs if before not in (None, now))
 
 
 def _check_nothing_dropped(commit: Commit, schema_at: SchemaAt, before: Mapping[str, Any] | None, table: str) -> None:

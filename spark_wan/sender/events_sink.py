@@ -37,9 +37,9 @@ from spark_wan.errors import (
 from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.options import SinkOptions
 from spark_wan.rowhash import combine, digest, row_hashes
-from spark_wan.sender.acks import STALE_AGE, are_safe
+from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
 from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.memory import MemoryStore, StreamMemory, check_log
+from spark_wan.sender.memory import MemoryStore, StreamMemory, check_acks, check_log
 from spark_wan.steps import Steps
 from spark_wan.topology import nearest
 from spark_wan.wire import EVENTS, FrameHeader, FrameRef, Manifest, WriteRef
@@ -48,6 +48,9 @@ KEPT_WRITES = 100
 """So many (query, batch, digest) triples a manifest keeps, to recognise an equal replay."""
 USER_TABLE_ID = "events"
 """The table ID of a user's stream: its rows come from no table."""
+
+NEW_LOG = "set the sink's option newLog to {log}"
+"""How the user lets a new log begin."""
 
 _OPERATIONS = {"create": Operation.CREATE, "put": Operation.PUT, "destroy": Operation.DESTROY}
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -229,7 +232,7 @@ def append_epoch(
         memory = memories.load(log.stream)
         last = log.last()
         try:
-            check_log(log, memory, last, options.new_log.__contains__, "set the sink's option newLog to {log}")
+            check_log(log, memory, last, options.new_log.__contains__, NEW_LOG)
             writes = last.writes if last is not None else ()
             yield "sink.2 log-read"
             if told in writes:
@@ -237,6 +240,7 @@ def append_epoch(
                 remove_unnamed(log, frames)
                 return last
             if last is not None:
+                check_acks(log, last, NEW_LOG)
                 _check_follows(last, options, schema)
             _refuse_too_many(sum(frame.rows for frame in frames), options)
             _refuse_doubles(written, options)
@@ -271,11 +275,11 @@ def append_epoch(
             writes=(*writes[-KEPT_WRITES + 1 :], told),
         )
         now = clock()
-        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(log, frames, now):
+        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(log, frames):
             raise _stale(log)
         try:
             tried = True
-            log.append(manifest)
+            append_in_time(log, manifest, clock)
         except ManifestExists:
             # The append may have counted all the same, and be acked and trimmed since: then its frames are gone.
             there = {path for path, _ in log.channel.frames(log.stream)}
@@ -304,9 +308,8 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
     ):
         if had != has:
             raise SourceError(f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}")
-    left = (
-        [] if options.config is not None else sorted({*last.addressees} - {*options.remotes, *options.former_remotes})
-    )
+    former = last.addressees if options.former_remotes is None else options.former_remotes
+    left = sorted({*last.addressees} - {*options.remotes, *former})
     if left:
         sites = ", ".join(left)
         raise SourceError(

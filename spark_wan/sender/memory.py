@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from spark_wan.channels import StreamLog
 from spark_wan.errors import COPY, LogGapError
 from spark_wan.state import StateObjects
-from spark_wan.wire import Manifest
+from spark_wan.wire import Manifest, known_fields
 
 MEMORY_VERSION = 1
 
@@ -63,8 +63,9 @@ class StreamMemory:
             fields = json.loads(data)
             if fields.pop("version") != MEMORY_VERSION:
                 return None
-            published = fields.pop("published", None)
-            return cls(**fields, published=None if published is None else Published(**published))
+            published = fields.get("published")
+            fields["published"] = None if published is None else Published(**known_fields(Published, published))
+            return cls(**known_fields(cls, fields))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -121,16 +122,9 @@ def check_log(
     """
     where, stream = log.channel.url, log.stream
 
-    def instead(lost: str) -> str:
-        return f"make {COPY}" if how is None else f"{how.format(log=lost)} to begin a new log"
-
     if memory is not None and last is not None and last.incarnation == memory.incarnation:
         if last.number < memory.number:
-            raise LogGapError(
-                f"{where}: the log of {stream} ends at manifest {last.number}, but it was at {memory.number} ({_acked(memory)}): an older "
-                f"state of it was restored. The stream is held, and nothing is published. Restore the newer state; or delete what is left below "
-                f"log/{stream}/ in the channel, and {instead(memory.incarnation)}."
-            )
+            raise LogGapError(_put_back(log, last, f"it was at {memory.number} ({_acked(memory)})", how))
         return
     if memory is not None:
         lost, state = [memory.incarnation], f"it was at manifest {memory.number} ({_acked(memory)})"
@@ -146,8 +140,31 @@ def check_log(
         raise LogGapError(
             f"{where}: the log of {stream} {what}; {state}. The channel or its manifests were deleted. The stream is held, and nothing is published, "
             f"since epochs that a site has not applied would be lost without a word. Restore the channel; or, when every remote site "
-            f"has what was published or can do without, {instead(lost[0])}."
+            f"has what was published or can do without, {_instead(how, lost[0])}."
         )
+
+
+def check_acks(log: StreamLog, last: Manifest | None, how: str | None) -> None:
+    """Raise LogGapError when a site has acked this log beyond its end: it was put back to an older state, and the memory with it, or there is none. To be
+    asked before the log is extended: afterwards such an ack looks like one for what is new."""
+    if last is None:
+        return
+    acks = {site: ack.applied for site, ack in sorted(log.acks().items()) if ack.incarnation == last.incarnation}
+    # Beyond what is there now: another sender may have extended it meanwhile.
+    if max(acks.values(), default=0) > last.number and max(acks.values()) > log.newest():
+        raise LogGapError(_put_back(log, last, f"sites have acked more ({acks})", how))
+
+
+def _put_back(log: StreamLog, last: Manifest, known: str, how: str | None) -> str:
+    return (
+        f"{log.channel.url}: the log of {log.stream} ends at manifest {last.number}, but {known}: an older state of it was restored. The stream is held, "
+        f"and nothing is published. Restore the newer state; or delete what is left below log/{log.stream}/ in the channel, and "
+        f"{_instead(how, last.incarnation)}."
+    )
+
+
+def _instead(how: str | None, lost: str) -> str:
+    return f"make {COPY}" if how is None else f"{how.format(log=lost)} to begin a new log"
 
 
 def _acked(memory: StreamMemory) -> str:

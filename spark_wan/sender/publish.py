@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from spark_wan.channels import StreamLog
+from spark_wan.channels.base import write_of
 from spark_wan.columns import check_columns, check_keys, fingerprint
 from spark_wan.commits import Commit, is_same_commit, record_after
 from spark_wan.decisions import NEW_LOG, Decisions
-from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError
-from spark_wan.sender.acks import STALE_AGE, are_safe
+from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError, WanError
+from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
-from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_log
+from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_acks, check_log
 from spark_wan.steps import Steps
 from spark_wan.wire import CAPTURE, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
+
+T = TypeVar("T")
 
 QUIET_COMMITS = 100
 """So many commits without events are recorded by a manifest without frames, before the history can lose them. Fewer are recorded once they are
@@ -126,7 +130,8 @@ class Publisher:
         last = self.log.last()
         remembered = memory.published if memory is not None else None
         how: str | None = f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`"
-        if remembered is None and self.settings.start is None:
+        replaced = memory is not None and last is not None and last.incarnation != memory.incarnation
+        if not replaced and remembered is None and self.settings.start is None:
             how = None  # it would begin with a snapshot, which no site takes whose table has rows
         check_log(self.log, memory, last, lambda log_id: log_id in self.decisions().new_logs, how)
         self._published = Published.by(last) if last is not None else remembered
@@ -140,6 +145,7 @@ class Publisher:
         if planned is None:
             return None
         yield self._planned(planned)
+        check_acks(self.log, last, how)
         began = self.clock()
         manifest = self._write(last, table_id, planned)
         if manifest is None:
@@ -147,9 +153,9 @@ class Publisher:
         yield "publish.4 frames-written"
         try:
             now = self.clock()
-            if now - began > STALE_AGE * 1000 and not are_safe(self.log, manifest.frames, now):
+            if now - began > STALE_AGE * 1000 and not are_safe(self.log, manifest.frames):
                 raise ManifestExists(f"{stream}: its frames may be swept as orphans before a manifest names them")
-            self.log.append(manifest)
+            append_in_time(self.log, manifest, self.clock)
         except ManifestExists:
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
             return (yield from self.round())
@@ -243,7 +249,6 @@ class Publisher:
         self._check_columns(planned.schema)
         if before is not None:
             check_columns_follow(before.schema, planned.schema, settings.table, planned.first)
-        self._record_at = None  # not before: what an error interrupts is still to be recorded
         if planned.quiet and not self._worth_recording(planned):
             self._quiet_through = planned.last
             return None
@@ -292,11 +297,11 @@ class Publisher:
             events=0,
         )
         if snapshot:
-            captured = self.source.snapshot(planned.last, planned.schema, header)
+            captured = self._whole(header, lambda: self.source.snapshot(planned.last, planned.schema, header))
         elif planned.quiet:
             captured = Captured((), True, ())
         else:
-            planned, captured = self._capture(planned, header)
+            planned, captured = self._whole(header, lambda: self._capture(planned, header))
             if not captured.frames and not self._worth_recording(planned):
                 self._quiet_through = planned.last
                 return None
@@ -324,6 +329,17 @@ class Publisher:
             generation=settings.generation,
             created=self.clock(),
         )
+
+    def _whole(self, header: FrameHeader, write: Callable[[], T]) -> T:
+        """Write frames, or leave none: a held stream is tried again and again."""
+        try:
+            return write()
+        except Exception:
+            channel, stream = self.log.channel, self.settings.stream
+            with suppress(WanError):  # they are swept, then
+                own = [path for path, _ in channel.frames(stream) if write_of(path) == write_of(header.attempt)]
+                channel.trim_frames(stream, own)
+            raise
 
     def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, Captured]:
         """What is before a commit that cannot be carried is not held with it."""

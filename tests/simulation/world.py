@@ -148,6 +148,9 @@ class WatchedChannel:
     def frames(self, stream: str) -> list[tuple[str, float]]:
         return [(path, self.written[path] / 1000) for path, _ in self.inner.frames(stream)]
 
+    def now(self) -> float:
+        return self.world.now / 1000
+
 
 @dataclass
 class Memories:

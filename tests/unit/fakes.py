@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_wan.channels import Ack, Channel, StreamLog, open_channel
+from spark_wan.channels.base import new_attempt
 from spark_wan.columns import differences, fingerprint
 from spark_wan.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
@@ -93,10 +94,13 @@ def memory_channel() -> Channel:
     return open_channel(f"memory://{uuid.uuid4().hex}")
 
 
-def put_frame(channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0) -> FrameRef:
-    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it."""
+def put_frame(
+    channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0, write: str | None = None
+) -> FrameRef:
+    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it. ``write``: the one that it is part of."""
     batch = pa.record_batch({"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())})
-    header = replace(HEADER, attempt=uuid.uuid4().hex, index=index, events=rows, stream=stream)
+    attempt = new_attempt(write or uuid.uuid4().hex)
+    header = replace(HEADER, attempt=attempt, index=index, events=rows, stream=stream)
     data = encode_frame(header, batch)
     path = channel.put_frame(stream, header.attempt, index, data)
     return FrameRef(path, rows, len(data), frame_checksum(data))
@@ -192,12 +196,12 @@ class Source:
             for each in planned.commits
             if each.changes_rows and each.version not in {*planned.left_out, *self.without_events}
         ]
-        frames = (put_frame(self.channel, len(versions), header.stream),) if versions else ()
+        frames = (put_frame(self.channel, len(versions), header.stream, write=header.attempt),) if versions else ()
         return Captured(frames, True, tuple(versions))
 
     def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
         self.calls.append(f"snapshot {version}")
-        return Captured((put_frame(self.channel, stream=header.stream),), True, (version,))
+        return Captured((put_frame(self.channel, stream=header.stream, write=header.attempt),), True, (version,))
 
     def add(self, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
         """One more commit."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
+from fakes import MANIFEST, STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
 
 from spark_wan.channels import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.running import milliseconds
 from spark_wan.sender.acks import NOBODY_THERE_LOOK, ORPHAN_AGE, SWEEP_INTERVAL, AckKeeper, AckPolicy, StreamState
 from spark_wan.sender.memory import Published, StreamMemory
 from spark_wan.steps import run
@@ -276,6 +277,19 @@ def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> Non
     assert kept.announced() == [(2, 1)]
 
 
+def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer was frozen inside append while the log was lost, and killed right after. Fails when the new log's manifests are removed as strays."""
+    kept = Kept()
+    publish(kept.log, 1, 2, 3, incarnation="b" * 32, created=MANIFEST.created + 1)
+    kept.log.channel.append(STREAM, 10, manifest(10, previous="of 9").encode())
+    kept.ack("seattle", 9)
+    with pytest.raises(
+        LogGapError, match=r"manifest 10 .* another log than those through 3, which began later.* Delete manifest 10"
+    ):
+        kept.round()
+    assert kept.left()[0] == [1, 2, 3, 10]
+
+
 # --- sites that are served no more ------------------------------------------------------------------------------------
 
 
@@ -296,6 +310,31 @@ def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(caplog:
     kept.round()
     assert kept.left() == ([3], 0)
     assert kept.keeper.done(manifest(3, addressees=("denver", "seattle")))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(caplog: pytest.LogCaptureFixture, known: bool) -> None:
+    """denver is new; a sender with the topology from before goes on beside the one that serves it, or begins after it. Fails when any site that a keeper
+    does not serve is taken for gone: what denver needs is trimmed."""
+    kept = Kept(1, 2)
+    if known:
+        kept.round()
+    publish(kept.log, 3, 4, addressees=("denver", "seattle"))
+    kept.ack("seattle", 4)
+    with caplog.at_level("WARNING"):
+        states = [kept.round() for _ in range(2)]
+    told = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
+    assert len(told) == 1
+    if known:
+        assert kept.left() == ([3, 4], 2)
+        assert (states[-1].not_served, states[-1].backlog) == ((), 2)
+        assert "another sender has appended epoch 4 for site denver" in told[0]
+        publish(kept.log, 5)  # its own again: denver was taken out
+        kept.ack("seattle", 5)
+        kept.round()
+        assert kept.left() == ([5], 0)
+    else:
+        assert kept.left() == ([4], 0)  # so it was before this one began
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -326,6 +365,14 @@ def test_the_memory_of_another_log_is_left_alone() -> None:
     kept.ack("seattle", 1)
     kept.round()
     assert kept.memories.kept[STREAM] == StreamMemory("another", 9, {"seattle": 9})
+
+
+def test_a_memory_of_an_older_version_is_completed() -> None:
+    """It knows nothing of what was published. Fails when it stays so while the table rests: a new log in place of a lost one would be compared with nothing."""
+    kept = Kept(1, 2)
+    kept.memories.kept[STREAM] = StreamMemory("a" * 32, 2, {"seattle": 0})
+    kept.round()
+    assert kept.memories.kept[STREAM].published == Published.by(manifest(2))
 
 
 # --- announcing again -------------------------------------------------------------------------------------------------
@@ -432,6 +479,7 @@ def test_frames_that_nobody_names_are_swept_once_they_are_old(monkeypatch: pytes
     now = kept.clock() / 1000
     ages = {old: 100.0, young: 10.0, **dict.fromkeys(named, 1_000.0)}
     monkeypatch.setattr(channel, "frames", lambda stream: [(path, now - age) for path, age in ages.items()])
+    monkeypatch.setattr(channel, "now", lambda: now)
     assert kept.keeper.sweep(60) == 1
     monkeypatch.undo()
     assert {path for path, _ in channel.frames(STREAM)} == {young, *named}
@@ -451,6 +499,62 @@ def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(monkeypatc
     monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
     assert kept.keeper.sweep(60) == 0
     assert channel.get_frame(frame.path)
+
+
+@pytest.mark.parametrize(
+    ("missing", "memory"),
+    [([1, 2, 3], True), ([2, 3], True), ([3], True), ([1], True), ([1, 2, 3], False), ([1], False)],
+)
+def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
+    missing: list[int], memory: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Manifests are deleted while a site has not answered, and the stream is held until they are restored. Fails when what no manifest names counts as an
+    orphan then: after an hour's sweep nothing is left to restore."""
+    kept = Kept(1, 2, 3)
+    kept.round()
+    if not memory:
+        kept.memories.kept.clear()
+        kept.ack("seattle", 0)
+    restored = {number: kept.log.channel.manifest(STREAM, number) for number in missing}
+    for number in missing:
+        kept.log.channel.trim_manifest(STREAM, number)
+    frames = kept.left()[1]
+    put_frame(kept.log.channel)
+    kept.keeper.sweep(-60.0)
+    assert kept.left()[1] == frames + 1
+    assert missing == [1, 2, 3] or "so no frames are removed" in caplog.text
+    for number, data in restored.items():
+        kept.log.channel.append(STREAM, number, data)
+    kept.keeper = kept.new()
+    kept.round()
+    assert kept.keeper.sweep(-60.0) > 0
+
+
+def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
+    """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of another writer's epoch in the making are removed."""
+    kept = Kept(1)
+    young = put_frame(kept.log.channel).path
+    kept.clock.now = milliseconds() + 2 * 86_400_000
+    assert kept.keeper.sweep(ORPHAN_AGE) == 0
+    assert kept.log.channel.get_frame(young)
+
+
+def test_a_clock_that_is_put_back_stops_nothing() -> None:
+    """Fails when a time in the future is waited for: no acks, no announcements and no sweep until then."""
+    kept = Kept(1)
+    kept.round()
+    kept.keeper.sweep_when_due()
+    assert not kept.keeper.due()
+    kept.clock.pass_seconds(-86_400)
+    assert kept.keeper.due()
+    assert kept.new().due()
+    before = kept.memories.kept[STREAM].swept
+    kept.keeper.sweep_when_due()
+    assert kept.memories.kept[STREAM].swept == before - 86_400_000
+    kept.ack("seattle", 0)
+    kept.round()
+    kept.clock.pass_seconds(-86_400)
+    assert kept.round().overdue
 
 
 def test_orphans_are_swept_once_an_hour_also_by_keepers_that_live_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import MANIFEST, Clock, Memories, ack, memory_channel, schema
+from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_wan import datasource
-from spark_wan.channels import Channel, StreamLog
+from spark_wan.channels import Channel, StreamLog, open_channel
 from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.datasource import WanWriter, _Written
+from spark_wan.datasource import WanStreamWriter, WanWriter, _Written
 from spark_wan.errors import (
     ChannelError,
     EventError,
@@ -87,6 +89,7 @@ class Sink:
         self.schema = self.columns.table_schema(SCHEMA)
         self.log = StreamLog(self.channel, STREAM)
         self.clock = Clock()
+        self.channel.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.memories = Memories()
 
     def task(self, *rows: dict[str, Any], batches: int = 1) -> EventsWritten:
@@ -335,6 +338,38 @@ def test_f47_frames_that_may_be_swept_are_not_named() -> None:
     assert sink.log.last() is None
 
 
+def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
+    """The driver was frozen inside the write of its manifest. Fails when frames are looked at before the write only: the micro-batch counts as done, and
+    every receiver is held."""
+    sink = Sink()
+    sink.clock.now = milliseconds()
+    append = sink.channel.append
+
+    def slow(stream: str, number: int, data: bytes) -> None:
+        sink.clock.pass_seconds(STALE_AGE + 1)
+        sink.channel.trim_frames(STREAM, sink.frames())
+        append(stream, number, data)
+
+    sink.channel.append = slow  # type: ignore[method-assign]
+    with pytest.raises(StaleWriteError, match="Write the rows again"):
+        sink.write(row("e1"))
+    assert sink.log.last() is None
+
+
+def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
+    """A writer without a memory. Fails when the log is extended: the ack that was given before counts for what is new."""
+    sink = Sink()
+    sink.write(row("e1"))
+    second = sink.write(row("e2"), batch=1)
+    assert second is not None
+    ack(sink.log, "seattle", 2, second.incarnation)
+    sink.log.channel.trim_manifest(STREAM, 2)
+    sink.memories.kept.clear()
+    with pytest.raises(LogGapError, match=r"ends at manifest 1, but sites have acked more .*newLog to "):
+        sink.write(row("e3"), batch=2)
+    assert sink.log.since(0) == [1]
+
+
 def test_the_stream_of_a_captured_table_is_refused() -> None:
     sink = Sink()
     sink.log.append(replace(MANIFEST, stream=STREAM))
@@ -511,7 +546,7 @@ def test_a_write_for_other_sites_is_refused() -> None:
     ):
         sink.write(row("e2"), batch=1)
     assert sink.frames() == named(first)
-    for allowed in ({"former_remotes": ("tacoma",)}, {"config": "wan.yaml"}):
+    for allowed in ({"former_remotes": ("tacoma",)}, {"former_remotes": None}):
         one = Sink(remotes=("tacoma", "seattle"))
         one.write(row("e1"))
         one.options = replace(one.options, remotes=("seattle",), **allowed)  # type: ignore[arg-type]
@@ -520,6 +555,66 @@ def test_a_write_for_other_sites_is_refused() -> None:
     more.write(row("e1"))
     more.options = replace(more.options, remotes=("seattle", "tacoma"))
     assert more.write(row("e2"), batch=1) is not None
+
+
+TOPOLOGY = """
+version: 1
+sites: {newark: {state: ./newark}, seattle: {state: ./seattle}, tacoma: {state: ./tacoma}}
+senders: {east: {site: newark, remotes: [seattle, tacoma], channel: ./channel}}
+tables:
+  orders: {keys: [id], writers: [newark], senders: [east], at: {newark: ./n, seattle: ./s, tacoma: ./t}}
+"""
+
+
+@pytest.mark.parametrize("config", [True, False])
+@pytest.mark.parametrize("events", [[], ["e2"], ["e3"]], ids=["empty", "replayed", "new"])
+def test_a_write_for_other_sites_trims_nothing_that_those_lack(tmp_path: Path, config: bool, events: list[str]) -> None:
+    """A query goes on with fewer remotes, and its next micro-batch is empty, the last one again, or new. Fails when only what is appended is compared, or
+    when a topology excuses remotes that it does not name: the other site's epochs are trimmed."""
+    (tmp_path / "wan.yaml").write_text(TOPOLOGY)
+    base = {"config": f"{tmp_path}/wan.yaml", "sender": "east", "table": "orders", "eventId": "event"}
+    if not config:
+        base = {"channel": f"{tmp_path}/channel", "site": "newark", "remotes": "seattle,tacoma", "key": "id", **base}
+        del base["config"], base["sender"]
+    rows = pa.schema([("event", pa.string()), ("id", pa.int64())])
+
+    def write(batch: int, events: list[str], **options: str) -> None:
+        writer = WanStreamWriter(
+            SinkOptions.parse({**base, **options}), schema(event="string", id="long"), f"{tmp_path}/query"
+        )
+        table = pa.Table.from_pylist([{"event": event, "id": 1} for event in events], schema=rows)
+        writer.commit([writer.write(iter(table.to_batches()))], batch)
+
+    for number in range(3):
+        write(number, [f"e{number}"])
+    log = StreamLog(open_channel(f"{tmp_path}/channel"), f"newark.{'east' if config else 'sink'}.orders")
+    last = log.last()
+    assert last is not None
+    ack(log, "seattle", 3, last.incarnation)
+    for options in ({"remotes": "seattle"}, {"remotes": "seattle", "formerRemotes": "elsewhere"}):
+        with suppress(SourceError):
+            write(2 if events == ["e2"] else 3, events, **options)
+        assert (log.since(0), len(log.channel.frames(log.stream))) == ([1, 2, 3], 3)
+    write(4, ["e4"], remotes="seattle", formerRemotes="tacoma")
+    assert log.since(0) == [4]
+
+
+def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path) -> None:
+    """Its sender looks after it, and knows its sites. Fails when the sink's keeper takes any log for its own."""
+    log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
+    log.channel.prepare()
+    publish(log, 1, 2)
+    ack(log, "seattle", 2)
+    options = {
+        "channel": str(tmp_path),
+        "site": "newark",
+        "remotes": "seattle",
+        "key": "id",
+        "table": "orders",
+        "eventId": "event",
+    }
+    WanStreamWriter(SinkOptions.parse(options), schema(event="string", id="long"), None).commit([], 0)
+    assert log.since(0) == [1, 2]
 
 
 def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:

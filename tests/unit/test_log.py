@@ -158,18 +158,51 @@ def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
     assert not log._counts(stray)
 
 
-def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog) -> None:
-    """The log was deleted, and another one has come as far."""
+@pytest.mark.parametrize("come", [1, 3, 8, 9])
+def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog, come: int) -> None:
+    """The log was deleted, and another one has begun, however far it has come. Fails when only the number below is looked at: the writer of the lost log
+    would go on above the new one, whose manifests look like strays."""
+    before = publish(log, *range(1, 10))
+
+    def meanwhile() -> None:
+        for number in range(1, 10):
+            log.channel.trim_manifest(STREAM, number)
+        publish(log, *range(1, come + 1), incarnation="b" * 32, created=MANIFEST.created + 1)
+
+    frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
+    with pytest.raises(ManifestExists):
+        frozen.append(manifest(10, previous=before[-1].fingerprint))
+    assert log.since(0) == list(range(1, come + 1))
+
+
+def test_a_manifest_above_the_first_one_of_a_slower_writer_counts(log: StreamLog) -> None:
+    """Two writers begin a log; one is frozen inside append, and writes number 1 once more after it was trimmed. Fails when any other log below is taken
+    for a newer one: the newest manifest is removed."""
     (one,) = publish(log, 1)
 
     def meanwhile() -> None:
         log.channel.trim_manifest(STREAM, 1)
-        log.append(manifest(1, incarnation="b" * 32))
+        log.channel.append(STREAM, 1, manifest(1, incarnation="c" * 32).encode())
 
-    frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
+    second = manifest(2, previous=one.fingerprint, created=MANIFEST.created + 1)
+    StreamLog(Fast(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
+    assert log.last() == second
+
+
+def test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof(log: StreamLog) -> None:
+    """The manifest below a stray is there again, as it was, and the log has gone on with another one. Fails when the one below decides first."""
+    _, two = publish(log, 1, 2)
+
+    def meanwhile() -> None:
+        publish(log, 3, 4)
+        for number in (1, 2, 3):
+            log.channel.trim_manifest(STREAM, number)
+        log.channel.append(STREAM, 2, two.encode())
+
+    late = manifest(3, previous=two.fingerprint, identity="late")
     with pytest.raises(ManifestExists):
-        frozen.append(manifest(2, previous=one.fingerprint))
-    assert log.since(0) == [1]
+        StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM).append(late)  # type: ignore[arg-type]
+    assert log.since(0) == [4]
 
 
 def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
@@ -272,6 +305,7 @@ def test_an_ack_of_version_1_is_read_and_written_the_same() -> None:
     expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
     assert Ack.decode(ACK_V1) == expected
     assert expected.encode() == ACK_V1
+    assert Ack.decode(ACK_V1.replace(b'"site"', b'"more":1,"site"')) == expected
 
 
 @pytest.mark.parametrize(

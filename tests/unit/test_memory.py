@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ MEMORY = StreamMemory("a" * 32, 4, {"seattle": 3})
 def test_a_memory_of_version_1_is_read_and_written_the_same() -> None:
     assert StreamMemory.decode(MEMORY_V1) == MEMORY
     assert MEMORY.encode() == MEMORY_V1
+
+
+def test_what_another_version_has_added_is_passed_over() -> None:
+    """Fails when such a memory is as good as lost: an upgrade, and the way back, would compare the log with nothing."""
+    assert StreamMemory.decode(MEMORY_V1.replace(b'"number"', b'"through":7,"number"')) == MEMORY
+    published = Published(40, "c0ffee", "table-1", ("id",), {})
+    written = replace(MEMORY, published=published).encode().replace(b'"identity"', b'"more":1,"identity"')
+    assert StreamMemory.decode(written) == replace(MEMORY, published=published)
 
 
 @pytest.mark.parametrize(

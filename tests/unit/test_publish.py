@@ -20,6 +20,7 @@ from spark_wan.errors import (
     LogGapError,
     SchemaError,
     SourceError,
+    SourceUnreadableError,
     TableOperationError,
     TableReplacedError,
     UnsupportedTypeError,
@@ -66,6 +67,7 @@ class Site:
         self.source = Source(self.channel)
         self.memories = Memories()
         self.clock = Clock()
+        self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.settings = replace(SETTINGS, **settings)
         self.decisions = Decisions()
         self.publisher = self.new()
@@ -540,6 +542,78 @@ def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
     site.memories.kept.clear()
     site.restart()
     site.held(LogGapError, "is gone; sites have answered it")
+
+
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("start", [0, None])
+def test_f48_a_log_that_was_put_back_is_known_by_its_acks(memory: bool, start: int | None) -> None:
+    """The sender's memory was put back with it, or is lost. Fails when the log is extended: the ack that was given before counts for what is new, which is
+    trimmed although no site has it."""
+    site = Site(start=start)
+    first = site.published()
+    backup = dict(site.memories.kept)
+    site.source.add()
+    site.published()
+    ack(site.log, "seattle", 2, first.incarnation)
+    site.channel.trim_manifest(STREAM, 2)
+    site.memories.kept = backup if memory else {}
+    site.source.add()
+    site.restart()
+    way_out = "=new-log` to begin a new log" if memory or start is not None else "make a full copy"
+    site.held(
+        LogGapError, rf"ends at manifest 1, but sites have acked more \({{'seattle': 2}}\): an older state .*{way_out}"
+    )
+    ack(site.log, "seattle", 1, first.incarnation)
+    assert site.published().number == 2
+
+
+def test_an_ack_for_what_another_sender_has_appended_meanwhile_is_none_beyond_the_end() -> None:
+    site = Site()
+    first = site.published()
+    site.source.add()
+    slow = site.new().round()
+    advance(slow, STEPS[2])
+    site.published()
+    ack(site.log, "seattle", 2, first.incarnation)
+    assert run(slow) is None
+    assert site.log.since(0) == [1, 2]
+
+
+def test_a_capture_that_fails_leaves_no_frames() -> None:
+    """A held stream is tried again every half a minute. Fails when what an attempt has written stays until it is swept a day later."""
+    site = Site()
+    site.published()
+    site.source.add()
+    kept = site.channel.frames(STREAM)
+    capture = site.source.capture
+
+    def fails(*planned: Any) -> Captured:
+        capture(*planned)
+        raise SourceUnreadableError("the store throttles")
+
+    site.source.capture = fails  # type: ignore[method-assign]
+    site.held(SourceUnreadableError, "throttles")
+    assert site.channel.frames(STREAM) == kept
+
+
+def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
+    """A publisher was frozen inside the write of its manifest for a day, and another keeper swept. Fails when frames are looked at before the write only."""
+    site = Site()
+    site.clock.now = milliseconds()
+    append = site.channel.append
+    frozen: list[int] = []
+
+    def slow(stream: str, number: int, data: bytes) -> None:
+        if not frozen:
+            frozen.append(number)
+            site.clock.pass_seconds(STALE_AGE + 1)
+            site.channel.trim_frames(STREAM, [path for path, _ in site.channel.frames(STREAM)])
+        append(stream, number, data)
+
+    site.channel.append = slow  # type: ignore[method-assign]
+    manifest = site.published()
+    assert site.log.since(0) == [1]
+    assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
 
 
 def test_f47_frames_that_may_be_swept_are_not_named() -> None:

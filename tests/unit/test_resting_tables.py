@@ -101,6 +101,22 @@ def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
     assert (recorded.first, recorded.last) == (1, 1)
 
 
+def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_after_an_error_too() -> None:
+    """Fails when they are forgotten before their feed is read: log cleanup would take them."""
+    site = Site()
+    site.published()
+    site.source.add("STREAMING UPDATE", rows=0, time=site.clock())
+    site.source.without_events = {1}
+    assert site.rounds() == []
+    site.clock.pass_seconds(86_400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site.source, "capture", lambda *_: _unreadable(1))
+        with pytest.raises(SourceUnreadableError):
+            site.round()
+    (recorded,) = site.rounds()
+    assert (recorded.first, recorded.last, recorded.frames) == (1, 1, ())
+
+
 def _unreadable(after: int) -> None:
     raise SourceUnreadableError("orders: files cannot be read now")
 
