@@ -18,6 +18,11 @@ AGAIN = (
 """The same for a user's stream, which has no source table."""
 
 
+def anew(users: bool) -> str:
+    """The same as an advice, for a ``users``' stream or a captured one."""
+    return f"send {AGAIN}" if users else f"make {COPY}"
+
+
 class WanError(Exception):
     """Root of all errors that spark_wan raises on purpose."""
 

@@ -9,6 +9,7 @@ All are append-only. Appends do not conflict with each other.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta import error_text, is_cancelled, is_conflict, load, reference, table_id
-from spark_wan.errors import AGAIN, COPY, LedgerError, WanError
+from spark_wan.errors import LedgerError, WanError, anew
 from spark_wan.running import lost_session
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ SCHEMAS = {
     ),
 }
 LEDGER_VERSION = 1
+_NAMED = re.compile(rf"/ledger/({'|'.join(SCHEMAS)})\b")
 _ATTEMPTS = 5
 _creating = threading.Lock()
 
@@ -62,13 +64,13 @@ class LedgerTables:
         """What a failure to read or write the ledger means, and what to do."""
         return LedgerError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}. Nothing is applied without it, and it is tried "
-            f"again. Restore what is missing or damaged from a backup; without one give this site another `state`, and make {COPY}; for a user's stream, send "
-            f"{AGAIN}."
+            f"again. If something is missing or damaged, stop this site's receivers and restore it from a backup. Without one, give this site another "
+            f"`state`, which forgets its decisions and what it has applied of all tables: then {anew(False)}; for users' streams, {anew(True)}."
         )
 
     def is_told_of(self, error: Exception) -> bool:
         """Whether an error names a file of the ledger: one statement reads its tables and others."""
-        return any(f"/ledger/{name}/" in str(error) for name in SCHEMAS)
+        return _NAMED.search(str(error)) is not None
 
     def ensure(self) -> None:
         """Make the tables that are not there yet. Raises LedgerError when that is not possible."""
@@ -122,5 +124,6 @@ class LedgerTables:
             self.spark.catalog.dropTempView(view)
 
     def read(self, name: str) -> DataFrame:
-        """The rows of a table. Raises LedgerError for rows that a newer spark_wan wrote."""
-        return load(self.spark, self.location(name))
+        """The rows of a table. Raises LedgerError when they cannot be told."""
+        with self.errors():
+            return load(self.spark, self.location(name))

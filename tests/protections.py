@@ -667,7 +667,7 @@ PROTECTIONS = [
     ),
     (
         "f46 checked",
-        [(TGT, "            applied.check(here, travelling, self.table, self.site, name)\n", "")],
+        [(TGT, "            applied.check(here, travelling, self.table, self.site, name, users)\n", "")],
         [
             WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-renamed]",
             WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-dropped-and-added]",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from spark_wan.columns import SchemaJson, column_paths
 from spark_wan.commits import Commit
-from spark_wan.errors import COPY, SchemaError
+from spark_wan.errors import SchemaError, anew
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,11 @@ class AppliedColumns:
             places[path] = None if known != path and place == path else place if known == path else known
         return AppliedColumns(places)
 
-    def check(self, existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str) -> None:
-        """Raise SchemaError when a travelling column that was applied is not in the target any more, or is another one there."""
+    def check(
+        self, existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str, users: bool = False
+    ) -> None:
+        """Raise SchemaError when a travelling column that was applied is not in the target any more, or is another one there. ``users``: of a user's
+        stream."""
         there = set(column_paths(existing))
         told: dict[str, str] = {}
         back: list[str] = []
@@ -80,11 +83,8 @@ class AppliedColumns:
                 renamed_only = False
         if not told:
             return
-        ways = (
-            f"Rename back ({'; '.join(back)}), and the stream goes on; or make {COPY}."
-            if renamed_only
-            else f"Make {COPY}."
-        )
+        rename = f"Rename back ({'; '.join(back)}), and the stream goes on. Or " if renamed_only else "The way out: "
+        ways = f"{rename}{anew(users)}."
         raise SchemaError(
             f"{table}: columns that were applied at site {site} are not there as they were: {'; '.join(told.values())}. They are not added again, since "
             f"they would be empty. The stream is held. {ways}"

@@ -19,14 +19,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from spark_wan.channels import Ack, StreamLog
 from spark_wan.columns import column_paths
 from spark_wan.decisions import Decisions
 from spark_wan.errors import (
-    COPY,
     DeadLettersError,
     FrameError,
     LedgerError,
@@ -128,6 +127,10 @@ class TableApplier:
     """Raises StoppedError when the work was cancelled."""
     decisions: Callable[[], Decisions] = Decisions
     """What the user has decided about the table, as it is recorded now. Asked only where a decision is needed."""
+    _recorded: tuple[tuple[object, ...], str] | None = None
+    """Of the apply that was recorded last: what it is, and its token."""
+    _passed: FrameError | None = None
+    """A bad frame that was found to be sound, in this round."""
 
     def round(self, numbers: Sequence[int] | None = None) -> Steps[Outcome]:
         """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the outcome says where
@@ -139,6 +142,7 @@ class TableApplier:
         # Only an apply may rest on a hint: the write finds out when it was wrong, and nothing else does.
         hint = self.ledger.seems_current(self.target)
         confirmed = False
+        self._passed = None
         for _ in range(ATTEMPTS):
             self.check_stopped()
             try:
@@ -150,8 +154,10 @@ class TableApplier:
                 finished = True
             doubtful = hint and not outcome.epochs
             if plan.held is not None and not outcome.epochs and not confirmed:
-                # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log.
+                # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log. Or the ledger was
+                # restored.
                 doubtful = confirmed = True
+                self.ledger.forget()
             hint = False
             if finished and not doubtful:
                 break
@@ -231,7 +237,7 @@ class TableApplier:
             yield "apply.4 resolved"
             self.check_stopped()
             mark = self._mark(epochs, number, work)
-            self.target.record(work, number, mark.token)
+            mark = self._record(mark, work)
             yield "apply.5 recorded"
             self.target.write(work, mark)
             yield "apply.6 written"
@@ -242,7 +248,7 @@ class TableApplier:
             if self.ledger.last_apply < number:
                 raise LedgerError(
                     f"{self.table}: Delta skipped apply {number} at site {self.site}: the table has taken an apply of that number before, but neither its "
-                    f"history nor the ledger knows it. Restore the ledger, or make {COPY}."
+                    f"history nor the ledger knows it. Stop this site's receivers and restore the ledger; or {self.ledger.anew}."
                 )
             # Delta skips a write whose transaction number it has: somebody else has used this apply number.
             return False
@@ -253,6 +259,17 @@ class TableApplier:
         outcome.duplicates += work.duplicates
         outcome.dead_letters += work.dead_letters
         return True
+
+    def _record(self, mark: Mark, work: Work) -> Mark:
+        """Record what belongs to the mark; once, where the same apply is tried again since its write has failed. Returns the mark to write."""
+        same = mark.apply, mark.new_ids, tuple(epoch.manifest.fingerprint for epoch in work.epochs)
+        if self._recorded is not None and self._recorded[0] == same and not work.dead_letters:
+            return replace(mark, token=self._recorded[1])
+        self._recorded = None
+        self.target.record(work, mark.apply, mark.token)
+        if not work.dead_letters:  # which of the rows those are may change meanwhile
+            self._recorded = same, mark.token
+        return mark
 
     def _before_bad_frame(
         self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, outcome: Outcome
@@ -277,8 +294,15 @@ class TableApplier:
                         return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))
                 self._hold(outcome, epoch.manifest.number, found)
                 return finished
-        # All frames are there now: whatever it was has passed.
-        log.info("%s: %s; it has passed, deciding again", self.table, error)
+        # All frames are sound from here. Whatever it was may have passed.
+        if self._passed is not None:
+            beyond = FrameError(
+                f"{error} Here the frame can be read: check that the executors reach the channel under the same path, too."
+            )
+            self._hold(outcome, epochs[0].manifest.number, beyond)
+            return True
+        self._passed = error
+        log.info("%s: %s; deciding again", self.table, error)
         return False
 
     def _plan(self, numbers: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
@@ -336,11 +360,13 @@ class TableApplier:
             dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
             columns=columns.columns,
             moved=columns.moved,
-            new_ids=work.new_ids,
+            new_ids=work.new_ids if work.ids else None,
             ids_until=work.ids_until,
         )
 
     def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:
+        if isinstance(error, LedgerError):
+            self.ledger.forget()
         outcome.held, outcome.cause = number, str(error)
 
     def _ack(self, outcome: Outcome, before: Ack | None) -> None:
@@ -353,7 +379,9 @@ class TableApplier:
             applied=outcome.applied,
             held=outcome.held,
             cause=outcome.cause,
-            dead_letters=self.ledger.dead_letters.get(self.log.stream, 0),
+            dead_letters=self.ledger.dead_letters.get(
+                self.log.stream, before.dead_letters if before is not None else 0
+            ),
         )
         if answer != before:
             self.log.channel.put_ack(self.log.stream, self.site, answer.encode())

@@ -36,25 +36,29 @@ class RecordedIds:
 
 
 def lost_applies(marks: Sequence[Mark]) -> list[int]:
-    """The numbers of applies whose marks are missing. Numbers have no gap; a table whose first apply was of a user's stream begins with 1, while
-    of other streams the newest mark says all."""
-    if not marks:
-        return []
+    """The numbers of applies whose marks are missing: they begin with 1, and have no gap."""
     numbers = {mark.apply for mark in marks}
-    lowest = min(marks, key=lambda mark: mark.apply)
-    return sorted(set(range(1 if lowest.ids else lowest.apply, max(numbers) + 1)) - numbers)
+    return sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
 
 
 def check_event_ids(table: str, site: str, marks: Sequence[Mark], recorded: RecordedIds) -> None:
-    """Raise LedgerError when IDs, or marks under which IDs count, are missing. ``marks``: all of a table that has applied a user's stream."""
+    """Raise LedgerError when IDs, or marks under which IDs count, are missing. ``marks``: all of the table that there are."""
     for mark in marks:
         if mark.new_ids and not recorded.has(mark):
             raise LedgerError(
                 f"{table}: the ledger at site {site} has lost the {mark.new_ids} event IDs of apply {mark.apply}: replays of those events would not be "
                 f"recognised. {_RESTORE.format('event_ids')}"
             )
+    # Of 0.1.0, which did not say how many.
+    uncounted = [mark for mark in marks if mark.ids and mark.new_ids is None]
+    if uncounted and not any(recorded.has(mark) for mark in uncounted):
+        raise LedgerError(
+            f"{table}: the ledger at site {site} has none of the event IDs of {len(uncounted)} applies: replays of those events would not be recognised. "
+            f"{_RESTORE.format('event_ids')}"
+        )
     lost = lost_applies(marks)
-    if lost:
+    users = any(mark.ids for mark in marks) or recorded.tokens - {mark.token for mark in marks}
+    if lost and users:
         raise LedgerError(
             f"{table}: the ledger at site {site} has lost the marks of {len(lost)} applies, the first of them apply {lost[0]}, and the table's history has "
             "them no more. The event IDs that they recorded do not count without them: replays of those events would not be recognised. "

@@ -46,6 +46,8 @@ EXPIRY_INTERVAL = 3_600.0
 RETRY_INTERVAL = 10.0
 """Seconds until a held stream is tried again for the first time; then twice as many each time, up to ``LONGEST_RETRY``."""
 LONGEST_RETRY = 30.0
+ACK_LOOKS = 10
+"""So many streams with nothing to do are asked for their acks at once: what is new does not wait for more."""
 CHANNEL_LOOK = 1.0
 """Seconds between looks at a channel that does not answer, and at one whose tables are at work."""
 RESTART_WAIT = 5.0
@@ -391,7 +393,8 @@ class ReceiverHandle:
 
     def _find_end(self, place: int) -> None:
         """A query has ended without an error: a run that was to end has done so, or somebody has stopped it."""
-        if self._once or self._stop.is_set():
+        failure = self._inbound[place].failure if place < len(self._inbound) else None
+        if self._stop.is_set() or (self._once and failure is None):
             self._ended[place] = None
             return
         url = self._inbound[place].url
@@ -476,7 +479,9 @@ class InboundChannel:
     _trouble: str | None = None
     """Why the channel could not be listed the last time."""
     _acks_at: float = 0.0
-    """When the acks of streams that are done are looked at again."""
+    """When acks of streams that are done are looked at again."""
+    _to_ask: list[str] = field(default_factory=list)
+    """The streams whose turn comes next."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     """For what all tables' threads share: appliers, statuses, retries."""
 
@@ -595,24 +600,42 @@ class InboundChannel:
             for stream, status in self._statuses.items():
                 if stream not in listed:
                     status.held = None  # it was removed from the channel
-        now = time.monotonic()
-        look = now >= self._acks_at
-        if look:
-            self._acks_at = now + RETRY_INTERVAL / 2
+        done = []
         for stream, numbers in listed.items():
             announced = tuple(again.get(stream, ()))
-            done = self._done.get(stream) == (numbers[-1], announced) and not self._is_stale(stream)
-            if (done and not look) or not self._is_due(stream, numbers, announced):
-                continue
-            with self._one_of_many(stream, errors):
-                stream_log = StreamLog(channel, stream)
-                if done and not self._is_told_as_held(stream_log):
-                    continue
-                self._done.pop(stream, None)
-                table = self._table_of(stream_log, numbers[-1])
-                if table is not None:
-                    found.setdefault(table, []).append(_Found(stream_log, numbers, announced))
+            if self._done.get(stream) == (numbers[-1], announced) and not self._is_stale(stream):
+                done.append(stream)
+            elif self._is_due(stream, numbers, announced):
+                self._find_one(StreamLog(channel, stream), numbers, announced, found, errors)
+        for stream in self._asked(done):
+            stream_log = StreamLog(channel, stream)
+            if self._is_told_as_held(stream_log):
+                self._find_one(stream_log, listed[stream], tuple(again.get(stream, ())), found, errors)
         return found
+
+    def _find_one(
+        self,
+        stream: StreamLog,
+        numbers: Sequence[int],
+        announced: Announced,
+        found: dict[str, list[_Found]],
+        errors: dict[str, ChannelError],
+    ) -> None:
+        with self._one_of_many(stream.stream, errors):
+            self._done.pop(stream.stream, None)
+            table = self._table_of(stream, numbers[-1])
+            if table is not None:
+                found.setdefault(table, []).append(_Found(stream, numbers, announced))
+
+    def _asked(self, done: Sequence[str]) -> list[str]:
+        """The streams among ``done`` whose acks are to be looked at now: some of them, now and then, in turn."""
+        now = time.monotonic()
+        if now < self._acks_at:
+            return []
+        self._acks_at = now + RETRY_INTERVAL / 2
+        self._to_ask = [stream for stream in self._to_ask if stream in set(done)] or list(done)
+        asked, self._to_ask = self._to_ask[:ACK_LOOKS], self._to_ask[ACK_LOOKS:]
+        return asked
 
     def _is_told_as_held(self, stream: StreamLog) -> bool:
         """Whether this site's ack says that a stream is held which is done here: another receiver of the site has left it so."""
@@ -673,11 +696,15 @@ class InboundChannel:
             self._trouble = str(error)
             return self.statuses()
         self._trouble = None
+        for name in self._statuses.keys() - listed.keys():
+            self._statuses[name].held = None  # it was removed from the channel
         for name in listed:
             stream = StreamLog(channel, name)
             try:
                 ack = stream.acks().get(self.site)
                 if ack is None:
+                    if name in self._statuses:
+                        self._statuses[name].held = None
                     continue
                 if name not in self._tables:
                     last = stream.last()

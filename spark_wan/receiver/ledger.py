@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from spark_wan.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError
+from spark_wan.errors import AGAIN, LedgerError, TableReplacedError, TargetError, anew
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.event_ids import RecordedIds, check_event_ids, lost_applies
 from spark_wan.receiver.plan import Origin, Progress
+from spark_wan.wire import known_fields
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ class Mark:
     """All columns and fields that were applied to the table, by this apply and all before it."""
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """Those of them that are not where they were in the table: their place, or None (see :class:`AppliedColumns`)."""
-    new_ids: int = 0
-    """How many event IDs were recorded under this apply (0 in marks of version 0.1.0, too)."""
+    new_ids: int | None = None
+    """How many event IDs were recorded under this apply; None: not known (marks of version 0.1.0), or the stream has none."""
     ids_until: int | None = None
     """The newest event time among them, in microseconds; None: one of them has none, and is kept for ever."""
 
@@ -67,7 +68,7 @@ class Mark:
 
     def content(self) -> dict[str, object]:
         """What is written of it. What came later than 0.1.0 is left out when there is nothing to say."""
-        later = {"columns": (), "moved": {}, "new_ids": 0, "ids_until": None}
+        later: dict[str, object] = {"columns": (), "moved": {}, "new_ids": None, "ids_until": None}
         return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 
     def user_metadata(self) -> str:
@@ -93,7 +94,7 @@ class Mark:
                 "Update spark_wan at this site."
             )
         try:
-            return cls(**{name: value for name, value in found.items() if name != "version"})
+            return cls(**known_fields(cls, found))
         except TypeError as error:
             raise LedgerError(f"{table}: a commit carries a mark that spark_wan did not write ({error}).") from error
 
@@ -186,6 +187,8 @@ class Ledger:
     """What was applied, and where it is in the table now."""
     _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
     """The same after the version of the newest mark, and after the one that was looked at last."""
+    _kinds: set[bool] = field(default_factory=set)
+    """Whether users' streams were applied (True), captured ones (False), or both."""
     _loaded: bool = False
     _unchecked: list[LedgerRow] | None = None
     """Until its event IDs were looked for: what was loaded."""
@@ -212,8 +215,7 @@ class Ledger:
         try:
             return self._catch_up(target)
         except LedgerError:
-            # Another receiver may have written what is missed here, or somebody restores it: next time it is read again.
-            self._forget()
+            self.forget()
             raise
 
     def _catch_up(self, target: TargetHistory) -> int | None:
@@ -229,7 +231,7 @@ class Ledger:
                 if self.target_id is not None:
                     raise TargetError(
                         f"{self.table}: the table is missing at site {self.site}, but the ledger knows it. It is not made again by "
-                        f"itself: put it back (UNDROP, or from a backup of the same state), or make {COPY}."
+                        f"itself: put it back (UNDROP, or from a backup of the same state), or {self.anew}."
                     )
                 return None
             # From the newest mark on, which must still be there: what was looked at since may be other commits now.
@@ -242,9 +244,11 @@ class Ledger:
         rows = self._read_commits(newer, target_id)
         rows, columns = self._follow_columns(rows, newer, after)
         if self.target_id is None and not rows:
+            self._check_not_lost(target, target_id)
             self._check_place(commits, target, target_id)
+        self._check_numbers(rows)
         if self._unchecked is not None and self._take_up_lost_marks([*self._unchecked, *rows], target, target_id):
-            self._forget()
+            self.forget()
             return self._catch_up(target)
         self._unchecked = None
         if rows:
@@ -258,10 +262,15 @@ class Ledger:
         self._sound = True
         return self.last_apply + 1
 
-    def _forget(self) -> None:
-        """Begin anew, as in a new process."""
+    def forget(self) -> None:
+        """Begin anew, as in a new process: somebody may restore the ledger, or another receiver has written what is missed here."""
         new = Ledger(self.site, self.table, self.store, clock=self.clock)
         self.__dict__.update(new.__dict__)
+
+    @property
+    def anew(self) -> str:
+        """How the table is sent once more as a whole, by what it has applied."""
+        return "; and ".join(anew(users) for users in sorted(self._kinds)) or anew(False)
 
     def applied_now(self, token: str) -> bool:
         """Whether the apply with this token is marked in the table."""
@@ -309,12 +318,12 @@ class Ledger:
         if self.target_id is not None and target_id != self.target_id:
             raise TableReplacedError(
                 f"{self.table}: the table at site {self.site} has the ID {target_id}; the ledger knows {self.target_id}. It was dropped "
-                f"and made again, or replaced. Nothing is applied to it; put the old one back, or make {COPY}."
+                f"and made again, or replaced. Nothing is applied to it; put the old one back, or {self.anew}."
             )
         if newest < after:
             raise TableReplacedError(
                 f"{self.table}: the table at site {self.site} has no version {after} any more. It was put back to an older "
-                f"state. Nothing is applied to it; make {COPY}."
+                f"state. Nothing is applied to it; {self.anew}."
             )
 
     def _check_last_mark(self, commits: Sequence[Commit]) -> None:
@@ -326,7 +335,7 @@ class Ledger:
             if mark is None or mark.token not in self.tokens:
                 raise TableReplacedError(
                     f"{self.table}: version {self.seen} at site {self.site} is not the commit that the ledger knows. The table "
-                    f"was put back to an older state and written to again. Nothing is applied to it; make {COPY}."
+                    f"was put back to an older state and written to again. Nothing is applied to it; {self.anew}."
                 )
 
     def _check_gap(self, commits: Sequence[Commit], target: TargetHistory, target_id: str, after: int) -> None:
@@ -342,7 +351,8 @@ class Ledger:
             raise LedgerError(
                 f"{self.table}: the table's history at site {self.site} begins at version {commits[0].version}, the ledger ends at {after}. "
                 f"Commits in between may have been applied by a receiver (the last apply was {self.last_apply} by the ledger, "
-                f"{'unknown' if following is None else following} by the table's log). Nothing is applied to it; make {COPY}."
+                f"{'unknown' if following is None else following} by the table's log). Nothing is applied to it. Restore the ledger's newer state; "
+                f"without one, {self.anew}."
             )
         gone = commits[0].version - after - 1
         self.local_commits += gone
@@ -355,6 +365,24 @@ class Ledger:
             after + gone,
             self.site,
         )
+
+    def _check_not_lost(self, target: TargetHistory, target_id: str) -> None:
+        last = target.last_transaction(transaction_name(self.site, self.table, target_id))
+        if last is not None:
+            raise LedgerError(
+                f"{self.table}: by its log the table at site {self.site} has taken {last} applies, but neither its history nor the ledger knows one. "
+                f"Nothing is applied to it. Stop this site's receivers and restore the ledger; without a backup, {anew(False)}; or, of a user's stream, "
+                f"{anew(True)}."
+            )
+
+    def _check_numbers(self, rows: Sequence[LedgerRow]) -> None:
+        """A number is given once, by Delta: one that comes again was written by a version that called its transactions otherwise."""
+        for row in rows:
+            if row.mark.apply <= self.last_apply and row.mark.token not in self.tokens:
+                raise LedgerError(
+                    f"{self.table}: version {row.target_version} at site {self.site} is apply {row.mark.apply}, which the ledger knows as another commit: "
+                    f"two versions of spark_wan are at work here, and rows may have been applied twice. Stop the older one's receivers, and {self.anew}."
+                )
 
     def _check_place(self, commits: Sequence[Commit], target: TargetHistory, target_id: str) -> None:
         """Before the first apply: rows that were applied here as another table, or by another site, would stay though the source has them no more."""
@@ -369,13 +397,14 @@ class Ledger:
             )
 
     def _take_up_lost_marks(self, rows: Sequence[LedgerRow], target: TargetHistory, target_id: str) -> bool:
-        """Once in a process, for a table that has applied users' streams: whether its event IDs and their marks are all there. Those of its own applies
-        it has recorded itself. Returns whether marks that were lost are in the ledger again, by the table's history; raises LedgerError for what is gone.
+        """Once in a process: whether the table's marks and event IDs are all there. Those of its own applies it has recorded itself. Returns whether marks
+        that were lost are in the ledger again, by the table's history; raises LedgerError for event IDs that are gone, or do not count.
         """
         marks = [row.mark for row in rows if row.target_id == target_id]
-        if not any(mark.ids for mark in marks):
+        lost = lost_applies(marks)
+        if not lost and not any(mark.ids for mark in marks):
             return False
-        if lost := lost_applies(marks):
+        if lost:
             told = (
                 LedgerRow(target_id, commit.version, mark)
                 for commit in target.history(-1)
@@ -397,6 +426,7 @@ class Ledger:
                 f"gone. Replays could not be recognised; restore the ledger, or send {AGAIN}."
             )
         check_event_ids(self.table, self.site, marks, recorded)
+        self.progress.lost = bool(lost)
         return False
 
     def _read_commits(self, commits: Sequence[Commit], target_id: str) -> list[LedgerRow]:
@@ -410,12 +440,12 @@ class Ledger:
             if "site" in other and (self.target_id is not None or rows):
                 raise TableReplacedError(
                     f"{self.table}: version {commit.version} at site {self.site} was applied as table {other.get('table')} at site {other['site']}: "
-                    f"two tables of the topology share one place. Nothing is applied to it; give each a place of its own, then make {COPY}."
+                    f"two tables of the topology share one place. Nothing is applied to it; give each a place of its own, then {self.anew}."
                 )
             if commit.operation == "RESTORE" and (self.target_id is not None or rows):
                 raise TableReplacedError(
                     f"{self.table}: version {commit.version} at site {self.site} is a RESTORE: the table went back, the ledger did not. "
-                    f"Nothing is applied to it; make {COPY}."
+                    f"Nothing is applied to it; {self.anew}."
                 )
             if commit.changes_rows and not commit.stays_here and commit.version > self._looked:
                 self.local_commits += 1
@@ -437,7 +467,7 @@ class Ledger:
                 except (KeyError, ValueError, TypeError) as error:
                     raise LedgerError(
                         f"{self.table}: version {commit.version} at site {self.site} is a {commit.operation}, and the table's history does not say of which "
-                        f"columns ({dict(commit.parameters)}). Nothing is applied to it; make {COPY}."
+                        f"columns ({dict(commit.parameters)}). Nothing is applied to it; {self.anew}."
                     ) from error
             else:
                 columns = columns.after_mark(row.mark.applied)
@@ -455,6 +485,7 @@ class Ledger:
             self.seen = max(self.seen, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)
             self.tokens.add(mark.token)
+            self._kinds.add(mark.ids)
             self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
             self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch, mark.fingerprint)
         for seen in rows:

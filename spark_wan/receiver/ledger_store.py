@@ -11,6 +11,7 @@ from spark_wan.errors import LedgerError
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.event_ids import RecordedIds
 from spark_wan.receiver.ledger import LedgerRow, Mark, Seen
+from spark_wan.wire import known_fields
 
 
 @dataclass
@@ -30,7 +31,13 @@ class DeltaLedgerStore:
                 f"{table}: the ledger has rows of version {newer[0]}; this spark_wan reads version {LEDGER_VERSION}. Update spark_wan at "
                 "this site."
             )
-        return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
+        try:
+            return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
+        except (TypeError, ValueError) as error:
+            raise LedgerError(
+                f"{table}: the ledger at {self.tables.location('applied')} has a mark that cannot be read ({error}): it was altered, or written by a newer "
+                "spark_wan. Update spark_wan at this site; or stop its receivers and restore the ledger."
+            ) from error
 
     def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
         with self.tables.errors():
@@ -59,7 +66,7 @@ class DeltaLedgerStore:
 def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:
     if "seen" in mark:
         return Seen(target_id, target_version, mark["seen"], mark.get("moved", {}))
-    return LedgerRow(target_id, target_version, Mark(**mark))
+    return LedgerRow(target_id, target_version, Mark(**known_fields(Mark, mark)))
 
 
 def _written(row: LedgerRow | Seen) -> dict[str, Any]:

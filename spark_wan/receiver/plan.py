@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from spark_wan.columns import fingerprint
 from spark_wan.decisions import NEW_LOG
-from spark_wan.errors import COPY, LogGapError, WanError
+from spark_wan.errors import COPY, LedgerError, LogGapError, WanError, anew
 from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
 
 Origin = tuple[str, str, str]
@@ -27,9 +27,11 @@ class Progress:
     """(stream, incarnation) -> the last epoch of it that took effect."""
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """(stream, incarnation) -> the fingerprint of that epoch's manifest."""
+    lost: bool = False
+    """Some of the marks are lost: of a stream without progress it is not known whether it was ever applied."""
 
     def copy(self) -> Progress:
-        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints))
+        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost)
 
     def advance(
         self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int, fingerprint: str
@@ -212,6 +214,15 @@ def _applied(positions: Mapping[str, int]) -> str:
     return " and ".join(f"the log {log_id} through epoch {number}" for log_id, number in sorted(positions.items()))
 
 
+def _check_new(manifest: Manifest, progress: Progress) -> None:
+    """A stream of which nothing was applied, as far as is known."""
+    if progress.lost:
+        raise LedgerError(
+            f"{manifest.stream}: this site's ledger has lost marks of table {manifest.table}, and knows nothing of this stream: what was applied of it would be "
+            f"applied again. The stream is held. Stop this site's receivers and restore the ledger; without a backup, {anew(manifest.kind == EVENTS)}."
+        )
+
+
 def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool]) -> int | None:
     """None for a known epoch, else the version above which its rows are new. Raises when it can be neither."""
     where = f"{manifest.stream}: epoch {manifest.number}"
@@ -220,6 +231,8 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         if manifest.number <= position:
             return None
         earlier = {log_id: n for (stream, log_id), n in progress.positions.items() if stream == manifest.stream}
+        if not earlier:
+            _check_new(manifest, progress)
         if not position and earlier and not accepts(manifest.incarnation):
             raise LogGapError(
                 f"{where} begins another log, {manifest.incarnation}; this site has applied {_applied(earlier)}. The channel was deleted, or the "
@@ -242,6 +255,7 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
                 f"{others[0][1]} (selection {others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is held; "
                 f"make {COPY}."
             )
+        _check_new(manifest, progress)
         if not manifest.start:
             raise LogGapError(
                 f"{where} begins at version {manifest.first}, and this site has nothing of the table yet: what is before was removed "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_wan.columns import FieldJson, Path, SchemaJson, differences, widens
-from spark_wan.errors import COPY, SchemaError
+from spark_wan.errors import SchemaError, anew
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,11 @@ class Changes:
         return bool(self.added or self.widened)
 
 
-def reconcile(existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str) -> Changes:
-    """What must change before ``existing`` takes ``travelling``. Raises SchemaError for what cannot be reconciled by name."""
+def reconcile(
+    existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str, users: bool = False
+) -> Changes:
+    """What must change before ``existing`` takes ``travelling``, of a ``users``' stream or a captured one. Raises SchemaError for what cannot be
+    reconciled by name."""
     found = differences(existing, travelling)
     declared_only = {path for path, *_ in found.retyped if _same_base(existing, travelling, path)}
     widened, clashes = [], []
@@ -46,7 +49,7 @@ def reconcile(existing: SchemaJson, travelling: SchemaJson, table: str, site: st
                 f"Move such fields to columns of their own ({statements}; it needs 'delta.columnMapping.mode' = 'name')"
             )
         raise SchemaError(
-            f"{table}: columns at site {site} cannot be reconciled: {what}. The stream is held. {first}, or make {COPY}."
+            f"{table}: columns at site {site} cannot be reconciled: {what}. The stream is held. {first}, or {anew(users)}."
         )
     return Changes(found.added, widened)
 

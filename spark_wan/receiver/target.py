@@ -44,7 +44,7 @@ from spark_wan.delta import (
     sql_type,
     table_id,
 )
-from spark_wan.errors import COPY, DeadLettersError, FrameError, SchemaError, TargetError, WanError
+from spark_wan.errors import DeadLettersError, FrameError, SchemaError, TargetError, WanError, anew
 from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
 from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.applied import AppliedColumns
@@ -189,7 +189,7 @@ class DeltaTarget:
         newest = epochs[-1].manifest
         work = Work(epochs, ids=newest.kind == EVENTS)
         with self._errors():
-            existing = self._with_columns(newest.schema, applied)
+            existing = self._with_columns(newest.schema, applied, users=work.ids)
             schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
             constraints = constraints_of(
                 self.spark,
@@ -262,7 +262,7 @@ class DeltaTarget:
 
         content: _Content = work.content
         manifest = work.epochs[-1].manifest
-        with self._errors():
+        with self._errors(of_ledger=True):
             if content.new_ids is not None and work.new_ids:
                 self.ledger.append_frame(
                     "event_ids",
@@ -338,24 +338,24 @@ class DeltaTarget:
         for ref in epoch.manifest.frames:
             decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
 
-    def _with_columns(self, travelling: Mapping[str, Any], applied: AppliedColumns) -> DataFrame:
+    def _with_columns(self, travelling: Mapping[str, Any], applied: AppliedColumns, users: bool) -> DataFrame:
         """The target, with all columns that travel, as wide as they travel. Raises SchemaError for those that cannot be reconciled by name, and for
         those that were applied and are not there any more."""
         name = reference(self.location)
         for _ in range(_ALTERS):
             existing = load(self.spark, self.location)
             here = schema_json(existing)
-            applied.check(here, travelling, self.table, self.site, name)
-            changes = reconcile(here, travelling, self.table, self.site, name)
+            applied.check(here, travelling, self.table, self.site, name, users)
+            changes = reconcile(here, travelling, self.table, self.site, name, users)
             if not changes:
                 return existing
-            self._alter(changes)
+            self._alter(changes, users)
         raise WriteConflict("its columns change all the time")
 
-    def _alter(self, changes: Changes) -> None:
+    def _alter(self, changes: Changes, users: bool) -> None:
         name = reference(self.location)
         if changes.widened:
-            self._check_may_widen(changes.widened)
+            self._check_may_widen(changes.widened, users)
         statements = [
             f"ALTER TABLE {name} ALTER COLUMN {_sql_path(path)} TYPE {sql_type(wide)}"
             for path, _, wide in changes.widened
@@ -374,11 +374,11 @@ class DeltaTarget:
                         raise SchemaError(
                             f"{self.table}: the table at site {self.site} cannot take new columns as they are at the origin "
                             f"({statement}: {error_text(error)}). The stream is held. Run ALTER TABLE {name} SET TBLPROPERTIES ({settings}), "
-                            f"which readers and writers of the table must support, and the stream goes on; or make {COPY}."
+                            f"which readers and writers of the table must support, and the stream goes on; or {anew(users)}."
                         ) from error
                 raise
 
-    def _check_may_widen(self, widened: Sequence[tuple[Path, str, str]]) -> None:
+    def _check_may_widen(self, widened: Sequence[tuple[Path, str, str]], users: bool) -> None:
         """A wider type is a feature of the target table that all of its readers must support: its owner enables it."""
         name = reference(self.location)
         properties = {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
@@ -394,7 +394,7 @@ class DeltaTarget:
             raise SchemaError(
                 f"{self.table}: columns at site {self.site} are narrower than at the origin: {what}. The stream is held. Run ALTER TABLE {name} SET "
                 f"TBLPROPERTIES ({', '.join(needed)}), which readers and writers of the table must support: the stream then widens them itself and "
-                f"goes on. Or make {COPY}."
+                f"goes on. Or {anew(users)}."
             )
 
     def _decode(self, epochs: Sequence[PlannedEpoch], schema: Any, all_of_a_key: bool) -> DataFrame:
@@ -469,10 +469,11 @@ class DeltaTarget:
         """Event IDs of events at or before this time (microseconds) may have been removed; None: none were."""
         from pyspark.sql import functions as F
 
-        floors = self.ledger.read("event_ids").where(
-            (F.col("table") == self.table) & (F.col("origin") == origin) & F.col("event_id").isNull()
-        )
-        found = floors.agg(F.max("time")).collect()[0][0]
+        with self._errors(of_ledger=True):
+            floors = self.ledger.read("event_ids").where(
+                (F.col("table") == self.table) & (F.col("origin") == origin) & F.col("event_id").isNull()
+            )
+            found = floors.agg(F.max("time")).collect()[0][0]
         return int(found) if found is not None else None
 
     def expire_event_ids(self, origin: str, before: int) -> None:
@@ -485,7 +486,7 @@ class DeltaTarget:
             "time": int(before),
             "token": "'floor'",
         }
-        with self._errors():
+        with self._errors(of_ledger=True):
             self.spark.sql(
                 f"MERGE INTO {reference(self.ledger.location('event_ids'))} t USING (SELECT explode(array(true, false)) AS expires) s "
                 f"ON s.expires AND t.`table` = {columns['table']} AND t.origin = {columns['origin']} AND t.event_id IS NOT NULL "
@@ -536,7 +537,7 @@ class DeltaTarget:
         )
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, of_ledger: bool = False) -> Iterator[None]:
         try:
             yield
         except (WanError, WriteConflict):
@@ -552,7 +553,7 @@ class DeltaTarget:
             if "FrameError" in str(error):
                 # Raised inside a task: the caller checks the frames one by one and names the bad one.
                 raise FrameError(error_text(error)) from error
-            if self.ledger.is_told_of(error):
+            if of_ledger or self.ledger.is_told_of(error):
                 raise self.ledger.error(error) from error
             what = "is missing" if is_missing(error) else "cannot be read or written now"
             raise TargetError(

@@ -180,6 +180,14 @@ def test_a_python_that_never_comes_up_ends_the_receiver(once: bool) -> None:
     assert receiver.exception() is queries[-1].error
 
 
+def test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error() -> None:
+    """Its micro-batch gave up. Fails when a query that ends without an error has done its work."""
+    receiver = supervised(Channel(StoppedError("the query was stopped")), Query(None, active=False), once=True)
+    assert not receiver.is_active
+    with pytest.raises(StoppedError, match="was stopped from outside"):
+        receiver.await_termination()
+
+
 @pytest.mark.parametrize("query", [CANCELLED, Query(CheckpointConflict("x"), active=False)])
 def test_a_run_that_is_to_end_does_not_start_again_for_other_causes(query: Query) -> None:
     receiver = supervised(Channel(StoppedError("its Spark job was cancelled")), query, once=True)

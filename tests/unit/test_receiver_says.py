@@ -10,12 +10,12 @@ from typing import Any
 
 import obstore
 import pytest
-from fakes import STREAM, memory_channel, publish
+from fakes import MANIFEST, STREAM, memory_channel, publish
 from test_inbound_turns import LONG, SPARK, TOPOLOGY, held_at, inbound, send
 from test_receiver_handle import Channel, Query, supervised
 
 from spark_wan import datasource
-from spark_wan.channels import StreamLog
+from spark_wan.channels import Ack, StreamLog
 from spark_wan.datasource import WanStreamReader
 from spark_wan.decisions import Decisions
 from spark_wan.errors import ChannelError, StoppedError
@@ -123,6 +123,32 @@ def test_under_connect_what_cannot_be_read_is_held(channel: Cut) -> None:
     assert [status.held for status in receiver.acked()] == [DENIED, DENIED]
     channel.down = False
     assert receiver.acked()[0].held is None
+
+
+def test_under_connect_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
+    receiver = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    send(channel.inner, "orders", 1)
+    ack = Ack("seattle", "orders", MANIFEST.incarnation, 0, 1, "orders: cannot be read")
+    channel.inner.put_ack("orders", "seattle", ack.encode())
+    assert receiver.acked()[0].held == ack.cause
+    obstore.delete(channel.inner._store, "acks/orders/seattle.json")
+    assert receiver.acked()[0].held is None
+    channel.inner.put_ack("orders", "seattle", ack.encode())
+    assert receiver.acked()[0].held == ack.cause
+    channel.inner.trim_manifest("orders", 1)
+    assert receiver.acked()[0].held is None
+
+
+def test_streams_with_nothing_to_do_are_looked_at_in_turn() -> None:
+    """Fails when all are asked for their acks at once: with some hundreds of them, what is new would wait for seconds."""
+    receiver = inbound(lambda _: None)
+    streams = [f"orders{n:03}" for n in range(25)]
+    asked: list[str] = []
+    for looks in (10, 20, 25, 35):
+        receiver._acks_at = 0.0
+        asked += receiver._asked(streams) + receiver._asked(streams)
+        assert len(asked) == looks
+    assert set(asked[:25]) == set(streams)
 
 
 def test_a_hold_that_another_receiver_left_is_answered(channel: Cut) -> None:

@@ -103,15 +103,20 @@ def test_f25_a_lost_ledger_after_a_new_name_is_no_hold() -> None:
 
 
 def test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause() -> None:
-    """Ledger and history are gone, Delta's transaction is not. Fails as a quarrel with other writers, again and again."""
+    """Ledger and history are gone, Delta's transaction is not, and the log's files cannot be read. Fails as a quarrel with other writers, again and
+    again; or when a ledger that is restored is not read before a restart."""
     table, store = target(mark(1)), LedgerRows()
+    table.log_is_readable = False
     table.put(None, "OPTIMIZE")
     table.commits = table.commits[-1:]
-    publish(StreamLog(table.channel, STREAM), 1)
-    outcome = run(applier(table, store).round())
+    (first,) = publish(StreamLog(table.channel, STREAM), 1)
+    running = applier(table, store)
+    outcome = run(running.round())
     assert outcome.held == 1
     assert "Delta skipped apply 1 at site seattle" in str(outcome.cause) and "full copy" in str(outcome.cause)
     assert table.written == []
+    store.rows.append(LedgerRow("target-1", 1, mark(1, fingerprint=first.fingerprint)))
+    assert run(running.round()).applied == 1
 
 
 def test_the_name_of_a_transaction_tells_site_table_and_target() -> None:
