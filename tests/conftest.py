@@ -57,6 +57,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _active_session(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that advances a sender or a receiver in its own thread leaves their session active there. Spark looks for data sources in the active one, so
+    later tests would not find those that they register."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").createDataFrame([], "n int")
+
+
 @pytest.fixture
 def sites(tmp_path: Path) -> Callable[..., Sites]:
     """``sites(**settings of the sender)``: newark sends to seattle, in folders of the test's own."""
