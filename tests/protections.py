@@ -1,7 +1,7 @@
 """Take protections out, one at a time, and see that a test fails for each: ``python tests/protections.py [name ...]``.
 
 Works on copies of the last commit (git worktrees below the temporary folder), so that nothing here is changed. What was seen to fail stands in
-the docstring of its test (*Taken out once*). All of them take half an hour on two cores, since each needs a Spark session of its own.
+the docstring of its test (*Taken out once*). Those that need a Spark session of their own take about a minute each, the others seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PUB = "spark_wan/sender/publish.py"
 SINK = "spark_wan/sender/events_sink.py"
 APP = "spark_wan/receiver/apply.py"
 LED = "spark_wan/receiver/ledger.py"
+EID = "spark_wan/receiver/event_ids.py"
 TGT = "spark_wan/receiver/target.py"
 APC = "spark_wan/receiver/applied.py"
 CON = "spark_wan/receiver/constraints.py"
@@ -690,6 +691,831 @@ PROTECTIONS = [
         "b81 own fields",
         [("spark_wan/receiver/reconcile.py", "for path in found.dropped if len(path) > 1]", "for path in ()]")],
         [UNIT + "test_reconcile.py::test_b81_what_cannot_be_reconciled_is_named_with_a_way_out"],
+    ),
+    (
+        "f48 keys",
+        [(PUB, "        if known.keys != self.settings.keys:\n", "        if False:\n")],
+        [
+            UNIT + "test_publish.py::test_changed_keys_are_refused",
+            UNIT
+            + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[other keys-after a lost log]",
+        ],
+    ),
+    (
+        "f48 commit",
+        [
+            (
+                PUB,
+                "        if commit is not None and is_same_commit(commit.identity, known.identity):",
+                "        if commit is not None:",
+            )
+        ],
+        [
+            UNIT + "test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-with its log]",
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]",
+        ],
+    ),
+    (
+        "f48 other commit",
+        [
+            (
+                PUB,
+                "        if commit is not None:\n            raise TableReplacedError(",
+                "        if False:\n            raise TableReplacedError(",
+            )
+        ],
+        [
+            UNIT + "test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]",
+        ],
+    ),
+    (
+        "f48 table",
+        [(PUB, "        if known.table_id != table_id:\n", "        if False:\n")],
+        [
+            UNIT + "test_publish.py::test_a_table_that_was_replaced_is_held",
+            UNIT + "test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with[None]",
+            UNIT + "test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with[0]",
+        ],
+    ),
+    (
+        "f48 older",
+        [(PUB, "        elif latest < published:\n", "        elif False:\n")],
+        [UNIT + "test_publish.py::test_a_source_put_back_to_an_older_state_is_held"],
+    ),
+    (
+        "f48 columns moved",
+        [(PUB, "published_schema=before.schema if before is not None else None,", "published_schema=None,")],
+        [
+            UNIT
+            + "test_publish.py::test_f41_a_dropped_column_holds_the_stream_also_when_one_of_its_name_came_back[True]",
+            UNIT + "test_publish.py::test_a_change_between_a_rename_and_the_rename_back_is_the_cause",
+        ],
+    ),
+    (
+        "f48 columns at all",
+        [
+            (PUB, "published_schema=before.schema if before is not None else None,", "published_schema=None,"),
+            (
+                PUB,
+                "        if before is not None:\n            check_columns_follow",
+                "        if False:\n            check_columns_follow",
+            ),
+        ],
+        [
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[renamed-after a lost log]",
+            UNIT
+            + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[dropped and added-with its log]",
+            UNIT
+            + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[dropped and added-after a lost log]",
+        ],
+    ),
+    (
+        "f48 columns",
+        [
+            (
+                PUB,
+                "        if before is not None:\n            check_columns_follow",
+                "        if False:\n            check_columns_follow",
+            )
+        ],
+        [
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[overwritten-with its log]",
+            UNIT
+            + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[overwritten-after a lost log]",
+        ],
+    ),
+    (
+        "f48 remembered",
+        [(PUB, "if last is not None else remembered\n", "if last is not None else None\n")],
+        [
+            UNIT + "test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published",
+            UNIT + "test_publish.py::test_f48_a_source_is_compared_with_what_was_published[renamed-after a lost log]",
+        ],
+    ),
+    (
+        "f48 memory",
+        [
+            (
+                PUB,
+                "replace(memory, number=manifest.number, published=Published.by(manifest))",
+                "replace(memory, number=manifest.number)",
+            )
+        ],
+        [UNIT + "test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"],
+    ),
+    (
+        "f48 start",
+        [(PUB, "start=self._published is None,", "start=last is None,")],
+        [UNIT + "test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"],
+    ),
+    (
+        "f48 at once",
+        [(PUB, "if not self._newer() and (self._published is None or self._checked):", "if not self._newer():")],
+        [UNIT + "test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[0]"],
+    ),
+    (
+        "f48 no snapshot",
+        [
+            (
+                PUB,
+                "        if not replaced and remembered is None and self.settings.start is None:\n",
+                "        if False:\n",
+            )
+        ],
+        [UNIT + "test_publish.py::test_f48_a_snapshot_is_no_way_out_of_a_lost_log"],
+    ),
+    (
+        "f48 replaced",
+        [(PUB, "        if not replaced and remembered is None and", "        if remembered is None and")],
+        [UNIT + "test_publish.py::test_f17_a_channel_that_another_log_took_is_held[None]"],
+    ),
+    (
+        "f48 users stream",
+        [(ACK, "Published.by(last) if last.kind != EVENTS else None", "Published.by(last)")],
+        [UNIT + "test_publish.py::test_a_users_stream_has_published_nothing_of_the_table"],
+    ),
+    (
+        "f49 error",
+        [
+            (
+                PUB,
+                "        published = self._through\n        history",
+                "        published, self._record_at = self._through, None\n        history",
+            )
+        ],
+        [UNIT + "test_resting_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"],
+    ),
+    (
+        "quiet put back",
+        [(PUB, "            self._quiet_through = -1\n            return latest > published\n", "            pass\n")],
+        [UNIT + "test_publish.py::test_a_source_put_back_among_what_was_quiet_goes_on"],
+    ),
+    (
+        "f41 cut",
+        [
+            (
+                PUB,
+                'commit.operation == "RENAME COLUMN" for commit in planned.commits',
+                "False for commit in planned.commits",
+            )
+        ],
+        [UNIT + "test_publish.py::test_a_change_between_a_rename_and_the_rename_back_is_the_cause"],
+    ),
+    (
+        "f41 rows",
+        [(CAP, "may_end = bool(taken) and not names.moved", "may_end = bool(taken)")],
+        [
+            UNIT + "test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]",
+            UNIT + "test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+        ],
+    ),
+    (
+        "f41 back",
+        [(CAP, "        if names.are_back:\n            # All", "        if False:\n            # All")],
+        [UNIT + "test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[1000000]"],
+    ),
+    (
+        "f41 across",
+        [(CAP, "    if names.are_back:\n        last, schema", "    if False:\n        last, schema")],
+        [UNIT + "test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]"],
+    ),
+    (
+        "aborted",
+        [(DS, "        if all(isinstance(message, _Written) for message in messages):\n            return\n", "")],
+        [UNIT + "test_events_sink.py::test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames"],
+    ),
+    (
+        "aborted task",
+        [(DS, "        if all(isinstance(message, _Written) for message in messages):\n", "        if True:\n")],
+        [UNIT + "test_events_sink.py::test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames"],
+    ),
+    (
+        "refused frames",
+        [
+            (
+                SINK,
+                "                remove_unnamed(log, frames)\n            raise\n",
+                "                pass\n            raise\n",
+            )
+        ],
+        [
+            UNIT + "test_events_sink.py::test_what_is_refused_leaves_no_frames",
+            UNIT + "test_events_sink.py::test_a_write_for_other_sites_is_refused",
+        ],
+    ),
+    (
+        "refused late",
+        [(SINK, "            if not tried:  #", "            if True:  #")],
+        [UNIT + "test_events_sink.py::test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames"],
+    ),
+    (
+        "remotes",
+        [(SINK, "    if left:\n", "    if False:\n")],
+        [UNIT + "test_events_sink.py::test_a_write_for_other_sites_is_refused"],
+    ),
+    (
+        "former remotes",
+        [
+            (
+                SINK,
+                "sorted({*last.addressees} - {*options.remotes, *former})",
+                "sorted({*last.addressees} - {*options.remotes})",
+            )
+        ],
+        [UNIT + "test_events_sink.py::test_a_write_for_other_sites_is_refused"],
+    ),
+    (
+        "remotes of a file",
+        [
+            (
+                SINK,
+                "former = last.addressees if options.former_remotes is None else options.former_remotes",
+                "former = options.former_remotes or ()",
+            )
+        ],
+        [UNIT + "test_events_sink.py::test_a_write_for_other_sites_is_refused"],
+    ),
+    (
+        "f47 stale",
+        [(PUB, "if now - began > STALE_AGE * 1000 and not are_safe(self.log, manifest.frames):", "if False:")],
+        [UNIT + "test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]"],
+    ),
+    (
+        "f47 stale sink",
+        [
+            (
+                SINK,
+                "        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(log, frames):\n",
+                "        if False:\n",
+            )
+        ],
+        [UNIT + "test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named"],
+    ),
+    (
+        "f47 days",
+        [(PUB, "> STALE_AGE * 1000 and not are_safe(self.log, manifest.frames):", "> STALE_AGE * 1000:")],
+        [UNIT + "test_publish.py::test_a_snapshot_may_take_days"],
+    ),
+    (
+        "f47 days sink",
+        [(SINK, "> STALE_AGE * 1000 and not are_safe(log, frames):", "> STALE_AGE * 1000:")],
+        [UNIT + "test_events_sink.py::test_a_write_may_take_days"],
+    ),
+    (
+        "f47 there",
+        [(ACK, "frame.path in there and newest[", "newest[")],
+        [
+            UNIT + "test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[True]",
+            UNIT + "test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them",
+        ],
+    ),
+    (
+        "f47 age",
+        [(ACK, " and newest[write_of(frame.path)] > now - STALE_AGE for", " for")],
+        [
+            UNIT + "test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]",
+            UNIT + "test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named",
+        ],
+    ),
+    (
+        "f47 write",
+        [
+            (
+                ACK,
+                "newest[write_of(path)] = max(time, newest.get(write_of(path), time))",
+                "newest[write_of(path)] = min(time, newest.get(write_of(path), time))",
+            )
+        ],
+        [UNIT + "test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them"],
+    ),
+    (
+        "f47 sweep",
+        [
+            (
+                ACK,
+                "[path for path in unnamed if newest[write_of(path)] < now - older_than]",
+                "[path for path, time in written if path in unnamed and time < now - older_than]",
+            ),
+        ],
+        [UNIT + "test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them"],
+    ),
+    (
+        "f47 attempts",
+        [
+            (
+                "spark_wan/channels/base.py",
+                "return write[:_OF_WRITE] + uuid.uuid4().hex[_OF_WRITE:]",
+                "return uuid.uuid4().hex",
+            )
+        ],
+        [
+            UNIT + "test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them",
+            UNIT + "test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write",
+            UNIT + "test_events_sink.py::test_f47_the_frames_of_all_tasks_are_one_write",
+        ],
+    ),
+    (
+        "f47 attempts source",
+        [
+            (
+                SRC,
+                "replace(self.header, attempt=new_attempt(self.header.attempt))",
+                'replace(self.header, attempt=new_attempt(""))',
+            )
+        ],
+        [UNIT + "test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write"],
+    ),
+    (
+        "f47 attempts sink",
+        [(SINK, "attempt=new_attempt(self.write_id),", 'attempt=new_attempt(""),')],
+        [UNIT + "test_events_sink.py::test_f47_the_frames_of_all_tasks_are_one_write"],
+    ),
+    (
+        "f47 micro-batches",
+        [(DS, 'f"{self.write_id} {batch}".encode()', "self.write_id.encode()")],
+        [UNIT + "test_events_sink.py::test_f47_the_frames_of_all_tasks_are_one_write"],
+    ),
+    (
+        "f47 own clock",
+        [
+            (
+                ACK,
+                "newest, now = _newest_frames(written), channel.now()",
+                "newest, now = _newest_frames(written), self.clock() / 1000",
+            )
+        ],
+        [UNIT + "test_acks.py::test_the_age_of_a_frame_is_told_by_the_stores_clock"],
+    ),
+    (
+        "f47 inside append",
+        [(ACK, "    if clock() - began > STALE_AGE * 1000:\n", "    if False:\n")],
+        [
+            UNIT + "test_publish.py::test_f47_frames_that_were_swept_inside_append_are_not_named",
+            UNIT + "test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named",
+        ],
+    ),
+    (
+        "f47 taken back",
+        [(ACK, "            if log.newest() == manifest.number:\n", "            if False:\n")],
+        [
+            UNIT + "test_publish.py::test_f47_frames_that_were_swept_inside_append_are_not_named",
+            UNIT + "test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named",
+        ],
+    ),
+    (
+        "f55 sweep",
+        [(ACK, " or not self._is_whole(numbers, manifests[-1]):", ":")],
+        [UNIT + "test_acks.py::test_f55_frames_that_a_restored_manifest_names_are_not_swept[missing1-True]"],
+    ),
+    (
+        "f47 late",
+        [(ACK, "        self._check_strays(last, strays)\n", "")],
+        [UNIT + "test_acks.py::test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told"],
+    ),
+    (
+        "remotes of a keeper",
+        [(ACK, "frozenset(gone if self.former is None else gone & set(self.former))", "frozenset(gone)")],
+        [UNIT + "test_events_sink.py::test_a_write_for_other_sites_trims_nothing_that_those_lack[empty-False]"],
+    ),
+    (
+        "f47 below",
+        [
+            (
+                LOG,
+                "        if self._follows(manifest):\n            return True\n        listed",
+                "        if self._is_there(manifest.number - 1):\n            return self._follows(manifest)\n        listed",
+            )
+        ],
+        [UNIT + "test_log.py::test_f47_a_manifest_above_a_stray_counts"],
+    ),
+    (
+        "f47 anew",
+        [(LOG, "return not below or not self._began_since(below, manifest)", "return True")],
+        [
+            UNIT + "test_log.py::test_a_manifest_above_a_new_log_does_not_count[1]",
+            UNIT + "test_log.py::test_a_manifest_above_a_new_log_does_not_count[9]",
+        ],
+    ),
+    (
+        "f47 slower",
+        [
+            (
+                LOG,
+                "return found.incarnation != manifest.incarnation and found.created > manifest.created",
+                "return found.incarnation != manifest.incarnation",
+            )
+        ],
+        [UNIT + "test_log.py::test_a_manifest_above_the_first_one_of_a_slower_writer_counts"],
+    ),
+    (
+        "f47 brought back",
+        [
+            (
+                LOG,
+                "return self.read(manifest.number + 1).previous == manifest.fingerprint",
+                "return self._follows(manifest) or self.read(manifest.number + 1).previous == manifest.fingerprint",
+            )
+        ],
+        [UNIT + "test_log.py::test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof"],
+    ),
+    (
+        "f47 counts",
+        [(LOG, "        if not self._counts(manifest):\n", "        if False:\n")],
+        [
+            UNIT + "test_log.py::test_f47_a_writer_that_freezes_inside_append_leaves_no_stray[True-4-1]",
+            UNIT + "test_log.py::test_a_manifest_above_a_new_log_does_not_count[1]",
+        ],
+    ),
+    (
+        "f47 next",
+        [(LOG, "return self.read(manifest.number + 1).previous == manifest.fingerprint", "return True")],
+        [
+            UNIT + "test_log.py::test_f47_a_writer_that_freezes_inside_append_leaves_no_stray[False-4-1]",
+            UNIT + "test_log.py::test_f47_a_manifest_above_a_stray_counts",
+        ],
+    ),
+    (
+        "f47 next trimmed",
+        [
+            (
+                LOG,
+                "so this one, if it counted, would be trimmed too.\n            return False\n",
+                "so this one, if it counted, would be trimmed too.\n            return True\n",
+            )
+        ],
+        [UNIT + "test_log.py::test_f47_a_writer_that_freezes_inside_append_leaves_no_stray[True-4-1]"],
+    ),
+    (
+        "listed twice",
+        [(LOG, "return listed if len(listed) > 1 else self.channel.stream_numbers(self.stream)", "return listed")],
+        [
+            UNIT + "test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn0]",
+            UNIT + "test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn1]",
+        ],
+    ),
+    (
+        "listed and trimmed",
+        [
+            (
+                LOG,
+                "                if newest == before or self._is_there(newest):\n                    raise\n",
+                "                raise\n",
+            )
+        ],
+        [UNIT + "test_log.py::test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest"],
+    ),
+    (
+        "listed for a query",
+        [(DS, "max(ends.get(stream, 0), StreamLog(self.channel, stream).newest())", "ends.get(stream, 0)")],
+        [UNIT + "test_source_listing.py::test_a_listing_without_a_log_that_is_there_ends_no_query"],
+    ),
+    (
+        "f50 stopped",
+        [(RJ, "        if self._stop.is_set() or (self._once and failure is None):\n", "        if True:\n")],
+        [UNIT + "test_receiver_says.py::test_f50_a_query_that_somebody_stopped_ends_with_an_error"],
+    ),
+    (
+        "f50 stopped once",
+        [(RJ, "(self._once and failure is None)", "self._once")],
+        [UNIT + "test_receiver_handle.py::test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error"],
+    ),
+    (
+        "f50 channel",
+        [
+            (
+                RJ,
+                "        except ChannelError as error:\n            self._trouble = str(error)\n            raise\n",
+                "        except ChannelError:\n            raise\n",
+            )
+        ],
+        [UNIT + "test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"],
+    ),
+    (
+        "f50 channel answers",
+        [(RJ, "            raise\n        self._trouble = None\n", "            raise\n")],
+        [UNIT + "test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"],
+    ),
+    (
+        "f50 woken",
+        [
+            (
+                DS,
+                "            if not self._wakes or self._target is not None:\n                raise\n",
+                "            raise\n",
+            )
+        ],
+        [UNIT + "test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"],
+    ),
+    (
+        "f50 woken only",
+        [(DS, "            if not self._wakes or self._target is not None:\n                raise\n", "")],
+        [UNIT + "test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"],
+    ),
+    (
+        "connect channel",
+        [(RJ, "            self._trouble = str(error)\n            return self.statuses()\n", "            raise\n")],
+        [UNIT + "test_receiver_says.py::test_under_connect_what_cannot_be_read_is_held"],
+    ),
+    (
+        "connect stream",
+        [
+            (
+                RJ,
+                '                self._status(name, self._tables.get(name, "")).held = str(error)\n                continue\n',
+                "                raise\n",
+            )
+        ],
+        [UNIT + "test_receiver_says.py::test_under_connect_what_cannot_be_read_is_held"],
+    ),
+    (
+        "left hold",
+        [(RJ, "        for stream in self._asked(done):\n", "        for stream in ():\n")],
+        [UNIT + "test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"],
+    ),
+    (
+        "left hold told",
+        [(RJ, "        return ack is not None and ack.held is not None\n", "        return False\n")],
+        [UNIT + "test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"],
+    ),
+    (
+        "left hold unreadable",
+        [(RJ, "            return True  # the round says what is wrong\n", "            return False\n")],
+        [UNIT + "test_receiver_says.py::test_an_answer_that_cannot_be_read_is_told"],
+    ),
+    (
+        "left hold tried",
+        [(RJ, "            self._done.pop(stream.stream, None)\n", "")],
+        [UNIT + "test_receiver_says.py::test_a_hold_that_was_taken_over_is_tried_in_its_time"],
+    ),
+    (
+        "removed stream",
+        [
+            (
+                RJ,
+                "                if stream not in listed:\n                    status.held",
+                "                if False:\n                    status.held",
+            )
+        ],
+        [UNIT + "test_receiver_says.py::test_a_stream_that_was_removed_is_not_told_as_held"],
+    ),
+    (
+        "one tables ledger",
+        [
+            (
+                RJ,
+                "            self._refuse(stream, None, numbers[-1], str(error))\n            return\n",
+                "            raise\n",
+            )
+        ],
+        [UNIT + "test_receiver_says.py::test_decisions_that_cannot_be_recorded_hold_their_table_alone"],
+    ),
+    (
+        "removed while read",
+        [("spark_wan/status.py", "    if not numbers:\n", "    if False:\n")],
+        [UNIT + "test_status.py::test_a_stream_that_is_removed_while_it_is_read_is_no_problem"],
+    ),
+    (
+        "f47 ledger",
+        [(LED, "            self.forget()\n            raise\n", "            raise\n")],
+        [
+            UNIT + "test_ledger.py::test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again",
+            UNIT + "test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
+        ],
+    ),
+    (
+        "f55 marks",
+        [(EID, "    if lost and users:\n", "    if False:\n")],
+        [
+            UNIT + "test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
+            UNIT + "test_ledger.py::test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed",
+        ],
+    ),
+    (
+        "f55 marks from 1",
+        [(EID, "range(1, max(numbers, default=0) + 1)", "range(min(numbers, default=1), max(numbers, default=0) + 1)")],
+        [UNIT + "test_ledger.py::test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed"],
+    ),
+    (
+        "f55 marks untold",
+        [
+            (
+                EID,
+                "any(mark.ids for mark in marks) or recorded.tokens - {mark.token for mark in marks}",
+                "any(mark.ids for mark in marks)",
+            )
+        ],
+        [UNIT + "test_ledger.py::test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost"],
+    ),
+    (
+        "f55 marks captured",
+        [(EID, "    if lost and users:\n", "    if lost:\n")],
+        [UNIT + "test_ledger.py::test_f55_a_captured_stream_alone_needs_its_newest_mark_only"],
+    ),
+    (
+        "f55 uncounted",
+        [(EID, "    if uncounted and not any(recorded.has(mark) for mark in uncounted):\n", "    if False:\n")],
+        [UNIT + "test_ledger.py::test_f55_event_ids_of_version_0_1_0_that_are_all_gone_are_missed"],
+    ),
+    (
+        "f55 no first contact",
+        [(PLAN, "    if progress.lost:\n", "    if False:\n")],
+        [UNIT + "test_apply.py::test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact"],
+    ),
+    (
+        "f55 not lost",
+        [(LED, "            self._check_not_lost(target, target_id)\n", "")],
+        [UNIT + "test_ledger.py::test_a_lost_ledger_is_told_where_the_history_does_not_reach_back"],
+    ),
+    (
+        "f55 number again",
+        [
+            (
+                LED,
+                "            if row.mark.apply <= self.last_apply and row.mark.token not in self.tokens:\n",
+                "            if False:\n",
+            )
+        ],
+        [UNIT + "test_ledger.py::test_an_apply_number_that_comes_again_is_told"],
+    ),
+    (
+        "f55 marks taken up",
+        [(LED, "            if found := list(told):\n", "            if found := []:\n")],
+        [UNIT + "test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed"],
+    ),
+    (
+        "f55 each",
+        [(EID, "        if mark.new_ids and not recorded.has(mark):\n", "        if False:\n")],
+        [UNIT + "test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream"],
+    ),
+    (
+        "f55 none new",
+        [(EID, "        if mark.new_ids and not recorded.has(mark):\n", "        if not recorded.has(mark):\n")],
+        [UNIT + "test_ledger.py::test_f55_an_apply_without_new_event_ids_has_lost_none"],
+    ),
+    (
+        "f55 loaded",
+        [
+            (
+                LED,
+                "self._take_up_lost_marks([*self._unchecked, *rows], target, target_id)",
+                "self._take_up_lost_marks(rows, target, target_id)",
+            )
+        ],
+        [
+            UNIT + "test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream",
+            UNIT + "test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
+        ],
+    ),
+    (
+        "f55 found",
+        [
+            (
+                LED,
+                "self._take_up_lost_marks([*self._unchecked, *rows], target, target_id)",
+                "self._take_up_lost_marks(self._unchecked, target, target_id)",
+            )
+        ],
+        [
+            UNIT + "test_ledger.py::test_f29_a_ledger_lost_with_its_event_ids_is_held",
+            UNIT + "test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream",
+        ],
+    ),
+    (
+        "f55 once",
+        [(LED, "        self._unchecked = None\n        if rows:\n", "        if rows:\n")],
+        [UNIT + "test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream"],
+    ),
+    (
+        "f55 gone",
+        [
+            (
+                LED,
+                "        if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):\n",
+                "        if False:\n",
+            )
+        ],
+        [UNIT + "test_ledger.py::test_f29_a_ledger_lost_with_its_event_ids_is_held"],
+    ),
+    (
+        "time zero",
+        [(LED, "if name not in later or value != later[name]}", "if name not in later or value}")],
+        [UNIT + "test_ledger.py::test_an_event_time_of_zero_is_one"],
+    ),
+    (
+        "time zero floor",
+        [
+            (
+                EID,
+                "return floor is not None and mark.ids_until is not None and",
+                "return bool(floor) and mark.ids_until is not None and",
+            )
+        ],
+        [UNIT + "test_ledger.py::test_an_event_time_of_zero_is_one"],
+    ),
+    (
+        "time zero until",
+        [(EID, "and mark.ids_until is not None and", "and bool(mark.ids_until) and")],
+        [UNIT + "test_ledger.py::test_an_event_time_of_zero_is_one"],
+    ),
+    (
+        "letters then frame",
+        [(APP, "return (yield from self._before_bad_frame(epochs, number, found, outcome))", "raise")],
+        [UNIT + "test_dead_letter_cap.py::test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause"],
+    ),
+    (
+        "frame then letters",
+        [(APP, "return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))", "raise")],
+        [UNIT + "test_dead_letter_cap.py::test_a_bad_frame_behind_them_is_the_cause[letters0]"],
+    ),
+    (
+        "letters conflict",
+        [
+            (
+                APP,
+                "            except WriteConflict:\n                return False\n        self._hold(",
+                "        self._hold(",
+            )
+        ],
+        [UNIT + "test_dead_letter_cap.py::test_a_conflict_while_a_part_is_applied_decides_again[dead letters]"],
+    ),
+    (
+        "frame conflict",
+        [
+            (
+                APP,
+                "                    except WriteConflict:\n                        return False\n                    except DeadLettersError",
+                "                    except DeadLettersError",
+            )
+        ],
+        [UNIT + "test_dead_letter_cap.py::test_a_conflict_while_a_part_is_applied_decides_again[a bad frame]"],
+    ),
+    (
+        "frame overtaken",
+        [(APP, "                if self.ledger.catch_up(self.target) != number:\n", "                if False:\n")],
+        [UNIT + "test_apply.py::test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_nothing"],
+    ),
+    (
+        "f47 overtaken",
+        [
+            (
+                APP,
+                "            if plan.held is not None and not outcome.epochs and not confirmed:\n",
+                "            if False:\n",
+            )
+        ],
+        [UNIT + "test_apply.py::test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_nothing"],
+    ),
+    (
+        "f55 restored",
+        [
+            (
+                APP,
+                "                doubtful = confirmed = True\n                self.ledger.forget()\n",
+                "                doubtful = confirmed = True\n",
+            )
+        ],
+        [UNIT + "test_apply.py::test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact"],
+    ),
+    (
+        "f55 restored after an error",
+        [(APP, "        if isinstance(error, LedgerError):\n            self.ledger.forget()\n", "")],
+        [
+            UNIT + "test_apply.py::test_f55_the_ledger_is_read_again_after_any_of_its_errors[resolve]",
+            UNIT + "test_apply.py::test_f55_the_ledger_is_read_again_after_any_of_its_errors[record]",
+        ],
+    ),
+    (
+        "frame passed",
+        [(APP, "        if self._passed is not None:\n", "        if False:\n")],
+        [UNIT + "test_apply.py::test_a_frame_that_only_tasks_cannot_read_holds_the_stream_with_its_cause"],
+    ),
+    (
+        "frame passed before",
+        [(APP, "        self._passed = None\n        for", "        for")],
+        [UNIT + "test_apply.py::test_frames_that_could_not_be_read_for_a_moment_hold_nothing"],
+    ),
+    (
+        "unbegun",
+        [("spark_wan/running.py", "                if begun:\n                    raise\n", "                raise\n")],
+        [UNIT + "test_sender_handle.py::test_f50_a_session_that_ends_before_the_streams_begin"],
+    ),
+    (
+        "begun",
+        [("spark_wan/running.py", "                if begun:\n                    raise\n", "")],
+        [UNIT + "test_workers.py::test_an_error_of_the_target_is_no_lost_session"],
+    ),
+    (
+        "frozen threads",
+        [
+            (
+                "spark_wan/steps.py",
+                "signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)",
+                "os.kill(os.getpid(), signal.SIGSTOP)",
+            )
+        ],
+        [UNIT + "test_steps.py::test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment"],
     ),
 ]
 

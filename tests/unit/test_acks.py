@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
 
 from spark_wan.channels import StreamLog
+from spark_wan.channels.base import new_attempt
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.running import milliseconds
-from spark_wan.sender.acks import NOBODY_THERE_LOOK, ORPHAN_AGE, SWEEP_INTERVAL, AckKeeper, AckPolicy, StreamState
+from spark_wan.sender.acks import (
+    NOBODY_THERE_LOOK,
+    ORPHAN_AGE,
+    SWEEP_INTERVAL,
+    AckKeeper,
+    AckPolicy,
+    StreamState,
+    are_safe,
+)
 from spark_wan.sender.memory import Published, StreamMemory
 from spark_wan.steps import run
+from spark_wan.wire import FrameRef
 
 TIMEOUT = 60
 
@@ -483,6 +494,30 @@ def test_frames_that_nobody_names_are_swept_once_they_are_old(monkeypatch: pytes
     assert kept.keeper.sweep(60) == 1
     monkeypatch.undo()
     assert {path for path, _ in channel.frames(STREAM)} == {young, *named}
+
+
+def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that is two days at work, and one that died. Fails when each frame has its own age: a sweep takes the first frames of a write that goes
+    on, which then never comes to an end, or names them."""
+    kept = Kept(1)
+    channel, now = kept.log.channel, 1_700_000_000.0
+
+    def write() -> list[FrameRef]:
+        name = uuid.uuid4().hex
+        paths = [channel.put_frame(STREAM, new_attempt(name), 0, b"frame") for _ in range(3)]
+        return [FrameRef(path, 1, 5, 0) for path in paths]
+
+    slow, dead = write(), write()
+    hours = zip([*slow, *dead], (48, 30, 1, 48, 30, 25), strict=True)
+    times = {frame.path: now - 3_600 * age for frame, age in hours}
+    monkeypatch.setattr(channel, "frames", lambda stream: list(times.items()))
+    monkeypatch.setattr(channel, "now", lambda: now)
+    assert are_safe(kept.log, slow)
+    assert not are_safe(kept.log, dead)
+    assert kept.keeper.sweep(ORPHAN_AGE) == 3
+    assert all(channel.get_frame(frame.path) for frame in slow)
+    del times[slow[0].path]
+    assert not are_safe(kept.log, slow)
 
 
 def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,12 @@ import pytest
 from fakes import HEADER, STREAM, memory_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_dead_letter_cap import changes
 
 from spark_wan.channels import Channel
+from spark_wan.channels.base import write_of
 from spark_wan.sender.batches import BatchPublisher, Limits
+from spark_wan.sender.source import _CaptureTask
 from spark_wan.wire import decode_frame
 
 randomly = settings(derandomize=True, deadline=None, max_examples=120, print_blob=True)
@@ -49,6 +52,16 @@ def published(
 
 def lengths(frames: list[pa.RecordBatch]) -> list[int]:
     return [frame.num_rows for frame in frames]
+
+
+def test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write() -> None:
+    """They share their age. Fails when the name of a task's attempt says nothing of its write: a sweep takes the first frames of a long snapshot."""
+    channel = memory_channel()
+    for _ in range(2):
+        list(_CaptureTask(channel, HEADER, Limits(100, 1 << 20), ("id",), False)(iter([changes(1, 2)])))
+    paths = [path for path, _ in channel.frames(STREAM)]
+    assert len(paths) == 2
+    assert {write_of(path) for path in paths} == {HEADER.attempt[:16]}
 
 
 def test_no_events_are_no_frames() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import HEADER, STREAM, LedgerRows, Target, memory_channel, publish
+from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
 
 from spark_wan.channels import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
@@ -143,6 +143,44 @@ def test_a_bad_frame_behind_them_is_the_cause(letters: dict[str, int]) -> None:
     assert applied(target, log) == (3, 4)
     assert bad in str(log.acks()["seattle"].cause)
     assert [n for numbers in target.written for n in numbers] == [1, 2, 3]
+    assert target.open_work == 0
+
+
+class Vanishing(Refusing):
+    """A target that refuses its first epochs, while a frame of theirs goes."""
+
+    def __init__(self, channel: Any, most: int, path: str, **letters: int) -> None:
+        super().__init__(channel, most, **letters)
+        self.path = path
+
+    def resolve(self, work: Work) -> None:
+        self.channel.trim_frames(STREAM, [self.path])
+        super().resolve(work)
+
+
+def test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause() -> None:
+    """Fails when only the search for a bad frame knows what to do: the stream was held at its first epoch, which is good."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    bad = publish(log, 1, 2, 3, 4)[1].frames[0].path
+    target = Vanishing(channel, 3, bad, epoch1=2, epoch2=2, epoch3=2)
+    assert applied(target, log) == (1, 2)
+    assert bad in str(log.acks()["seattle"].cause)
+    assert (target.written, target.open_work) == ([[1]], 0)
+
+
+@pytest.mark.parametrize("bad", [False, True], ids=["dead letters", "a bad frame"])
+def test_a_conflict_while_a_part_is_applied_decides_again(bad: bool) -> None:
+    """Another writer of the table. Fails when it counts as an unexpected error: the stream was held for what passes by itself."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    published = publish(log, 1, 2, 3, 4)
+    target = Refusing(channel, 3, **({} if bad else {f"epoch{n}": 2 for n in range(1, 5)}))
+    if bad:
+        channel.trim_frames(STREAM, [published[2].frames[0].path])
+    target.before_write = [conflict]
+    assert applied(target, log) == ((2, 3) if bad else (4, None))
+    assert [n for numbers in target.written for n in numbers] == ([1, 2] if bad else [1, 2, 3, 4])
     assert target.open_work == 0
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +16,18 @@ import pytest
 from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import TaskContext
 
 from spark_wan import datasource
 from spark_wan.channels import Channel, StreamLog, open_channel
+from spark_wan.channels.base import write_of
 from spark_wan.channels.faulty import Fault, FaultyChannel
 from spark_wan.datasource import WanStreamWriter, WanWriter, _Written
 from spark_wan.errors import (
     ChannelError,
     EventError,
     LogGapError,
+    ManifestExists,
     OptionError,
     SchemaError,
     SourceError,
@@ -370,6 +374,34 @@ def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
     assert sink.log.since(0) == [1]
 
 
+def test_a_write_may_take_days() -> None:
+    """As long as its frames keep coming. Fails (stale, each time) when its beginning decides."""
+    sink = Sink()
+    sink.clock.now = milliseconds() - 30 * 3_600_000
+    written = [sink.task(row("e1"))]
+    sink.clock.now = milliseconds()
+    assert named(sink.commit(written)) == sink.frames()
+
+
+def test_f47_the_frames_of_all_tasks_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share their age, and not with those of the next micro-batch: what a failed one left would never be old. Fails when the name of a task's
+    attempt says nothing of its write, or when a query is one write."""
+    sink = Sink()
+    writer: Any = object.__new__(WanStreamWriter)
+    writer.write_id = uuid.uuid4().hex
+
+    def task(batch: str) -> str:
+        context = SimpleNamespace(getLocalProperty={"streaming.sql.batchId": batch}.get)
+        monkeypatch.setattr(TaskContext, "get", lambda: context)
+        events = EventsWriter(sink.channel, sink.options, sink.columns, sink.schema, sink.clock, writer._write_id())
+        rows = pa.Table.from_pylist([row("e1")], schema=ARROW)
+        (frame,) = events.write(rows.to_batches()).frames
+        return write_of(frame.path)
+
+    assert task("7") == task("7") != task("8")
+    assert len(sink.frames()) == 3
+
+
 def test_the_stream_of_a_captured_table_is_refused() -> None:
     sink = Sink()
     sink.log.append(replace(MANIFEST, stream=STREAM))
@@ -525,6 +557,25 @@ def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() ->
         failed = sink.task(row("e2"))
         writer.abort([_Written(failed), None])  # a task has failed: no manifest was tried
         assert sink.frames() == named(manifest)
+
+
+def test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames() -> None:
+    """The manifest may be on its way. Fails when they are removed: it would name what is gone."""
+    inner = memory_channel()
+
+    class Overtaken(Late):
+        def append(self, stream: str, number: int, data: bytes) -> None:
+            if not self.late:
+                self.late.append(lambda: None)
+                Sink(inner, table="prices").write(row("e9"))
+                raise ManifestExists("somebody was faster")
+            self.inner.append(stream, number, data)
+
+    sink = Sink(Overtaken(inner))  # type: ignore[arg-type]
+    written = sink.task(row("e1"))
+    with pytest.raises(SourceError, match="epochs have table 'prices'"):
+        sink.commit([written])
+    assert sink.frames() >= {frame.path for frame in written.frames}
 
 
 def test_what_is_refused_leaves_no_frames() -> None:

@@ -405,6 +405,21 @@ def test_the_way_out_is_that_of_the_streams_that_were_applied(kinds: set[bool]) 
     assert {AGAIN in str(error.value), COPY not in str(error.value)} == ({True, False} if len(kinds) == 2 else kinds)
 
 
+def test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost() -> None:
+    """Only a captured stream's mark is left, in the ledger and in the history. Fails when marks alone say whether IDs matter."""
+    table, store = target(users(1), mark(2)), LedgerRows(tokens_with_ids={"t1"})
+    ledger(store).catch_up(table)
+    del store.rows[0]
+    del table.commits[:2]
+    held(ledger(store), table, LedgerError, "has lost the marks of 1 applies, the first of them apply 1")
+
+
+def test_f55_an_apply_without_new_event_ids_has_lost_none() -> None:
+    """All its events came again; or its mark is of version 0.1.0, which does not count them."""
+    table = target(users(1), replace(users(2), new_ids=0))
+    assert ledger(LedgerRows(tokens_with_ids={"t1"})).catch_up(table) == 3
+
+
 def test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
     """Another one has applied meanwhile, and recorded it. Fails when the ledger is read once in a process: a full copy would be the only way out."""
     table, store = target(mark(1)), LedgerRows()

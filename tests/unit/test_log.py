@@ -257,6 +257,30 @@ def test_a_listing_made_while_a_log_is_trimmed_is_made_good(log: StreamLog, monk
     assert log.since(0) == [4, 5]
 
 
+@pytest.mark.parametrize("torn", [[], [1]])
+def test_a_listing_without_the_newest_manifest_is_made_again(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch, torn: list[int]
+) -> None:
+    """The log was extended and trimmed while it was listed. Fails when one listing decides: it would be thought to be gone, or to end below."""
+    publish(log, 1, 2)
+    log.channel.trim_manifest(STREAM, 1)
+    listings, real = [torn], log.channel.stream_numbers
+    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream))
+    assert log.newest() == 2
+
+
+def test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was listed as the newest one is trimmed. Fails when that is an error: a stream was held for a manifest that everybody has."""
+    *_, newest = publish(log, 1, 2, 3, 4)
+    for number in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, number)
+    listings, real = [[1, 2]], log.channel.stream_numbers
+    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream))
+    assert log.last() == newest
+
+
 def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path) -> None:
     """As above, with a real directory; how often a listing is torn depends on the machine."""
     log = StreamLog(open_channel(str(tmp_path)), STREAM)

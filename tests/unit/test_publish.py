@@ -28,7 +28,7 @@ from spark_wan.errors import (
 )
 from spark_wan.events import LOCAL_ONLY
 from spark_wan.running import milliseconds
-from spark_wan.sender.acks import STALE_AGE
+from spark_wan.sender.acks import STALE_AGE, AckKeeper, AckPolicy
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.memory import StreamMemory
 from spark_wan.sender.publish import QUIET_COMMITS, Captured, Publisher, StreamSettings
@@ -356,13 +356,16 @@ def test_a_source_put_back_to_an_older_state_is_held() -> None:
     site.held(TableReplacedError, "newest version is 0, but version 1 was published")
 
 
-def test_f07_a_source_put_back_and_written_to_again_is_held() -> None:
-    """The published version is another commit now. Fails when identities are not compared."""
+@pytest.mark.parametrize("more", [0, 1])
+def test_f07_a_source_put_back_and_written_to_again_is_held(more: int) -> None:
+    """The published version is another commit now. Fails when identities are not compared; and, where there are no newer versions yet, when a publisher
+    that begins does not compare them: the hold would come with the next commit, perhaps weeks later."""
     site = Site()
     site.source.add()
     site.published()
     site.source.commits[1] = commit(1, rows=77)
-    site.source.add()
+    for _ in range(more):
+        site.source.add()
     site.restart()
     site.held(TableReplacedError, "version 1 is not the commit that was published")
 
@@ -424,11 +427,13 @@ def test_f17_a_channel_that_was_put_back_is_held() -> None:
     site.held(LogGapError, "ends at manifest 1, but it was at 2")
 
 
-def test_f17_a_channel_that_another_log_took_is_held() -> None:
-    site = Site()
+@pytest.mark.parametrize("start", [0, None])
+def test_f17_a_channel_that_another_log_took_is_held(start: int | None) -> None:
+    """It is there, and says how far it is: what was published by the lost one need not be known. Fails when only a full copy is advised then."""
+    site = Site(start=start)
     site.published()
     site.memories.save(STREAM, StreamMemory("another", 1))
-    site.held(LogGapError, "another one than before")
+    site.held(LogGapError, "another one than before.*orders@another=new-log")
 
 
 def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
@@ -519,6 +524,19 @@ def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> Non
     users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
     site.log.append(users)
     site.held(TableReplacedError, "the stream carries events")
+
+
+def test_a_users_stream_has_published_nothing_of_the_table() -> None:
+    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries events) when the ack keeper remembers what such a log
+    says of its source."""
+    site = Site()
+    users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
+    site.log.append(users)
+    run(AckKeeper(site.log, site.memories, AckPolicy.ALL, 60_000, site.clock, ("seattle",)).round())
+    assert site.memories.kept[STREAM].incarnation == users.incarnation
+    lose(site, users)
+    first = site.published()
+    assert (first.number, first.start, first.first) == (1, True, 0)
 
 
 def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
@@ -616,14 +634,18 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
 
 
-def test_f47_frames_that_may_be_swept_are_not_named() -> None:
-    """A publisher that was frozen for most of a day writes its frames again. Fails when it names frames that a sweep may have removed."""
+@pytest.mark.parametrize("swept", [False, True])
+def test_f47_frames_that_may_be_swept_are_not_named(swept: bool) -> None:
+    """A publisher that was frozen for most of a day writes its frames again. Fails when it names frames that a sweep may have removed, or ends over frames
+    that one has removed."""
     site = Site()
     site.clock.now = milliseconds()  # the store's
     slow = site.publisher.round()
     advance(slow, STEPS[3])
     old = site.channel.frames(STREAM)
     site.clock.pass_seconds(STALE_AGE + 1)
+    if swept:
+        site.channel.trim_frames(STREAM, [path for path, _ in old])
     manifest = run(slow)
     assert manifest is not None
     assert not {path for path, _ in old} & {frame.path for frame in manifest.frames}
@@ -644,6 +666,7 @@ def test_a_snapshot_may_take_days() -> None:
     site.source.snapshot = slow  # type: ignore[method-assign]
     manifest = site.published()
     assert {path for path, _ in site.channel.frames(STREAM)} == {frame.path for frame in manifest.frames}
+    assert site.source.calls == ["snapshot 0"]
 
 
 # --- two publishers, and a channel that fails -------------------------------------------------------------------------
@@ -776,8 +799,11 @@ def test_a_change_between_a_rename_and_the_rename_back_is_the_cause() -> None:
     next_commit(site, "RENAME COLUMN", TOWN, **RENAMED)
     site.source.add()
     next_commit(site, "RENAME COLUMN", schema(), oldColumnPath="town", newColumnPath="city")
+    real = site.source.capture
 
     def capture(planned: CaptureRange, header: FrameHeader) -> Captured:
+        if planned.last < 2:
+            return real(planned, header)
         raise KeylessChangeError("version 2 changes rows", 2)
 
     site.source.capture = capture  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from typing import Any
 import obstore
 import pytest
 from fakes import MANIFEST, STREAM, memory_channel, publish
-from test_inbound_turns import LONG, SPARK, TOPOLOGY, held_at, inbound, send
+from test_inbound_turns import LONG, SPARK, TOPOLOGY, Clock, held_at, inbound, send
 from test_receiver_handle import Channel, Query, supervised
 
 from spark_wan import datasource
@@ -87,6 +87,12 @@ def test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer(
     assert woken == {**before, "retry": before["retry"] + 1}
     channel.down = False
     assert reader.latestOffset(woken, reader.getDefaultReadLimit()) == woken
+    users = WanStreamReader(SourceOptions.parse({"channel": "/channel"}))
+    reader.prepareForTriggerAvailableNow()
+    channel.down = True
+    for other in (users, reader):  # a user's query, and a run that is to end
+        with pytest.raises(ChannelError, match="AccessDenied"):
+            other.latestOffset(before, other.getDefaultReadLimit())
 
 
 def test_f50_a_query_that_somebody_stopped_ends_with_an_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,6 +168,45 @@ def test_a_hold_that_another_receiver_left_is_answered(channel: Cut) -> None:
     receiver._acks_at = 0.0
     receiver.apply_all(SPARK)
     assert held_at(channel.inner, "orders") is None
+
+
+def test_a_hold_that_was_taken_over_is_tried_in_its_time(channel: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, and this receiver cannot apply it either. Fails when its stream stays done: it would wait for its turn among those with nothing to do."""
+    clock, bad = Clock(monkeypatch), [False]
+
+    def before(_: str) -> None:
+        if bad[0]:
+            raise ValueError("the disk is full")
+
+    receiver = inbound(before)
+    send(channel.inner, "orders", 1)
+    receiver.apply_all(SPARK)
+    ack = replace(StreamLog(channel.inner, "orders").acks()["seattle"], held=2, cause="orders: cannot be read")
+    channel.put_ack("orders", "seattle", ack.encode())
+    bad[0], receiver._acks_at = True, 0.0
+    receiver.apply_all(SPARK)
+    assert "the disk is full" in str(held(receiver)["orders"])
+    bad[0] = False
+    clock.now += 100
+    receiver._acks_at = clock.now + 1
+    receiver.apply_all(SPARK)
+    assert held_at(channel.inner, "orders") is None
+
+
+def test_an_answer_that_cannot_be_read_is_told(channel: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream that is done. Fails when it counts as one that says nothing of a hold: nobody would hear that the answers cannot be read."""
+    receiver = inbound(lambda _: None)
+    send(channel.inner, "orders", 1)
+    receiver.apply_all(SPARK)
+
+    def refuse(stream: str) -> dict[str, bytes]:
+        raise ChannelError(DENIED)
+
+    monkeypatch.setattr(channel.inner, "acks", refuse)
+    receiver._acks_at = 0.0
+    with pytest.raises(ChannelError, match="AccessDenied"):
+        receiver.apply_all(SPARK)
+    assert held(receiver) == {"orders": DENIED}
 
 
 def test_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
