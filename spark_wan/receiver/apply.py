@@ -154,10 +154,10 @@ class TableApplier:
                 finished = True
             doubtful = hint and not outcome.epochs
             if plan.held is not None and not outcome.epochs and not confirmed:
-                # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log. Or the ledger was
-                # restored.
+                # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log.
                 doubtful = confirmed = True
-                self.ledger.forget()
+                if self.ledger.progress.lost:
+                    self.ledger.forget()  # it may have been restored
             hint = False
             if finished and not doubtful:
                 break
