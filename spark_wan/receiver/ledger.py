@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from spark_wan.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import AGAIN, LedgerError, TableReplacedError, TargetError, anew
+from spark_wan.errors import LedgerError, TableReplacedError, TargetError, anew
 from spark_wan.events import MARK, read_mark
 from spark_wan.receiver.applied import AppliedColumns
 from spark_wan.receiver.event_ids import RecordedIds, check_event_ids, lost_applies
@@ -400,7 +400,7 @@ class Ledger:
         """Once in a process: whether the table's marks and event IDs are all there. Those of its own applies it has recorded itself. Returns whether marks
         that were lost are in the ledger again, by the table's history; raises LedgerError for event IDs that are gone, or do not count.
         """
-        marks = [row.mark for row in rows if row.target_id == target_id]
+        marks = [row.mark for row in rows]
         lost = lost_applies(marks)
         if not lost and not any(mark.ids for mark in marks):
             return False
@@ -419,13 +419,7 @@ class Ledger:
                 )
                 self.store.append(self.table, found)
                 return True
-        recorded = self.store.recorded_ids(self.table)
-        if self.target_id is None and marks[0].ids and not recorded.has(marks[0]):
-            raise LedgerError(
-                f"{self.table}: the table at site {self.site} has applied a user's stream, but the ledger with its event IDs is "
-                f"gone. Replays could not be recognised; restore the ledger, or send {AGAIN}."
-            )
-        check_event_ids(self.table, self.site, marks, recorded)
+        check_event_ids(self.table, self.site, marks, self.store.recorded_ids(self.table))
         self.progress.lost = bool(lost)
         return False
 

@@ -264,10 +264,15 @@ def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
 def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
     """Replays of a user's stream could not be recognised. Fails when the IDs are not looked for."""
     table = target(mark(1, ids=True, through=-1))
-    with pytest.raises(LedgerError, match="ledger with its event IDs is gone"):
-        ledger().catch_up(table)
+    held(ledger(), table, LedgerError, "has none of the event IDs of 1 applies")
     store = LedgerRows(tokens_with_ids={"t1"})
     assert ledger(store).catch_up(table) == 2
+
+
+def test_f25_a_first_apply_without_new_event_ids_has_lost_none() -> None:
+    """All of its events were dead letters, and the receiver was killed before the mark was in the ledger. Fails when a first mark without IDs is taken for
+    a ledger that is gone: nothing would let the stream go on."""
+    assert ledger().catch_up(target(users(1, new_ids=0))) == 2
 
 
 LOST_IDS = "has lost the 3 event IDs of apply 2"
