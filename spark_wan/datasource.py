@@ -116,6 +116,10 @@ class _Written(WriterCommitMessage):
     written: EventsWritten
 
 
+def _is_of_events(last: Manifest | None) -> bool:
+    return last is not None and last.kind == EVENTS
+
+
 class _Sink:
     """Both writers: tasks publish, the driver appends the epoch. ``checkpoint``: of the query, which stands in for ``state``."""
 
@@ -169,11 +173,11 @@ class _Sink:
             options.remotes,
             options.former_remotes,
         )
-        if manifest is None and not self._is_ours(stream):
-            return
         end = time.monotonic() + options.block_on_ack
         while True:
             try:
+                if manifest is None and not _is_of_events(stream.last()):
+                    return  # nothing was appended: the log may be another sender's
                 run(keeper.round())
                 keeper.sweep_when_due()
             except WanError as error:
@@ -185,14 +189,6 @@ class _Sink:
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.number} is in the channel."
                 )
             time.sleep(_SLICE)
-
-    def _is_ours(self, stream: StreamLog) -> bool:
-        """Whether the log is one of a user's stream, as far as can be seen now."""
-        try:
-            last = stream.last()
-        except WanError:
-            return False
-        return last is not None and last.kind == EVENTS
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the frames of a write of which a task has failed. Spark calls this also when ``commit()`` raised, after all tasks: then the manifest may

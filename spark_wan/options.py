@@ -73,9 +73,7 @@ class SinkOptions:
     state: str | None = (
         None  # where the sink remembers its stream, beside the channel; default: config's site, else checkpointLocation
     )
-    former_remotes: (
-        tuple[str, ...] | None
-    ) = ()  # sites, with commas, that the stream served before and serves no more; default with config's remotes: all others
+    former_remotes: tuple[str, ...] | None = ()  # sites, with commas, served no more; with config's remotes: all others
     new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets

@@ -33,6 +33,9 @@ from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestEx
 MARKER = "wan-channel.json"
 CHANNEL_VERSION = 1
 _MANIFEST = re.compile(r"log/([^/]+)/(\d{20})\.json")
+_PROBE = re.compile(
+    "wan-(?:writable|clock-[0-9a-f]{32})"
+)  # there for a moment, or left by a process that was killed in it
 _AGAIN = re.compile(r"log/([^/]+)/(\d{20})\.again\.(\d+)")
 _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")
@@ -197,7 +200,7 @@ class ObjectStoreChannel:
             self._delete([path])
 
     def foreign(self) -> list[str]:
-        known = (_MANIFEST, _AGAIN, _FRAME, _ACK)
+        known = (_MANIFEST, _AGAIN, _FRAME, _ACK, _PROBE)
         return [path for path in self._list("") if path != MARKER and not any(form.fullmatch(path) for form in known)]
 
     def _create(self, path: str, data: bytes) -> bool:

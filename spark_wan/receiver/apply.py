@@ -236,8 +236,7 @@ class TableApplier:
             self.target.resolve(work)
             yield "apply.4 resolved"
             self.check_stopped()
-            mark = self._mark(epochs, number, work)
-            mark = self._record(mark, work)
+            mark = self._record(self._mark(epochs, number, work), work)
             yield "apply.5 recorded"
             self.target.write(work, mark)
             yield "apply.6 written"

@@ -633,7 +633,8 @@ class InboundChannel:
         if now < self._acks_at:
             return []
         self._acks_at = now + RETRY_INTERVAL / 2
-        self._to_ask = [stream for stream in self._to_ask if stream in set(done)] or list(done)
+        there = set(done)
+        self._to_ask = [stream for stream in self._to_ask if stream in there] or list(done)
         asked, self._to_ask = self._to_ask[:ACK_LOOKS], self._to_ask[ACK_LOOKS:]
         return asked
 

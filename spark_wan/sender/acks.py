@@ -57,19 +57,20 @@ def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
     return all(frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames)
 
 
+def are_there(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
+    """Whether none of the frames was swept or trimmed."""
+    return {frame.path for frame in frames} <= {path for path, _ in log.channel.frames(log.stream)}
+
+
 def append_in_time(log: StreamLog, manifest: Manifest, clock: Callable[[], int]) -> None:
     """Append a manifest whose frames are safe now. Raises ManifestExists as :meth:`StreamLog.append` does, and when this process was frozen in it for so
     long that they were swept."""
     began = clock()
     log.append(manifest)
-    if clock() - began > STALE_AGE * 1000:
-        there = {path for path, _ in log.channel.frames(log.stream)}
-        if any(frame.path not in there for frame in manifest.frames):
-            if log.newest() == manifest.number:
-                log.channel.trim_manifest(log.stream, manifest.number)
-            raise ManifestExists(
-                f"{log.stream}: the frames of manifest {manifest.number} were swept before it named them"
-            )
+    if clock() - began > STALE_AGE * 1000 and not are_there(log, manifest.frames):
+        if log.newest() == manifest.number:
+            log.channel.trim_manifest(log.stream, manifest.number)
+        raise ManifestExists(f"{log.stream}: the frames of manifest {manifest.number} were swept before it named them")
 
 
 def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -158,7 +159,7 @@ class AckKeeper:
         yield "keep.1 acks-read"
         self._find_others(last)
         answered = {site: ack for site, ack in acks.items() if _answers(last, ack)}
-        applied = self._applied(last, answered)
+        applied = self._applied(last, acks)
         everywhere = min(applied.values(), default=last.number)
         state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
         acked = self._remember(last, applied)

@@ -37,7 +37,7 @@ from spark_wan.errors import (
 from spark_wan.events import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.options import SinkOptions
 from spark_wan.rowhash import combine, digest, row_hashes
-from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
+from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe, are_there
 from spark_wan.sender.batches import BatchPublisher, Limits
 from spark_wan.sender.memory import MemoryStore, StreamMemory, check_acks, check_log
 from spark_wan.steps import Steps
@@ -282,8 +282,7 @@ def append_epoch(
             append_in_time(log, manifest, clock)
         except ManifestExists:
             # The append may have counted all the same, and be acked and trimmed since: then its frames are gone.
-            there = {path for path, _ in log.channel.frames(log.stream)}
-            if any(frame.path not in there for frame in frames):
+            if not are_there(log, frames):
                 raise _stale(log) from None
             continue
         yield "sink.4 manifest-added"

@@ -19,6 +19,7 @@ from waiting import DEADLINE
 
 import spark_wan.sender.source as source
 from spark_wan import Receiver, Sender
+from spark_wan.delta import is_python_missing
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
 from spark_wan.running import is_connect
@@ -73,7 +74,7 @@ def start_receiver(spark: Any, sites: Sites) -> Any:
         try:
             return Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
         except Exception as error:
-            if "failed to connect back" not in str(error):
+            if not is_python_missing(error):
                 raise
     raise AssertionError("the worker of foreachBatch never came up")
 

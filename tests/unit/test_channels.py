@@ -216,6 +216,19 @@ FOREIGN = [
 ]
 
 
+def test_the_clock_of_a_store_is_that_of_its_frames(channel: Channel) -> None:
+    """On every kind of store. What a process that was killed in it leaves is none of somebody else's files."""
+    assert isinstance(channel, ObjectStoreChannel)
+    channel.prepare()
+    before = channel.now()
+    publish(StreamLog(channel, STREAM), 1)
+    [(_, written)] = channel.frames(STREAM)
+    assert before <= written <= channel.now()
+    assert not [path for path in channel._list("") if path.startswith("wan-clock")]
+    obstore.put(open_store(channel.url, channel.storage), f"wan-clock-{uuid.uuid4().hex}", b"")
+    assert channel.foreign() == []
+
+
 def test_foreign_files_are_listed_and_do_no_harm(channel: Channel) -> None:
     """Fails when numbers() takes every file below log/ for a manifest."""
     assert isinstance(channel, ObjectStoreChannel)
