@@ -148,6 +148,17 @@ def table_id(spark: SparkSession, location: str) -> str | None:
     return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
+def is_there(spark: SparkSession, location: str) -> bool:
+    """Whether there is a Delta table. Cheaper than its ID, for which Delta counts its files."""
+    try:
+        _ = load(spark, location).columns  # a Connect session asks only when it must
+        return True
+    except Exception as error:
+        if is_missing(error):
+            return False
+        raise
+
+
 def has_change_feed(spark: SparkSession, location: str) -> bool:
     """Whether the table keeps a change feed for what is written from now on."""
     properties = _detail(spark, location, "properties") or {}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.delta import error_text, is_cancelled, is_conflict, load, reference, table_id
+from spark_wan.delta import error_text, is_cancelled, is_conflict, is_there, load, reference
 from spark_wan.errors import LedgerError, WanError, anew
 from spark_wan.running import lost_session
 
@@ -76,7 +76,7 @@ class LedgerTables:
         """Make the tables that are not there yet. Raises LedgerError when that is not possible."""
         with _creating, self.errors():
             for name, schema in SCHEMAS.items():
-                if table_id(self.spark, self.location(name)) is None:
+                if not is_there(self.spark, self.location(name)):
                     self._create(name, schema)
 
     def _create(self, name: str, schema: str) -> None:
@@ -84,7 +84,7 @@ class LedgerTables:
         try:
             empty.write.format("delta").mode("ignore").save(self.location(name))
         except Exception as error:
-            if is_conflict(error) and table_id(self.spark, self.location(name)) is not None:
+            if is_conflict(error) and is_there(self.spark, self.location(name)):
                 return  # another receiver of the site has made it at the same moment
             if is_cancelled(error) or is_conflict(error):
                 raise

@@ -59,7 +59,9 @@ class SinkOptions:
     sender: str | None = None  # sender in the topology file, or a name for the stream
     operation: str | None = None  # column with create, put or destroy; default: all rows are puts
     sequence: str | None = None  # column that orders the events of a key; default: a key comes once an epoch
-    event_time: str | None = None  # timestamp column that lets event IDs expire; default: they do not
+    event_time: str | None = (
+        None  # timestamp column that lets event IDs expire; default: they do not. Keep it: without it expired IDs count anew
+    )
     batch_size: int = 10_000  # rows a gateway batch
     batch_bytes: int = 8 * 2**20  # bytes a gateway batch, also 8MiB or 500kB
     max_rows: int = (

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.decisions import Decisions
-from spark_wan.ledger_tables import LedgerTables
+from spark_wan.ledger_tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
 from spark_wan.rowhash import digest, row_hashes
@@ -164,6 +164,8 @@ class Sites:
     def make_ledger(self, spark: Any) -> None:
         """Seattle's ledger, empty: a copy of the first one that this process has made, which saves a second and more for each pair of sites."""
         ledger = Path(self.topology.site(SEATTLE).state) / "ledger"
+        if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
+            return
         if ledger.exists():
             LedgerTables(spark, str(ledger.parent)).ensure()
         elif _empty_ledgers:

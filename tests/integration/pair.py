@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
+from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan.channels import StreamLog
@@ -95,17 +97,27 @@ class Pair(Sites):
 
     def assert_same(self, spark: Any, *tables: str) -> None:
         """Both sites have the same columns and the same rows, bit for bit, each as often."""
-        for table in tables:
-            here, there = (load(spark, self.location(table, site)) for site in (NEWARK, SEATTLE))
+        sides = [(table, load(spark, self.location(table, site))) for table in tables for site in (NEWARK, SEATTLE)]
+        found = all_hashes([frame for _, frame in sides])
+        for (table, here), (_, there), ours, theirs in zip(
+            sides[::2], sides[1::2], found[::2], found[1::2], strict=True
+        ):
             assert sorted(there.columns) == sorted(here.columns)
-            assert hashes(there) == hashes(here), table
+            assert theirs == ours, table
 
 
 def hashes(frame: Any) -> list[str]:
-    """The content hashes of rows, sorted; computed by tasks, since ``toArrow`` fails on nulls among nested variants."""
+    """The content hashes of rows, sorted."""
+    return all_hashes([frame])[0]
+
+
+def all_hashes(frames: Sequence[Any]) -> list[list[str]]:
+    """The content hashes of the rows of each frame, sorted; computed by tasks of one job, since ``toArrow`` fails on nulls among nested variants."""
 
     def hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.record_batch([hex_ids(row_hashes(batch))], names=["hash"])
 
-    return sorted(row["hash"] for row in map_in_arrow(frame, hashed, "hash string").collect())
+    each = (map_in_arrow(frame, hashed, "hash string").withColumn("n", F.lit(n)) for n, frame in enumerate(frames))
+    rows = reduce(lambda one, other: one.unionAll(other), each).collect()
+    return [sorted(row["hash"] for row in rows if row["n"] == n) for n in range(len(frames))]

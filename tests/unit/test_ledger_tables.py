@@ -49,7 +49,7 @@ class ProtocolChangedException(Exception):
 def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails when the slower of two receivers that begin together at a new site ends with Delta's conflict."""
     made: set[str] = set()
-    monkeypatch.setattr(ledger_tables, "table_id", lambda _, location: "id" if location in made else None)
+    monkeypatch.setattr(ledger_tables, "is_there", lambda _, location: location in made)
 
     def save(location: str) -> None:
         if not location.startswith("/lost"):
