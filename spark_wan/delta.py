@@ -6,6 +6,7 @@ Shared by sender and receiver. Uses SQL and DataFrames only, so classic sessions
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,15 @@ def reference(location: str) -> str:
 def commit_file(location: str, version: int) -> str:
     """Where a table that lies in a folder here keeps what a version's commit did."""
     return f"{location.removeprefix('file://')}/_delta_log/{version:020d}.json"
+
+
+def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
+    """What tells the file of a commit from another one's in its place; None when there is none, here."""
+    try:
+        found = os.stat(commit_file(location, version))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def load(spark: SparkSession, location: str, **options: object) -> DataFrame:
@@ -453,13 +463,21 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
             "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the longest pause."
         )
     if is_missing(error):
-        return SourceError(f"{table}: there is no Delta table at {location} ({text}). It is looked for again.")
+        return SourceError(no_table(table, location, text))
     if _READ_FAILED.search(told) and "PythonException" not in told:
         return SourceUnreadableError(
             f"{table}: files of the table at {location} cannot be read now ({text}). Nothing is skipped; the stream waits and retries. When "
             "it lasts, check the store's limits and its answer, credentials and permissions; a damaged file must be restored from a backup."
         )
     return error
+
+
+def no_table(table: str, location: str, cause: str) -> str:
+    """The error of a table that is not at its place."""
+    return (
+        f"{table}: there is no Delta table at {location} ({cause}). It is looked for again. If the place is wrong, correct it under `at` in the topology; if a "
+        "sink writes the rows, set `source: sink` for the table there."
+    )
 
 
 def feed_advice(table: str, location: str, cause: str) -> str:

@@ -29,6 +29,7 @@ STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 
 AckPolicy = Literal["none", "all"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
+Source = Literal["table", "sink"]
 
 T = TypeVar("T")
 
@@ -102,6 +103,7 @@ class Table:
     start: Start
     on_table_operation: OnTableOperation = "hold"  # what TRUNCATE, RESTORE and the like do to the sender
     event_id_ttl: float | None = None  # seconds that receivers keep event IDs of users' streams; None: for ever
+    source: Source = "table"  # where its rows come from at the writer: the table there, or a sink that sends events
     max_dead_letters: int = MAX_DEAD_LETTERS  # so many of one epoch are no accident: beyond, the stream is held
 
     def location(self, site: str) -> str:
@@ -353,6 +355,10 @@ def _on_table_operation(value: object) -> OnTableOperation:
     return cast(OnTableOperation, _one_of(value, get_args(OnTableOperation)))
 
 
+def _source(value: object) -> Source:
+    return cast(Source, _one_of(value, get_args(Source)))
+
+
 def _start(value: object, keyless: bool) -> Start:
     if value == "snapshot" and keyless:
         raise ValueError("a snapshot needs keys; name them, or give {version: N}")
@@ -542,6 +548,10 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
     writers = entry.each("writers", lambda value: _known(value, "site", sites), required="the site that writes it")
     at = entry.mapping("at", lambda value: _location(value, base), required="where it lives, {site: location}")
 
+    source = entry.read("source", _source, default=Table.source)
+    if source == "sink" and "start" in entry.values:
+        entry.problems.add(f"{entry.path}.start", "is for captured tables, and a sink sends these rows; take it out")
+
     def attached(value: object) -> str:
         sender = senders[_known(value, "sender", senders)]
         if sender.site and writers and sender.site not in writers:
@@ -557,6 +567,7 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
         start=entry.read("start", lambda value: _start(value, keyless), default=Start(0 if keyless else None)),
         on_table_operation=entry.read("on_table_operation", _on_table_operation, default=Table.on_table_operation),
         event_id_ttl=entry.read("event_id_ttl", parse_seconds, default=Table.event_id_ttl),
+        source=source,
         max_dead_letters=entry.read("max_dead_letters", parse_count, default=Table.max_dead_letters),
     )
     _check_sites(entry, table, sites, senders)
@@ -576,7 +587,7 @@ def _check_sites(entry: _Entry, table: Table, sites: Mapping[str, Site], senders
         if site not in sites:
             entry.problems.add(f"{entry.path}.at.{site}", f"unknown site {site!r}; {nearest(site, sites)}")
     for site in table.writers:
-        if site not in located:
+        if site not in located and table.source == "table":
             entry.problems.add(f"{entry.path}.at.{site}", "is missing, but the site writes the table; add its location")
     for sender in table.senders:
         for site in senders[sender].remotes:

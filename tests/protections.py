@@ -479,7 +479,7 @@ PROTECTIONS = [
         [
             (
                 TGT,
-                "self._end == (version, self._commit_file(version))",
+                "self._end == (version, commit_identity(self.location, version))",
                 "self._end[0] == version and os.path.exists(self.location)",
             )
         ],
@@ -812,8 +812,58 @@ PROTECTIONS = [
     ),
     (
         "f48 at once",
-        [(PUB, "if not self._newer() and (self._published is None or self._checked):", "if not self._newer():")],
+        [(PUB, "if not newer and (self._published is None or stamp == checked):", "if not newer:")],
         [UNIT + "test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[0]"],
+    ),
+    (
+        "f07 idle",
+        [(PUB, "stamp == checked):", "checked is not None):")],
+        [UNIT + "test_publish.py::test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[nothing]"],
+    ),
+    (
+        "f07 met",
+        [(PUB, "checked, self._checked = self._checked, None", "checked = self._checked")],
+        [
+            UNIT + f"test_publish.py::test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[{seen}]"
+            for seen in ("no table", "fewer versions", "another table, in vain")
+        ],
+    ),
+    (
+        "f07 stamp",
+        [(SRC, "return commit_identity(self.location, version) or", "return version or")],
+        [
+            UNIT + f"test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[{what}]"
+            for what in ("made again", "copied", "put back")
+        ],
+    ),
+    (
+        "f07 stamp elsewhere",
+        [(SRC, "or time.monotonic() // CHECK_INTERVAL", "or 1")],
+        [UNIT + "test_source_stamp.py::test_a_table_whose_log_cannot_be_seen_has_another_stamp_each_hour"],
+    ),
+    (
+        "held alone",
+        [
+            (
+                J,
+                "                if published is None:\n                    return\n",
+                "                if published is None:\n                    assert not stream.status.held\n                    return\n",
+            )
+        ],
+        [UNIT + "test_sender_handle.py::test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end"],
+    ),
+    (
+        "users not captured",
+        [(PUB, "if last is not None and last.kind == EVENTS:", "if False:")],
+        [UNIT + "test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with"],
+    ),
+    (
+        "sink not captured",
+        [(J, 'captured = publisher if table.source == "table" else None', "captured = publisher")],
+        [
+            WITH_SPARK
+            + "test_sink.py::test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it"
+        ],
     ),
     (
         "f48 no snapshot",

@@ -74,7 +74,11 @@ class Sites:
                     "writers": [NEWARK],
                     "senders": [SENDERS[name]],
                     "at": {site: f"./{site}/{name}" for site in (NEWARK, SEATTLE)},
-                    "start": "snapshot" if keys else {"version": 0},
+                    **(
+                        {"source": "sink"}
+                        if SENDERS[name] == "events"
+                        else {"start": "snapshot" if keys else {"version": 0}}
+                    ),
                 }
                 for name, keys in KEYS.items()
             },

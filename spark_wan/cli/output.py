@@ -194,7 +194,7 @@ def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, 
     elif site.backlog_epochs:
         state = Text("behind", "yellow")
     else:
-        state = Text("up to date" if stream.epoch else "", "green")
+        state = Text("has all that was sent" if stream.epoch else "", "green")
     return site.site, f"epoch {site.acked}" if site.acked else "nothing", backlog, str(site.dead_letters), state
 
 

@@ -24,6 +24,7 @@ from spark_wan.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
+    commit_identity,
     error_text,
     history,
     is_cancelled,
@@ -125,24 +126,16 @@ class DeltaTarget:
             commits = history(self.spark, self.location, after, limit=8)
         if commits:
             newest = commits[-1].version
-            file = self._commit_file(newest)
+            file = commit_identity(self.location, newest)
             self._end = None if file is None else (newest, file)
         return commits
 
     def is_unchanged(self, version: int) -> bool:
         return (
             self._end is not None
-            and self._end == (version, self._commit_file(version))
+            and self._end == (version, commit_identity(self.location, version))
             and not os.path.exists(commit_file(self.location, version + 1))
         )
-
-    def _commit_file(self, version: int) -> tuple[int, ...] | None:
-        """What tells the file of a commit from another one's in its place; None when there is none, here."""
-        try:
-            found = os.stat(commit_file(self.location, version))
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def log_retention(self) -> int:
         if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:

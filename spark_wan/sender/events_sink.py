@@ -352,8 +352,9 @@ def _refuse_too_many(rows: int, options: SinkOptions) -> None:
 
 
 def _refuse_doubles(written: Sequence[EventsWritten], options: SinkOptions) -> None:
+    ids = f"An event ID names one event for ever: make column {options.event_id!r} unique, for example with dropDuplicates before the sink."
     for what, parts, advice in (
-        ("event IDs", [part.ids for part in written], "An event ID names one event for ever; make them unique."),
+        ("event IDs", [part.ids for part in written], ids),
         ("keys", [part.keys for part in written], "Name a `sequence` column that orders the events of a key."),
     ):
         doubled = _doubled(parts)

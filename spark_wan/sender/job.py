@@ -78,7 +78,8 @@ class _Stream:
     """Of the user's session, as they were handed on last. None: under Connect it is the user's session."""
     status: StreamStatus
     source: DeltaSource
-    publisher: Publisher
+    publisher: Publisher | None
+    """None: a sink publishes the stream, and the sender only keeps it."""
     keeper: AckKeeper
     interval: float
     block_on_ack: float
@@ -198,7 +199,7 @@ class Sender:
         source = DeltaSource(
             spark,
             table.name,
-            table.location(sender.site),
+            table.at.get(sender.site, ""),
             table.keys,
             channel,
             Limits(sender.batch_size, sender.batch_bytes),
@@ -218,7 +219,8 @@ class Sender:
         )
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
-        publisher = Publisher(settings, stream_log, source, memories, milliseconds, partial(decisions.load, table.name))
+        known = partial(decisions.load, table.name)
+        publisher = Publisher(settings, stream_log, source, memories, milliseconds, known)
         keeper = AckKeeper(
             stream_log,
             memories,
@@ -227,7 +229,8 @@ class Sender:
             milliseconds,
             settings.addressees,
         )
-        return _Stream(spark, inherited, status, source, publisher, keeper, sender.batch_interval, sender.block_on_ack)
+        captured = publisher if table.source == "table" else None
+        return _Stream(spark, inherited, status, source, captured, keeper, sender.batch_interval, sender.block_on_ack)
 
 
 class SenderHandle:
@@ -258,7 +261,7 @@ class SenderHandle:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the sender has ended; False when ``timeout`` seconds have passed before. Raises the error that ended it, or one of its
-        streams: with ``available_now`` once the others are done."""
+        streams; with ``available_now`` also what holds streams, once the others are done."""
         end = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
             while thread.is_alive() and (self._available_now or not self._errors):
@@ -268,6 +271,9 @@ class SenderHandle:
                 thread.join(left)
         if self._errors:
             raise self._errors[0]
+        held = [stream.status.held for stream in self._streams if stream.status.held]
+        if self._available_now and held:
+            raise WanError("\n".join(held))
         return True
 
     def stop(self) -> None:
@@ -325,8 +331,6 @@ class SenderHandle:
             self._keep(stream, force=self._available_now)
             if self._available_now:
                 if published is None:
-                    if stream.status.held:
-                        raise WanError(stream.status.held)
                     return
                 if through is not None and published.last >= through:
                     return
@@ -343,6 +347,8 @@ class SenderHandle:
 
     def _newest(self, stream: _Stream) -> int | None:
         """The source's newest version: where a run that is to end does end, however fast its writers are."""
+        if stream.publisher is None:
+            return None
         try:
             return stream.publisher.source.newest().version
         except Exception as error:
@@ -351,6 +357,8 @@ class SenderHandle:
 
     def _publish(self, stream: _Stream) -> Manifest | None:
         status = stream.status
+        if stream.publisher is None:
+            return None
         try:
             self._renew_settings(stream)
             published = self._steps(stream.publisher.round())

@@ -28,7 +28,7 @@ from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
 from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
 from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_acks, check_log
 from spark_wan.steps import Steps
-from spark_wan.wire import CAPTURE, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
+from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
 
 T = TypeVar("T")
 
@@ -60,6 +60,9 @@ class SourceTable(Protocol):
 
     def latest(self, known: int) -> int:
         """The newest version; ``known + 1`` will do when it is higher. Cheap when it is ``known``: it is asked all the time."""
+
+    def stamp(self, version: int) -> object:
+        """What changes when the commit of a version may be another one than before: the table was replaced, or put back and written to again. Cheap."""
 
     def newest(self) -> Commit:
         """The newest commit."""
@@ -118,8 +121,8 @@ class Publisher:
     _record_at: int | None = None
     """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are none."""
     _latest: int = -1
-    _checked: bool = False
-    """Whether the source was compared with the log since this publisher began."""
+    _checked: object = None
+    """The source's stamp when it was last compared with the log and found the same; None: not since this publisher began, or an error was met."""
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; None when there is nothing to publish. Raises SourceError, SchemaError, LogGapError,
@@ -134,13 +137,23 @@ class Publisher:
         if not replaced and remembered is None and self.settings.start is None:
             how = None  # it would begin with a snapshot, which no site takes whose table has rows
         check_log(self.log, memory, last, lambda log_id: log_id in self.decisions().new_logs, how)
+        if last is not None and last.kind == EVENTS:
+            raise SourceError(
+                f"{self.settings.table}: the stream carries events that a sink writes, so nothing is captured from a table. Set `source: sink` for it in the "
+                "topology; or, to capture the table from now on, give it another name there."
+            )
         self._published = Published.by(last) if last is not None else remembered
         yield "publish.1 log-read"
-        if not self._newer() and (self._published is None or self._checked):
+        checked, self._checked = self._checked, None
+        newer, stamp = self._newer(), self.source.stamp(self._through)
+        if not newer and (self._published is None or stamp == checked):
+            self._checked = checked
             return None
         table_id = self.source.table_id() if self._published is None else self._check_source(self._published)
-        self._checked = True
+        self._checked = stamp
         yield "publish.2 source-checked"
+        if not newer:
+            return None
         planned = self._plan()
         if planned is None:
             return None

@@ -25,6 +25,7 @@ from spark_wan.columns import arrow_ready, as_type
 from spark_wan.commits import Commit
 from spark_wan.delta import (
     commit_file,
+    commit_identity,
     condition,
     feed_advice,
     has_change_feed,
@@ -33,6 +34,7 @@ from spark_wan.delta import (
     log_retention,
     map_in_arrow,
     newest,
+    no_table,
     schema_json,
     select_columns,
     source_error,
@@ -67,6 +69,8 @@ MOST_ROWS, MOST_ROW_BYTES = 4_000, 8 * 2**10
 _TOO_LARGE = "spark_wan: a row is too large for Arrow batches that are bounded by their rows"
 _OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 
+CHECK_INTERVAL = 3_600.0
+"""Seconds after which an idle source whose log is not a folder here is compared anew with what was published."""
 ASK_INTERVAL = 5.0
 """Seconds between two times at which Spark is asked for news of a table whose log lies on a local disk and shows none."""
 
@@ -122,7 +126,7 @@ class DeltaSource:
         with self._errors():
             found = table_id(self.spark, self.location)
         if found is None:
-            raise SourceError(f"{self.table}: there is no Delta table at {self.location}. It is looked for again.")
+            raise SourceError(no_table(self.table, self.location, "nothing is there"))
         return found
 
     def latest(self, known: int) -> int:
@@ -155,6 +159,9 @@ class DeltaSource:
             return known
         self._ask_at = time.monotonic() + ASK_INTERVAL
         return None
+
+    def stamp(self, version: int) -> object:
+        return commit_identity(self.location, version) or time.monotonic() // CHECK_INTERVAL
 
     def newest(self) -> Commit:
         with self._errors():

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import SEATTLE, Sites, at
+from sites import NEWARK, SEATTLE, Sites, at
 from users import CLICKS, PRICES, clicks, frame, price
 from waiting import DEADLINE, wait_until
 
 import spark_wan
-from spark_wan import datasource
+from spark_wan import Sender, datasource
 from spark_wan.channels import Channel, StreamLog, open_channel
 from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
 
@@ -253,6 +253,19 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     writing.join(DEADLINE)
     assert not writing.is_alive() and not errors
     assert (wan.numbers("clicks"), wan.frames("clicks")) == ([2], set())
+
+
+def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it(spark: Any, wan: Sites) -> None:
+    """Its table has no place at the writer, or the events lie there. Fails (held: no Delta table, or one that was replaced) when it is captured."""
+    wan.append("orders", [{"id": 1, "item": "pear", "amount": 1.0}])
+    wan.append("readings", [{"sensor": "attic", "value": 20.5}])
+    wan.append("clicks", clicks([1]))
+    wan.write_events("clicks", frame(spark, "clicks", clicks([1])))
+    wan.write_events("prices", frame(spark, "prices", [price("p1", 1, 0.5)]))
+    wan.apply(spark, "events")
+    Sender(spark, wan.topology, NEWARK).start(available_now=True).await_termination()
+    assert [wan.numbers(table) for table in ("orders", "readings", "clicks", "prices")] == [[1]] * 4
+    assert wan.frames("clicks") == wan.frames("prices") == set()
 
 
 def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wan: Sites) -> None:

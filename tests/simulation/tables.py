@@ -156,6 +156,9 @@ class SimulatedSource:
     def latest(self, known: int) -> int:
         return len(self.versions) - 1
 
+    def stamp(self, version: int) -> object:
+        return version
+
     def newest(self) -> Commit:
         return self.versions[-1].commit
 

@@ -173,6 +173,9 @@ class Source:
         self.calls.append("latest")
         return self.commits[-1].version
 
+    def stamp(self, version: int) -> object:
+        return self.id, version, commit.identity if (commit := self.commit(version)) else None
+
     def newest(self) -> Commit:
         return self.commits[-1]
 

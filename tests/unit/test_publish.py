@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
@@ -379,6 +380,40 @@ def test_a_table_that_was_replaced_is_held() -> None:
     site.held(TableReplacedError, "has the ID another")
 
 
+@pytest.mark.parametrize("seen", ["nothing", "no table", "fewer versions", "another table, in vain"])
+def test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held(seen: str) -> None:
+    """While a publisher is idle, whatever it saw on the way. Fails (nothing is held until the next commit) when a source is compared only once, or when an
+    error on the way is forgotten as soon as the number of versions fits."""
+
+    def held(error: type[WanError], match: str) -> None:
+        with pytest.raises(error, match=match):
+            site.round()
+
+    site = Site()
+    site.source.add()
+    site.published()
+    assert site.round() is None
+    stamp = site.source.stamp(1)
+    site.source.id, site.source.commits = "another", [commit(0, rows=5), commit(1, rows=7)]
+    if seen != "nothing":
+        # What the source may be recognised by is the same, by chance: what was met must not be forgotten.
+        site.source.stamp = lambda _: stamp  # type: ignore[method-assign]
+    if seen == "no table":
+        site.source.latest = Mock(side_effect=SourceError("gone"))  # type: ignore[method-assign]
+        held(SourceError, "gone")
+        del site.source.latest
+    elif seen == "fewer versions":
+        last = site.source.commits.pop()
+        held(TableReplacedError, "newest version is 0")
+        site.source.commits.append(last)
+    elif seen != "nothing":
+        site.source.add()
+        held(TableReplacedError, "has the ID another")
+        site.source.commits.pop()
+    for _ in range(2):
+        held(TableReplacedError, "has the ID another")
+
+
 def test_a_published_commit_that_log_cleanup_took_is_no_error() -> None:
     site = Site()
     site.source.add()
@@ -523,7 +558,7 @@ def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> Non
     site = Site(start=start)
     users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
     site.log.append(users)
-    site.held(TableReplacedError, "the stream carries events")
+    site.held(SourceError, "carries events that a sink writes.*`source: sink`")
 
 
 def test_a_users_stream_has_published_nothing_of_the_table() -> None:

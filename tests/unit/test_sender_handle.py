@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import Clock, Memories, Source, ThreadOfAnEndedSession, commit, memory_channel
+from fakes import MANIFEST, Clock, Memories, Source, ThreadOfAnEndedSession, ack, commit, memory_channel, put_frame
 
 from spark_wan.channels import StreamLog
-from spark_wan.errors import SessionLostError, WanError
+from spark_wan.errors import SessionLostError, SourceError, WanError
+from spark_wan.jobs import watch
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
 from spark_wan.sender.publish import Captured, Publisher, StreamSettings
-from spark_wan.wire import FrameHeader
+from spark_wan.wire import EVENTS, FrameHeader
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""
@@ -163,7 +165,7 @@ def test_f50_a_session_that_has_ended_ends_all_streams(until: Until, caplog: pyt
 
 
 def test_f50_a_session_that_ends_before_the_streams_begin(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    until: Until, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Fails when the threads end without a word: the sender would be done, with exit code 0."""
     monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
@@ -172,7 +174,7 @@ def test_f50_a_session_that_ends_before_the_streams_begin(
     with pytest.raises(SessionLostError, match="could begin"):
         while not here.handle.await_termination(0.01):
             pass
-    assert not here.handle.is_active
+    until(lambda: not here.handle.is_active)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -297,3 +299,39 @@ def test_a_fault_of_the_ack_keeper_holds_its_stream(until: Until, caplog: pytest
     here.handle.stop()
     assert "token" in str(here.status("orders").held)
     assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1
+
+
+def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Until) -> None:
+    """Fails when the command ends as soon as one stream is held: a slower one would never be sent by a job that runs now and then."""
+    here, said = Here(available_now=True, orders=0, readings=0), threading.Event()
+
+    def fail() -> None:
+        raise SourceError("orders: there is no Delta table")
+
+    def say(status: dict[str, Any]) -> None:
+        if status["held"]:
+            said.set()
+
+    here.tables["orders"].before_look = fail
+    here.tables["readings"].before_frames = lambda: until(lambda: said.is_set() or here.handle._stop.is_set())
+    here.handle._begin()
+    with pytest.raises(WanError, match="orders: there is no Delta table"):
+        watch(here.handle, threading.Event(), say)
+    assert here.published("readings") == 1
+    with pytest.raises(WanError, match="orders: there is no Delta table"):
+        here.handle.await_termination()
+
+
+def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
+    here = Here(available_now=True, clicks=0)
+    here.handle._streams[0].publisher = None
+    log = StreamLog(here.channel, "clicks")
+    frames = (put_frame(here.channel, stream="clicks"),)
+    sent = replace(MANIFEST, stream="clicks", kind=EVENTS, first=-1, last=-1, frames=frames, addressees=("seattle",))
+    log.append(sent)
+    ack(log, "seattle", 1)
+    here.handle._begin()
+    assert here.handle.await_termination()
+    assert (here.status("clicks").published, here.status("clicks").held) == (1, None)
+    assert here.channel.frames("clicks") == []
+    assert here.tables["clicks"].calls == []

@@ -83,6 +83,14 @@ def test_relative_paths_start_from_the_file(tmp_path: Path) -> None:
     assert loaded.table("flights").location("seattle") == str(tmp_path / "seattle/flights")
 
 
+def test_b75_a_table_whose_rows_a_sink_sends_needs_no_place_at_its_writer_and_no_start() -> None:
+    sink = ("tables.readings.source", "sink")
+    assert topology().table("readings").source == "table"
+    loaded = topology(sink, ("tables.readings.at.newark", REMOVED)).table("readings")
+    assert (loaded.source, list(loaded.at)) == ("sink", ["seattle"])
+    assert "tables.readings.start: is for captured tables" in refused(sink, ("tables.readings.start", {"version": 3}))
+
+
 def test_home_expands_while_urls_and_catalog_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     loaded = topology(("sites.newark.state", "~/_wan"), ("senders.east.channel", "s3://bucket/queue"))
@@ -268,6 +276,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
         ("tables.flights.at.newark", ["", "flights", "a b.c", "a..b", 1]),
         ("tables.flights.start", ["latest", {"version": -1}, {"version": True}, {"version": 1, "x": 1}, {}, 5]),
         ("tables.flights.on_table_operation", ["resync", "Hold", False]),
+        ("tables.flights.source", ["Sink", "events", None]),
     ],
 )
 def test_b75_a_value_of_the_wrong_type_or_range_is_refused(path: str, values: list[object]) -> None:
