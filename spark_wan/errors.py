@@ -8,12 +8,13 @@ from __future__ import annotations
 
 COPY = (
     "a full copy under a new table name: in the topology rename the table and set `start: snapshot` (a table without keys: write its rows into a new "
-    "table with a change feed, and set `start: {version: 0}`); at each remote site remove the old table, or give the new one another place"
+    "table with a change feed, and set `start: {version: 0}`); at each remote site remove the old table, or give the new one another place; then remove "
+    "from the channel what that site's receiver names of the old stream"
 )
 """How a table is sent once more as a whole: the way out when its rows cannot be told any more by what was sent before."""
 AGAIN = (
     "all events again, with their IDs, under a new table name: in the topology rename the table, at each remote site remove the old table or give the "
-    "new one another place, and write the events with the sink from a new checkpoint"
+    "new one another place, and write the events with the sink from a new checkpoint; then remove from the channel what that site's receiver names of the old stream"
 )
 """The same for a user's stream, which has no source table."""
 
