@@ -16,7 +16,7 @@ from rich.text import Text
 
 from spark_wan.jobs import describe, megabytes
 from spark_wan.status import ChannelReport, SiteReport, StreamReport
-from spark_wan.topology import Topology, stream_name
+from spark_wan.topology import Table, Topology, stream_name
 
 _WIDE = 200
 """Columns when nobody looks: a pipe has no width to wrap at."""
@@ -99,7 +99,9 @@ class TextOutput(Output):
             print_(f"\n[bold]{site.name}[/]  priority {site.priority}, state in {site.state}")
             for stream in streams:
                 if stream["from"] == site.name:
-                    print_(f"  sends     {stream['table']} to {', '.join(stream['to'])} as {stream['stream']}")
+                    place = "a sink" if stream["source"] == "sink" else stream["at"][site.name]
+                    sites = ", ".join(stream["to"])
+                    print_(f"  sends     {stream['table']} from {place} to {sites} as {stream['stream']}")
                 if site.name in stream["to"]:
                     print_(f"  receives  {stream['table']} from {stream['from']} into {stream['at'][site.name]}")
         grid = _grid("stream", "keys", "begins with", "ack policy", "channel")
@@ -158,13 +160,20 @@ def streams_of(topology: Topology) -> list[dict[str, Any]]:
             "to": [site for site in sender.remotes if site in table.at],
             "keys": list(table.keys),
             "at": dict(table.at),
-            "start": "a snapshot" if table.start.version is None else f"version {table.start.version}",
+            "source": table.source,
+            "start": _start(table),
             "ack_policy": sender.ack_policy,
             "channel": sender.channel,
         }
         for sender in topology.senders.values()
         for table in topology.tables_of(sender.name)
     ]
+
+
+def _start(table: Table) -> str:
+    if table.source == "sink":
+        return "its first events"
+    return "a snapshot" if table.start.version is None else f"version {table.start.version}"
 
 
 def _grid(*columns: str) -> Grid:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
@@ -47,8 +48,19 @@ def told(text: str) -> list[dict[str, Any]]:
 def test_validate_says_what_goes_where() -> None:
     out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
     assert "is valid: 2 sites" in out
-    assert "sends     flights to seattle as newark.east.flights" in out
+    flights = ROOT / "conf" / "newark" / "flights"
+    assert f"sends flights from {flights} to seattle as newark.east.flights" in " ".join(out.split())
     assert "receives  flights from newark into" in out
+
+
+def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
+    topology = yaml.safe_load((ROOT / "conf" / "two_sites.yaml").read_text())
+    readings = topology["tables"]["readings"]
+    topology["tables"]["readings"] = {**readings, "source": "sink", "at": {"seattle": "./seattle/readings"}}
+    del topology["tables"]["readings"]["start"]
+    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(topology))
+    out = spark_wan("validate", "--config", tmp_path / "wan.yaml").stdout
+    assert "sends     readings from a sink to seattle as newark.east.readings" in out
 
 
 def test_validate_says_it_to_scripts() -> None:
