@@ -138,7 +138,8 @@ def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
         found = os.stat(commit_file(location, version))
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    # A copy can keep the time of the last change (cp -p) and be given the same inode; this time nobody sets.
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
 def load(spark: SparkSession, location: str, **options: object) -> DataFrame:

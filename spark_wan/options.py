@@ -59,22 +59,18 @@ class SinkOptions:
     sender: str | None = None  # sender in the topology file, or a name for the stream
     operation: str | None = None  # column with create, put or destroy; default: all rows are puts
     sequence: str | None = None  # column that orders the events of a key; default: a key comes once an epoch
-    event_time: str | None = (
-        None  # timestamp column that lets event IDs expire; default: they do not. Keep it: without it expired IDs count anew
-    )
+    event_time: str | None = None  # timestamp column that lets event IDs expire; default: they do not
+    """Once given it stays: without it, IDs that expired count as new."""
     batch_size: int = 10_000  # rows a gateway batch
     batch_bytes: int = 8 * 2**20  # bytes a gateway batch, also 8MiB or 500kB
-    max_rows: int = (
-        10_000_000  # rows an epoch, a micro-batch or a write; more are refused: the driver holds 16 to 32 bytes of each
-    )
+    max_rows: int = 10_000_000  # rows an epoch, a micro-batch or a write; more are refused
+    """The driver holds 16 to 32 bytes of each."""
     ack_policy: AckPolicy = "all"  # none | all
     ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue, also 500ms or 1m
     block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
     query_id: str | None = None  # with batchId: what a batch write inside foreachBatch belongs to
     batch_id: int | None = None
-    state: str | None = (
-        None  # where the sink remembers its stream, beside the channel; default: config's site, else checkpointLocation
-    )
+    state: str | None = None  # where the sink remembers its stream; default: config's site, else checkpointLocation
     former_remotes: tuple[str, ...] | None = ()  # sites, with commas, served no more; with config's remotes: all others
     new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
     stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit

@@ -548,10 +548,6 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
     writers = entry.each("writers", lambda value: _known(value, "site", sites), required="the site that writes it")
     at = entry.mapping("at", lambda value: _location(value, base), required="where it lives, {site: location}")
 
-    source = entry.read("source", _source, default=Table.source)
-    if source == "sink" and "start" in entry.values:
-        entry.problems.add(f"{entry.path}.start", "is for captured tables, and a sink sends these rows; take it out")
-
     def attached(value: object) -> str:
         sender = senders[_known(value, "sender", senders)]
         if sender.site and writers and sender.site not in writers:
@@ -567,9 +563,11 @@ def _table(entry: _Entry, base: str, sites: Mapping[str, Site], senders: Mapping
         start=entry.read("start", lambda value: _start(value, keyless), default=Start(0 if keyless else None)),
         on_table_operation=entry.read("on_table_operation", _on_table_operation, default=Table.on_table_operation),
         event_id_ttl=entry.read("event_id_ttl", parse_seconds, default=Table.event_id_ttl),
-        source=source,
+        source=entry.read("source", _source, default=Table.source),
         max_dead_letters=entry.read("max_dead_letters", parse_count, default=Table.max_dead_letters),
     )
+    if table.source == "sink" and "start" in entry.values:
+        entry.problems.add(f"{entry.path}.start", "is for captured tables, and a sink sends these rows; take it out")
     _check_sites(entry, table, sites, senders)
     return table
 

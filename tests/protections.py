@@ -833,8 +833,18 @@ PROTECTIONS = [
         [(SRC, "return commit_identity(self.location, version) or", "return version or")],
         [
             UNIT + f"test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[{what}]"
-            for what in ("made again", "copied", "put back")
+            for what in ("made again", "put back")
         ],
+    ),
+    (
+        "f07 stamp of a copy",
+        [("spark_wan/delta.py", "found.st_ctime_ns", "found.st_mtime_ns")],
+        [UNIT + "test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[copied over]"],
+    ),
+    (
+        "clock probe",
+        [("spark_wan/channels/object_store.py", "_FRAME, _ACK, _PROBE)", "_FRAME, _ACK)")],
+        [UNIT + "test_channels.py::test_the_clock_of_a_store_is_that_of_its_frames"],
     ),
     (
         "f07 stamp elsewhere",
@@ -859,7 +869,7 @@ PROTECTIONS = [
     ),
     (
         "sink not captured",
-        [(J, 'captured = publisher if table.source == "table" else None', "captured = publisher")],
+        [(J, 'if table.source == "table":', "if table.source:")],
         [
             WITH_SPARK
             + "test_sink.py::test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it"

@@ -33,9 +33,8 @@ from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestEx
 MARKER = "wan-channel.json"
 CHANNEL_VERSION = 1
 _MANIFEST = re.compile(r"log/([^/]+)/(\d{20})\.json")
-_PROBE = re.compile(
-    "wan-(?:writable|clock-[0-9a-f]{32})"
-)  # there for a moment, or left by a process that was killed in it
+# Files that are there for a moment, or left by a process that was killed in it.
+_PROBE = re.compile("wan-(?:writable|clock-[0-9a-f]{32})")
 _AGAIN = re.compile(r"log/([^/]+)/(\d{20})\.again\.(\d+)")
 _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -76,8 +76,9 @@ class _Stream:
     """In a classic session, one of its own: settings made there reach nobody else."""
     inherited: SessionSettings | None
     """Of the user's session, as they were handed on last. None: under Connect it is the user's session."""
+    interrupt: Callable[[str], object]
+    """Cancels the stream's Spark jobs that have a tag."""
     status: StreamStatus
-    source: DeltaSource
     publisher: Publisher | None
     """None: a sink publishes the stream, and the sender only keeps it."""
     keeper: AckKeeper
@@ -180,32 +181,6 @@ class Sender:
         status = StreamStatus(name, table.name)
         memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage)
         stream_log = StreamLog(channel, name)
-
-        def record(letters: Sequence[SenderDeadLetter]) -> None:
-            ledger.ensure()
-            ledger.merge_dead_letters(
-                [
-                    {
-                        **{k: v for k, v in asdict(letter).items() if k != "version"},
-                        "side": "sender",
-                        "origin_version": letter.version,
-                    }
-                    for letter in letters
-                ]
-            )
-            status.dead_letters += len(letters)
-            log.warning("%s: %d rows became dead letters (%s)", name, len(letters), letters[0].cause)
-
-        source = DeltaSource(
-            spark,
-            table.name,
-            table.at.get(sender.site, ""),
-            table.keys,
-            channel,
-            Limits(sender.batch_size, sender.batch_bytes),
-            record,
-            table.max_dead_letters,
-        )
         settings = StreamSettings(
             stream=name,
             table=table.name,
@@ -219,18 +194,54 @@ class Sender:
         )
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
-        known = partial(decisions.load, table.name)
-        publisher = Publisher(settings, stream_log, source, memories, milliseconds, known)
-        keeper = AckKeeper(
-            stream_log,
-            memories,
-            AckPolicy(sender.ack_policy),
-            int(sender.ack_timeout * 1000),
-            milliseconds,
-            settings.addressees,
+        interrupt: Callable[[str], object]
+        publisher: Publisher | None
+        if table.source == "table":
+            source = self._source(spark, sender, table, channel, ledger, status)
+            known = partial(decisions.load, table.name)
+            publisher = Publisher(settings, stream_log, source, memories, milliseconds, known)
+            interrupt = source.interrupt
+        else:
+            publisher, interrupt = None, spark.interruptTag
+        policy, timeout = AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000)
+        keeper = AckKeeper(stream_log, memories, policy, timeout, milliseconds, settings.addressees)
+        interval, block = sender.batch_interval, sender.block_on_ack
+        return _Stream(spark, inherited, interrupt, status, publisher, keeper, interval, block)
+
+    def _source(
+        self,
+        spark: SparkSession,
+        sender: SenderConfig,
+        table: Table,
+        channel: Channel,
+        ledger: LedgerTables,
+        status: StreamStatus,
+    ) -> DeltaSource:
+        def record(letters: Sequence[SenderDeadLetter]) -> None:
+            ledger.ensure()
+            ledger.merge_dead_letters(
+                [
+                    {
+                        **{k: v for k, v in asdict(letter).items() if k != "version"},
+                        "side": "sender",
+                        "origin_version": letter.version,
+                    }
+                    for letter in letters
+                ]
+            )
+            status.dead_letters += len(letters)
+            log.warning("%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause)
+
+        return DeltaSource(
+            spark,
+            table.name,
+            table.location(sender.site),
+            table.keys,
+            channel,
+            Limits(sender.batch_size, sender.batch_bytes),
+            record,
+            table.max_dead_letters,
         )
-        captured = publisher if table.source == "table" else None
-        return _Stream(spark, inherited, status, source, captured, keeper, sender.batch_interval, sender.block_on_ack)
 
 
 class SenderHandle:
@@ -280,7 +291,7 @@ class SenderHandle:
         """Stop. What is in the making is given up; nothing that is in the channel is lost."""
         self._stop.set()
         while self.is_active:
-            interrupts = [self._spark.interruptTag, *(stream.source.interrupt for stream in self._streams)]
+            interrupts = [self._spark.interruptTag, *(stream.interrupt for stream in self._streams)]
             for interrupt in interrupts:
                 try:
                     interrupt(self._tag)

@@ -122,7 +122,8 @@ class Publisher:
     """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are none."""
     _latest: int = -1
     _checked: object = None
-    """The source's stamp when it was last compared with the log and found the same; None: not since this publisher began, or an error was met."""
+    """The source's stamp when it was last compared with the log and found the same; None: not since this publisher began, or since an error
+    while it looked."""
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; None when there is nothing to publish. Raises SourceError, SchemaError, LogGapError,

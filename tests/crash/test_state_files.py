@@ -46,13 +46,13 @@ def publish(spark: Any, wan: Sites) -> list[str]:
         causes.append(f"sender: {error}")
     rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
     writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
-    for last in (False, False, False, False, True):  # its Python may need another try on a very busy machine
+    for tries_left in reversed(range(5)):  # its Python may need another try on a very busy machine
         try:
             query = writer.option("checkpointLocation", str(wan.folder / "query")).trigger(availableNow=True).start()
             query.awaitTermination()
             break
         except Exception as error:
-            if last or not is_python_missing(error):
+            if not tries_left or not is_python_missing(error):
                 return [*causes, f"query: {error}"]
     return causes
 
@@ -83,11 +83,12 @@ class World:
 def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("world")
     wan = Sites.make(folder / "now")
-    StoredDecisions(str(wan.folder / SEATTLE / "_wan")).record("orders", Decisions(new_logs=frozenset({"a" * 32})))
+    decisions = StoredDecisions(str(wan.folder / SEATTLE / "_wan"))
     backup = wan
     for epoch in range(4):
         wan.change(10 + 20 * epoch)
         wan.append("clicks", clicks(range(10 * epoch, 10 * epoch + 10)))
+        decisions.record("orders", Decisions(new_logs=frozenset({f"{epoch:032x}"})))
         assert publish(spark, wan) == []
         if epoch == 3:
             again = spark.createDataFrame(clicks(range(5, 35)), "event string, at timestamp, page string")

@@ -97,13 +97,13 @@ class Pair(Sites):
 
     def assert_same(self, spark: Any, *tables: str) -> None:
         """Both sites have the same columns and the same rows, bit for bit, each as often."""
-        sides = [(table, load(spark, self.location(table, site))) for table in tables for site in (NEWARK, SEATTLE)]
-        found = all_hashes([frame for _, frame in sides])
-        for (table, here), (_, there), ours, theirs in zip(
-            sides[::2], sides[1::2], found[::2], found[1::2], strict=True
-        ):
-            assert sorted(there.columns) == sorted(here.columns)
-            assert theirs == ours, table
+        frames = {
+            (table, site): load(spark, self.location(table, site)) for table in tables for site in (NEWARK, SEATTLE)
+        }
+        found = dict(zip(frames, all_hashes(list(frames.values())), strict=True))
+        for table in tables:
+            assert sorted(frames[table, SEATTLE].columns) == sorted(frames[table, NEWARK].columns)
+            assert found[table, SEATTLE] == found[table, NEWARK], table
 
 
 def hashes(frame: Any) -> list[str]:

@@ -81,8 +81,7 @@ class Here:
         publisher = Publisher(settings, log, self.tables[name], memories, Clock())
         keeper = AckKeeper(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
         spark: Any = self.spark
-        source: Any = SimpleNamespace(interrupt=spark.interruptTag)
-        return _Stream(spark, None, StreamStatus(name, name), source, publisher, keeper, 0.01, 0.0)
+        return _Stream(spark, None, spark.interruptTag, StreamStatus(name, name), publisher, keeper, 0.01, 0.0)
 
     def published(self, table: str) -> int:
         return len(self.channel.stream_numbers(table))
