@@ -838,12 +838,23 @@ PROTECTIONS = [
     ),
     (
         "f07 stamp of a copy",
-        [("spark_wan/delta.py", "found.st_ctime_ns", "found.st_mtime_ns")],
+        [(DEL, "found.st_ctime_ns", "found.st_mtime_ns")],
         [UNIT + "test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[copied over]"],
     ),
     (
+        "acks of what is written",
+        [
+            (
+                DS,
+                "            except WanError as error:\n                log.warning",
+                "            except KeyError as error:\n                log.warning",
+            )
+        ],
+        [UNIT + "test_events_sink.py::test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks"],
+    ),
+    (
         "clock probe",
-        [("spark_wan/channels/object_store.py", "_FRAME, _ACK, _PROBE)", "_FRAME, _ACK)")],
+        [(OS_, "_FRAME, _ACK, _PROBE)", "_FRAME, _ACK)")],
         [UNIT + "test_channels.py::test_the_clock_of_a_store_is_that_of_its_frames"],
     ),
     (

@@ -650,22 +650,32 @@ def test_a_write_for_other_sites_trims_nothing_that_those_lack(tmp_path: Path, c
     assert log.since(0) == [4]
 
 
+def stream_writer(channel: Path) -> WanStreamWriter:
+    options = {"channel": str(channel), "site": "newark", "remotes": "seattle", "key": "id", "table": "orders"}
+    return WanStreamWriter(SinkOptions.parse({**options, "eventId": "event"}), schema(event="string", id="long"), None)
+
+
 def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path) -> None:
     """Its sender looks after it, and knows its sites. Fails when the sink's keeper takes any log for its own."""
     log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
     log.channel.prepare()
     publish(log, 1, 2)
     ack(log, "seattle", 2)
-    options = {
-        "channel": str(tmp_path),
-        "site": "newark",
-        "remotes": "seattle",
-        "key": "id",
-        "table": "orders",
-        "eventId": "event",
-    }
-    WanStreamWriter(SinkOptions.parse(options), schema(event="string", id="long"), None).commit([], 0)
+    stream_writer(tmp_path).commit([], 0)
     assert log.since(0) == [1, 2]
+
+
+def test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails when an ack that cannot be read fails the commit: the micro-batch would be written again, and again in vain."""
+    log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
+    writer = stream_writer(tmp_path)
+    rows = pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])
+    log.channel.put_ack(log.stream, "seattle", b"{")
+    writer.commit([writer.write(iter([rows]))], 0)
+    assert log.since(0) == [1]
+    assert "newark.sink.orders: its acks cannot be looked at: " in caplog.text
 
 
 def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:
