@@ -666,15 +666,16 @@ def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path)
 
 
 def test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fails when an ack that cannot be read fails the commit: the micro-batch would be written again, and again in vain."""
-    log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
+    """Fails when acks that cannot be read fail the commit, or nothing is said."""
+    channel = open_channel(str(tmp_path))
     writer = stream_writer(tmp_path)
-    rows = pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])
-    log.channel.put_ack(log.stream, "seattle", b"{")
-    writer.commit([writer.write(iter([rows]))], 0)
-    assert log.since(0) == [1]
+    message = writer.write(iter([pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])]))
+    faults = [Fault("acks", 2, "fail")]  # the first look is before the epoch is appended
+    monkeypatch.setattr(datasource, "open_channel", lambda *_: FaultyChannel(channel, faults))
+    writer.commit([message], 0)
+    assert StreamLog(channel, "newark.sink.orders").since(0) == [1]
     assert "newark.sink.orders: its acks cannot be looked at: " in caplog.text
 
 
