@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from spark_wan.columns import SchemaJson, column_paths
 from spark_wan.commits import Commit
+from spark_wan.receiver.ledger import Mark
 from spark_wan.errors import SchemaError, anew
 
 
@@ -23,9 +24,9 @@ class AppliedColumns:
     places: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def marked(cls, columns: Iterable[str], moved: Mapping[str, str | None]) -> AppliedColumns:
+    def of(cls, mark: Mark) -> AppliedColumns:
         """What a mark says."""
-        return cls({**{path: path for path in columns}, **moved})
+        return cls({**{path: path for path in mark.columns}, **mark.moved})
 
     @property
     def columns(self) -> tuple[str, ...]:

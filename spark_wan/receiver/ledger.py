@@ -75,10 +75,6 @@ class Mark:
         return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
 
     @property
-    def applied(self) -> AppliedColumns:
-        return AppliedColumns.marked(self.columns, self.moved)
-
-    @property
     def key(self) -> Origin:
         return (self.origin, self.table_id, self.selection)
 
@@ -464,7 +460,7 @@ class Ledger:
                         f"columns ({dict(commit.parameters)}). Nothing is applied to it; {self.anew}."
                     ) from error
             else:
-                columns = columns.after_mark(row.mark.applied)
+                columns = columns.after_mark(AppliedColumns.of(row.mark))
                 told.append(replace(row, mark=replace(row.mark, columns=columns.columns, moved=columns.moved)))
         return told, columns
 
@@ -473,7 +469,7 @@ class Ledger:
         marked = [row for row in rows if isinstance(row, LedgerRow)]
         for row in sorted(marked, key=lambda row: row.mark.apply):
             mark = row.mark
-            self.columns = AppliedColumns({**self.columns.places, **mark.applied.places})
+            self.columns = AppliedColumns({**self.columns.places, **AppliedColumns.of(mark).places})
             self._columns_at[row.target_version] = self.columns
             self.target_id = row.target_id
             self.seen = max(self.seen, row.target_version)
