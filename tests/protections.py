@@ -705,11 +705,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f48 table",
         [("Publisher._check_source", "known.table_id != table_id", "False")],
-        [
-            UNIT + "test_publish.py::test_a_table_that_was_replaced_is_held",
-            UNIT + "test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with[None]",
-            UNIT + "test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with[0]",
-        ],
+        [UNIT + "test_publish.py::test_a_table_that_was_replaced_is_held"],
     ),
     (
         "f48 older",
