@@ -468,7 +468,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "b40",
-        [("_row", "possible_duplicate", "False")],
+        [("frame_row", "possible_duplicate", "False")],
         [WITH_SPARK + "test_lifecycle.py::test_b40_redelivered_batches_carry_the_possible_duplicate_mark"],
     ),
     (

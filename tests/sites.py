@@ -20,17 +20,20 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import ObjectStoreChannel
-from spark_wan.decisions import Decisions
-from spark_wan.ledger_tables import SCHEMAS, LedgerTables
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions
+from spark_wan.delta.sessions import SessionSettings
+from spark_wan.events.row_hash import digest, row_hashes
+from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
-from spark_wan.rowhash import digest, row_hashes
-from spark_wan.running import SessionSettings
 from spark_wan.sender.job import Sender, StreamStatus
 from spark_wan.sender.publish import Publisher
-from spark_wan.topology import Topology, load_topology, stream_name
+from spark_wan.topology.model import Topology, stream_name
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.ack import Ack
 
 NEWARK, SEATTLE = "newark", "seattle"
 KEYS: Mapping[str, list[str]] = {"orders": ["id"], "readings": [], "prices": ["id"], "clicks": []}

@@ -6,47 +6,12 @@ read, and a writer that lost the race reloads and decides again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.wire import Manifest, fingerprint, known_fields
-
-ACK_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Ack:
-    """A site's answer, cumulative per stream: applied up to ``applied``, held at ``held`` because of ``cause``.
-
-    ``applied`` counts for ``incarnation`` only. ``dead_letters`` is how many of the stream's events this site could not
-    apply and keeps, with their causes, in its ledger.
-    """
-
-    site: str
-    stream: str
-    incarnation: str
-    applied: int
-    held: int | None = None
-    cause: str | None = None
-    dead_letters: int = 0
-
-    def encode(self) -> bytes:
-        return json.dumps({"version": ACK_VERSION, **asdict(self)}, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Ack | None:
-        """None for what is no ack of this version: an answer that cannot be read is no answer, and asked for again."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") != ACK_VERSION:
-                return None
-            ack = cls(**known_fields(cls, fields))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None
-        return ack if type(ack.applied) is int else None
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import Manifest, fingerprint
 
 
 def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:

@@ -22,9 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.columns import column_paths
-from spark_wan.decisions import Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     DeadLettersError,
     FrameError,
@@ -34,11 +33,15 @@ from spark_wan.errors import (
     TargetError,
     WanError,
 )
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
-from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
+from spark_wan.events.columns import column_paths
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import Ledger, TargetHistory
+from spark_wan.ledger.progress import origin_of
+from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, plan_stream
 from spark_wan.steps import Steps
-from spark_wan.wire import EVENTS
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class Work:
     duplicates: int = 0
     new_ids: int = 0
     ids_until: int | None = None
-    """See :class:`~spark_wan.receiver.ledger.Mark`."""
+    """See :class:`~spark_wan.wire.mark.Mark`."""
 
 
 class TargetTable(TargetHistory, Protocol):

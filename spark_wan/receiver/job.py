@@ -17,23 +17,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.base import Channel
-from spark_wan.commits import record_after
-from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.commits import record_after
+from spark_wan.delta.errors import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
+from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import ChannelError, LedgerError, SessionLostError, StoppedError, TopologyError, WanError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.options import IDLE_INTERVAL
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger
-from spark_wan.receiver.ledger_store import DeltaLedgerStore
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.workers import TableWorkers
-from spark_wan.running import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.steps import Steps, reached
-from spark_wan.topology import Topology
-from spark_wan.wire import EVENTS, Manifest
+from spark_wan.topology.model import Topology
+from spark_wan.topology.options import IDLE_INTERVAL
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +126,7 @@ class Receiver:
             no other.
         max_bytes: So many bytes of frames at the most in one apply.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
-            (:func:`spark_wan.decisions.parse_decisions`).
+            (:func:`spark_wan.control.decisions.parse_decisions`).
 
     Raises:
         TopologyError: the site is unknown, or no sender serves it.
@@ -161,7 +163,7 @@ class Receiver:
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Begin to apply. ``available_now``: apply what is there, and end."""
-        from spark_wan.datasource import register
+        from spark_wan.datasource.format import register
 
         register(self.spark)
         LedgerTables(self.spark, self.site.state).ensure()

@@ -9,40 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_wan.columns import fingerprint
-from spark_wan.decisions import NEW_LOG
+from spark_wan.control.decisions import NEW_LOG
 from spark_wan.errors import COPY, LedgerError, LogGapError, WanError, anew
-from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
-
-Origin = tuple[str, str, str]
-"""(origin site, table ID, selection): what one *applied through version* counts for."""
-
-
-@dataclass
-class Progress:
-    """How far a site's table is: summed up from its marked commits."""
-
-    through: dict[Origin, int] = field(default_factory=dict)
-    positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(stream, incarnation) -> the last epoch of it that took effect."""
-    fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(stream, incarnation) -> the fingerprint of that epoch's manifest."""
-    lost: bool = False
-    """Some of the marks are lost: of a stream without progress it is not known whether it was ever applied."""
-
-    def copy(self) -> Progress:
-        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost)
-
-    def advance(
-        self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int, fingerprint: str
-    ) -> None:
-        """Epoch ``epoch`` took effect. Progress never goes back."""
-        if through >= 0:
-            self.through[origin] = max(through, self.through.get(origin, -1))
-        place = (stream, incarnation)
-        if epoch > self.positions.get(place, 0):
-            self.positions[place] = epoch
-            self.fingerprints[place] = fingerprint
+from spark_wan.events.columns import fingerprint
+from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
 
 @dataclass(frozen=True)
@@ -68,10 +39,6 @@ class StreamPlan:
     cause: str | None = None
     more: bool = False
     """The limits ended the plan before the log's end."""
-
-
-def origin_of(manifest: Manifest) -> Origin:
-    return (manifest.origin, manifest.table_id, manifest.selection)
 
 
 def plan_stream(

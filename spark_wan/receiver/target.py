@@ -20,44 +20,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
-from spark_wan.commits import Commit
-from spark_wan.delta import (
+from spark_wan.delta.commits import Commit
+from spark_wan.delta.errors import error_text, is_cancelled, is_conflict, is_missing, refuses_a_row
+from spark_wan.delta.history import history
+from spark_wan.delta.schema import needs_column_mapping, portable_schema, schema_json
+from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect, lost_session
+from spark_wan.delta.sql import literal, quoted, reference, sql_type
+from spark_wan.delta.tables import (
     commit_file,
     commit_identity,
-    error_text,
-    history,
-    is_cancelled,
-    is_conflict,
-    is_missing,
     last_transaction,
-    literal,
     load,
     log_retention,
     logged_schema,
     map_in_arrow,
-    needs_column_mapping,
-    portable_schema,
-    quoted,
-    reference,
-    refuses_a_row,
-    schema_json,
-    sql_type,
     table_id,
 )
 from spark_wan.errors import DeadLettersError, FrameError, SchemaError, TargetError, WanError, anew
-from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
-from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
-from spark_wan.receiver.applied import AppliedColumns
+from spark_wan.events.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
+from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import transaction_name
+from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.apply import Work, WriteConflict
 from spark_wan.receiver.constraints import CAUSE, Constraints, constraints_of
-from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
-from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings, cloned_session, is_connect, lost_session
-from spark_wan.topology import MAX_DEAD_LETTERS, is_path
-from spark_wan.wire import EVENTS, FrameRef, decode_frame
+from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.topology.values import is_path
+from spark_wan.wire.frame import FrameRef, decode_frame
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

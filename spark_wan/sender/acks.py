@@ -20,12 +20,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from spark_wan.channels import Ack, StreamLog
 from spark_wan.channels.base import write_of
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.sender.memory import MemoryStore, Published, StreamMemory
+from spark_wan.sender.memory import MemoryStore
 from spark_wan.steps import Steps
-from spark_wan.wire import EVENTS, FrameRef, Manifest
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import Published, StreamMemory
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
 

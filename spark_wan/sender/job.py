@@ -14,22 +14,25 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.channels import StreamLog, open_channel
+from spark_wan.capture.source import DeltaSource, SenderDeadLetter
 from spark_wan.channels.base import Channel
-from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled
+from spark_wan.channels.batches import Limits
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.errors import error_text, is_cancelled
+from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import SessionLostError, StoppedError, TopologyError, WanError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.running import SessionSettings, Slots, is_connect, lost_session, milliseconds, spark_thread
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.batches import Limits
 from spark_wan.sender.memory import StoredMemories
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher, StreamSettings
-from spark_wan.sender.source import DeltaSource, SenderDeadLetter
+from spark_wan.sender.slots import Slots
 from spark_wan.steps import Steps, reached, run
-from spark_wan.topology import Sender as SenderConfig
-from spark_wan.topology import Table, Topology, stream_name
-from spark_wan.wire import EVENTS, Manifest
+from spark_wan.topology.model import Sender as SenderConfig
+from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +104,7 @@ class Sender:
         senders: Names of senders; default: all of the site's.
         tables: Names of tables; default: all that are attached.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
-            (:func:`spark_wan.decisions.parse_decisions`).
+            (:func:`spark_wan.control.decisions.parse_decisions`).
         parallel: Maximum number of tables captured concurrently. First snapshots and commits with more than ``max_epoch_rows`` rows are
             counted apart, so that they stop no other table; polling is not counted.
 

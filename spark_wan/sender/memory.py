@@ -6,72 +6,14 @@ user lets a new log begin, it says what the old one had published. Losing the me
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.state import StateObjects
 from spark_wan.errors import COPY, LogGapError
-from spark_wan.state import StateObjects
-from spark_wan.wire import Manifest, known_fields
-
-MEMORY_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Published:
-    """What the newest manifest says of its source: what follows must be the same table, in the state that the remote sites know."""
-
-    through: int
-    """The newest version that was published."""
-    identity: str
-    """Of that version's commit."""
-    table_id: str
-    keys: tuple[str, ...]
-    schema: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
-
-    @classmethod
-    def by(cls, manifest: Manifest) -> Published:
-        return cls(manifest.last, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
-
-
-@dataclass(frozen=True)
-class StreamMemory:
-    """The last manifest that was seen of a stream, and the highest number that each site acked."""
-
-    incarnation: str
-    number: int
-    acked: Mapping[str, int] = field(default_factory=dict)
-    published: Published | None = None
-    """By manifest ``number``; None: not known, or a user's stream."""
-    swept: int = 0
-    """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
-
-    def encode(self) -> bytes:
-        fields = {"version": MEMORY_VERSION, **asdict(self)}
-        kept = {name: value for name, value in fields.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
-        return json.dumps(kept, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> StreamMemory | None:
-        """None for what cannot be read: as good as lost."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") != MEMORY_VERSION:
-                return None
-            published = fields.get("published")
-            fields["published"] = None if published is None else Published(**known_fields(Published, published))
-            return cls(**known_fields(cls, fields))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-
-_LEFT_OUT = {"published": None, "swept": 0}
-"""Fields that are not written while they have these values."""
+from spark_wan.wire.checkpoint import StreamMemory
+from spark_wan.wire.manifest import Manifest
 
 
 class MemoryStore(Protocol):

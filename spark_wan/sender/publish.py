@@ -18,38 +18,31 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.ranges import Captured, CaptureRange, check_columns_follow, plan_range
 from spark_wan.channels.base import write_of
-from spark_wan.columns import check_columns, check_keys, fingerprint
-from spark_wan.commits import Commit, is_same_commit, record_after
-from spark_wan.decisions import NEW_LOG, Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import NEW_LOG, Decisions
+from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError, WanError
+from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
-from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
-from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_acks, check_log
+from spark_wan.sender.memory import MemoryStore, check_acks, check_log
 from spark_wan.steps import Steps
-from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
+from spark_wan.wire.checkpoint import Published, StreamMemory
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, CommitRef, Manifest
 
 T = TypeVar("T")
 
 QUIET_COMMITS = 100
 """So many commits without events are recorded by a manifest without frames, before the history can lose them. Fewer are recorded once they are
-old (:func:`spark_wan.commits.record_after`)."""
+old (:func:`spark_wan.delta.commits.record_after`)."""
 
 QUIET_PLANNED = "publish.3 quiet-range-planned"
 """The range needs no frames."""
 PLANNED = "publish.3 range-planned"
 LARGE_PLANNED = "publish.3 large-range-planned"
 """The range is a snapshot, or a commit with more rows than an epoch should have: to write its frames may take long."""
-
-
-@dataclass(frozen=True)
-class Captured:
-    """What capture has written of a range: frames, and in which commits their events were."""
-
-    frames: tuple[FrameRef, ...]
-    disjoint: bool
-    versions: tuple[int, ...]
 
 
 class SourceTable(Protocol):

@@ -13,9 +13,9 @@ from processes import Worker
 from sites import Sites, at
 
 import spark_wan
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import AckKeeper, AckPolicy
 from spark_wan.sender.memory import ForgottenMemories
+from spark_wan.units import milliseconds
 
 
 @pytest.fixture

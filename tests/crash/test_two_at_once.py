@@ -11,8 +11,8 @@ from processes import Worker
 from sites import SEATTLE, Sites
 from waiting import wait_until
 
-from spark_wan.receiver.ledger import Mark
 from spark_wan.steps import Steps, run
+from spark_wan.wire.mark import Mark
 
 TABLES = ("orders", "readings")
 

@@ -25,12 +25,12 @@ from users import clicks, frame, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.decisions import parse_decisions
-from spark_wan.delta import history
+from spark_wan.control.decisions import parse_decisions
+from spark_wan.delta.history import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender, StreamStatus
-from spark_wan.topology import load_topology
+from spark_wan.topology.parsing import load_topology
 
 ORDER = {"id": 900, "item": "after it all", "amount": 9.0}
 

@@ -21,7 +21,7 @@ from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import QUICK, java_options
 
 ROOT = Path(__file__).parents[2]
-SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli import main; main()"
+SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
 """``spark-wan`` where an import of pyspark fails."""
 
 

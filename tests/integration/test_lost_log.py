@@ -11,7 +11,7 @@ import pytest
 from sites import Sites, at
 from users import CLICKS, clicks
 
-from spark_wan.decisions import parse_decisions
+from spark_wan.control.decisions import parse_decisions
 
 
 def manifests(sites: Sites) -> None:

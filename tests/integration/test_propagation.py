@@ -12,14 +12,16 @@ from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan import Sender
-from spark_wan.channels import StreamLog
-from spark_wan.delta import load, reference
+from spark_wan.capture import source
+from spark_wan.channels.log import StreamLog
+from spark_wan.delta.sql import reference
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
-from spark_wan.events import OP, VERSION, Operation
-from spark_wan.sender import source
+from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.sender.job import StreamStatus
-from spark_wan.topology import stream_name
-from spark_wan.wire import CAPTURE, SNAPSHOT, decode_frame
+from spark_wan.topology.model import stream_name
+from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.manifest import CAPTURE, SNAPSHOT
 
 BULK = 60_000
 """Rows of the bulk load: more than one task of the sender takes."""

@@ -9,7 +9,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-from spark_wan.delta import load
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 
 WEIRD = "struct<`a-b`:int,c:array<struct<`e.f`:string>>>"

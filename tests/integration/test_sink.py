@@ -14,9 +14,13 @@ from users import CLICKS, PRICES, clicks, frame, price
 from waiting import DEADLINE, wait_until
 
 import spark_wan
-from spark_wan import Sender, datasource
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
+from spark_wan import Sender
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.datasource import format as datasource
+from spark_wan.wire.frame import FrameHeader, check_frame, decode_frame
+from spark_wan.wire.manifest import Manifest
 
 
 @pytest.fixture

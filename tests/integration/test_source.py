@@ -19,10 +19,10 @@ from users import CLICKS, PRICES, clicks, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.datasource import WanStreamReader
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
-from spark_wan.options import SourceOptions
-from spark_wan.wire import decode_frame
+from spark_wan.topology.options import SourceOptions
+from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
 """Per micro-batch that had rows, stream and epoch of each gateway batch."""

@@ -27,10 +27,11 @@ from sites import NEWARK, SEATTLE
 
 import spark_wan
 from spark_wan import Sender
-from spark_wan.decode import decode
-from spark_wan.delta import load, schema_json
+from spark_wan.capture.change_feed import JAVA_TIME, refuse, refused
+from spark_wan.datasource.decode import decode
+from spark_wan.delta.schema import schema_json
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
-from spark_wan.sender.change_feed import JAVA_TIME, refuse, refused
 
 ZONE = "spark.sql.session.timeZone"
 ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia")

@@ -13,20 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.columns import differences
-from spark_wan.commits import DAY, Commit
-from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
-from spark_wan.receiver.applied import AppliedColumns
+from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
+from spark_wan.capture.ranges import Captured, CaptureRange
+from spark_wan.channels.batches import BatchPublisher, Limits
+from spark_wan.delta.commits import DAY, Commit
+from spark_wan.events.columns import differences
+from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
 from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.event_ids import RecordedIds
-from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.netting import COMMIT_VERSION, RANK, net
-from spark_wan.sender.publish import Captured
-from spark_wan.wire import EVENTS, FrameHeader, FrameRef, check_frame, decode_frame
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY, Mark, read_mark
 
 CONTENT = "content hash"
 
@@ -264,7 +265,7 @@ class DeltaTable:
 
 @dataclass
 class SimulatedLedger:
-    """What is durable of a site's ledger (see :class:`spark_wan.receiver.ledger.LedgerStore`)."""
+    """What is durable of a site's ledger (see :class:`spark_wan.ledger.ledger.LedgerStore`)."""
 
     effect: Effect
     rows: list[LedgerRow] = field(default_factory=list)

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from machine import Replication
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
 from spark_wan.receiver.apply import Outcome, TableApplier, Work
-from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.steps import Steps
+from spark_wan.wire.mark import Mark
 
 SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
 SEED = os.environ.get("SPARK_WAN_SEED")
@@ -90,13 +90,13 @@ def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
     """All writes of a (query, batch) look equal."""
-    patch.setattr("spark_wan.sender.events_sink.combine", lambda digests: "the same")
+    patch.setattr("spark_wan.sender.events.combine", lambda digests: "the same")
 
 
 def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
     """No two writes of a (query, batch) look equal."""
     digests = itertools.count()
-    patch.setattr("spark_wan.sender.events_sink.combine", lambda parts: str(next(digests)))
+    patch.setattr("spark_wan.sender.events.combine", lambda parts: str(next(digests)))
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:

@@ -17,21 +17,24 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+from faulty_channel import Fault, FaultyChannel
 from tables import DeltaTable, Row, SimulatedLedger, SimulatedSource, SimulatedTarget, schema_of
 
-from spark_wan.channels import Ack, StreamLog, open_channel
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import open_store
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanError
-from spark_wan.options import SinkOptions
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger, Mark
-from spark_wan.sender import events_sink
+from spark_wan.sender import events as events_sink
 from spark_wan.sender.acks import AckKeeper, AckPolicy, StreamState
-from spark_wan.sender.events_sink import EventsWriter, SinkColumns
-from spark_wan.sender.memory import StreamMemory
+from spark_wan.sender.events import EventsWriter, SinkColumns
 from spark_wan.sender.publish import Publisher, StreamSettings
-from spark_wan.wire import SNAPSHOT, Manifest
+from spark_wan.topology.options import SinkOptions
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import StreamMemory
+from spark_wan.wire.manifest import SNAPSHOT, Manifest
+from spark_wan.wire.mark import Mark
 
 CHANNEL, TABLE, ORIGIN = "memory://simulation", "orders", "newark"
 STREAM = f"{ORIGIN}.east.{TABLE}"

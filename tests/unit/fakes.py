@@ -10,21 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.channels import Ack, Channel, StreamLog, open_channel
-from spark_wan.channels.base import new_attempt
-from spark_wan.columns import differences, fingerprint
-from spark_wan.commits import DAY, Commit
+from spark_wan.capture.ranges import Captured, CaptureRange
+from spark_wan.channels.base import Channel, new_attempt
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.delta.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
-from spark_wan.events import read_mark
-from spark_wan.receiver.applied import AppliedColumns
+from spark_wan.events.columns import differences, fingerprint
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
 from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.event_ids import RecordedIds
-from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.memory import StreamMemory
-from spark_wan.sender.publish import Captured
-from spark_wan.wire import CAPTURE, FrameHeader, FrameRef, Manifest, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import StreamMemory
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.manifest import CAPTURE, Manifest
+from spark_wan.wire.mark import Mark, read_mark
 
 STREAM = "newark.east.orders"
 

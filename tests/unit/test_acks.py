@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
 
-from spark_wan.channels import StreamLog
 from spark_wan.channels.base import new_attempt
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import (
     NOBODY_THERE_LOOK,
     ORPHAN_AGE,
@@ -21,9 +20,10 @@ from spark_wan.sender.acks import (
     StreamState,
     are_safe,
 )
-from spark_wan.sender.memory import Published, StreamMemory
 from spark_wan.steps import run
-from spark_wan.wire import FrameRef
+from spark_wan.units import milliseconds
+from spark_wan.wire.checkpoint import Published, StreamMemory
+from spark_wan.wire.frame import FrameRef
 
 TIMEOUT = 60
 

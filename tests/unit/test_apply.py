@@ -20,14 +20,15 @@ from fakes import (
     publish,
     raising,
 )
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError, LedgerError, StoppedError, TargetError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ATTEMPTS, Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger
 from spark_wan.steps import run
-from spark_wan.wire import EVENTS
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS
 
 STEPS = [
     "apply.1 caught-up",

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dead_letter_cap import changes
 
-from spark_wan.channels import Channel
-from spark_wan.channels.base import write_of
-from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.source import _CaptureTask
-from spark_wan.wire import decode_frame
+from spark_wan.capture.source import _CaptureTask
+from spark_wan.channels.base import Channel, write_of
+from spark_wan.channels.batches import BatchPublisher, Limits
+from spark_wan.wire.frame import decode_frame
 
 randomly = settings(derandomize=True, deadline=None, max_examples=120, print_blob=True)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.errors import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, SourceError, StoppedError, TargetError
-from spark_wan.running import lost_session
 
 
 class Java:

@@ -12,11 +12,11 @@ from fakes import commit, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.columns import fingerprint
-from spark_wan.commits import Commit
+from spark_wan.capture.ranges import CaptureRange, _Names, check_columns_follow, plan_range
+from spark_wan.delta.commits import Commit
 from spark_wan.errors import ForwardingError, HistoryLostError, SchemaError, TableOperationError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.sender.capture import CaptureRange, _Names, check_columns_follow, plan_range
+from spark_wan.events.columns import fingerprint
+from spark_wan.wire.mark import LOCAL_ONLY
 
 randomly = settings(derandomize=True, deadline=None, max_examples=300, print_blob=True)
 

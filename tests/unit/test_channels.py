@@ -19,9 +19,11 @@ import pytest
 from fakes import STREAM, ack, publish
 from waiting import DEADLINE
 
-from spark_wan.channels import Channel, StreamLog, open_channel
 from spark_wan.channels import object_store as object_store_module
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import MARKER, ObjectStoreChannel, open_store
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists, WanError
 
 ATTEMPT = "c" * 32

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.source import DeltaSource, _CaptureTask
+from spark_wan.channels.batches import Limits
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier, Work
-from spark_wan.receiver.ledger import Ledger
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import DeltaSource, _CaptureTask
 from spark_wan.steps import run
 
 
@@ -79,7 +79,7 @@ class Frame:
 @pytest.mark.parametrize("one_task", [True, False])
 def test_the_sender_holds_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch, one_task: bool) -> None:
     """Whether one task has too many or all have together; nothing is recorded, and no frame stays."""
-    import spark_wan.sender.source as module
+    import spark_wan.capture.source as module
 
     channel, recorded, nothing = memory_channel(), [], Any
     path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")

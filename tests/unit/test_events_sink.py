@@ -14,15 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
+from faulty_channel import Fault, FaultyChannel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-from spark_wan import datasource
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.channels.base import write_of
-from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.datasource import WanStreamWriter, WanWriter, _Written
+from spark_wan.channels.base import Channel, write_of
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.datasource import sink as datasource
+from spark_wan.datasource.sink import WanStreamWriter, WanWriter, _Written
 from spark_wan.errors import (
     ChannelError,
     EventError,
@@ -33,19 +34,13 @@ from spark_wan.errors import (
     SourceError,
     StaleWriteError,
 )
-from spark_wan.options import SinkOptions
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import STALE_AGE
-from spark_wan.sender.events_sink import (
-    KEPT_WRITES,
-    EventsWriter,
-    EventsWritten,
-    SinkColumns,
-    append_epoch,
-    remove_unnamed,
-)
+from spark_wan.sender.events import KEPT_WRITES, EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
 from spark_wan.steps import Steps, run
-from spark_wan.wire import EVENTS, Manifest, decode_frame
+from spark_wan.topology.options import SinkOptions
+from spark_wan.units import milliseconds
+from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 randomly = settings(derandomize=True, deadline=None, max_examples=100, print_blob=True)
 

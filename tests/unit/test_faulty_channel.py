@@ -7,9 +7,11 @@ import uuid
 
 import pytest
 from fakes import STREAM, memory_channel
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
 
 

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 from fakes import STREAM, LedgerRows, Target, manifest, memory_channel, publish
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver import job
 from spark_wan.receiver.apply import Outcome, TableApplier, WriteConflict
 from spark_wan.receiver.job import InboundChannel, Receiver
-from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.topology import parse_topology
-from spark_wan.wire import EVENTS, FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.wire.manifest import EVENTS
 
 CONTENT: dict[str, Any] = {
     "version": 1,

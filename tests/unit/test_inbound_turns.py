@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from fakes import LedgerRows, Target, memory_channel, publish
 
-from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, SessionLostError, StoppedError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver import job
 from spark_wan.receiver.apply import Outcome, TableApplier
 from spark_wan.receiver.job import InboundChannel
-from spark_wan.receiver.ledger import Ledger
 from spark_wan.receiver.plan import StreamPlan
-from spark_wan.topology import parse_topology
+from spark_wan.topology.parsing import parse_topology
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""

@@ -10,10 +10,10 @@ import pytest
 from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
 
 from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError, WanError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.receiver.ledger import Ledger, LedgerRow, Mark
-from spark_wan.receiver.ledger_store import _read
-from spark_wan.receiver.plan import origin_of
+from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.progress import origin_of
+from spark_wan.ledger.store import _read
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 MARK = Mark(
     site="seattle",

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 from fakes import MANIFEST, STREAM, ack, manifest, memory_channel, publish
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Ack, Channel, StreamLog, open_channel
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
+from spark_wan.wire.ack import Ack
 
 ACK_V1 = (
     b'{"version":1,"site":"seattle","stream":"newark.east.orders","incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'

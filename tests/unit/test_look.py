@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fakes import memory_channel
 
-from spark_wan.sender import source as module
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import ASK_INTERVAL, DeltaSource
+from spark_wan.capture import source as module
+from spark_wan.capture.source import ASK_INTERVAL, DeltaSource
+from spark_wan.channels.batches import Limits
 
 
 class Asked:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from fakes import STREAM, ack, manifest, memory_channel
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, LogGapError
-from spark_wan.sender.memory import ForgottenMemories, Published, StoredMemories, StreamMemory, check_log
-from spark_wan.wire import Manifest
+from spark_wan.sender.memory import ForgottenMemories, StoredMemories, check_log
+from spark_wan.wire.checkpoint import Published, StreamMemory
+from spark_wan.wire.manifest import Manifest
 
 MEMORY_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
 MEMORY = StreamMemory("a" * 32, 4, {"seattle": 3})

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from test_topology import refused, topology
 
-from spark_wan.delta import reference
+from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
-from spark_wan.options import SinkOptions
 from spark_wan.sender.job import Sender
-from spark_wan.sender.memory import StoredMemories, StreamMemory
-from spark_wan.topology import catalog_parts, is_path
+from spark_wan.sender.memory import StoredMemories
+from spark_wan.topology.options import SinkOptions
+from spark_wan.topology.values import catalog_parts, is_path
+from spark_wan.wire.checkpoint import StreamMemory
 
 AT = "tables.flights.at.seattle"
 
@@ -142,8 +143,8 @@ def test_a_state_takes_storage_options_and_shows_no_secrets(monkeypatch: pytest.
     assert site.storage == options
     assert "hunter2" not in repr(site)
     opened: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("spark_wan.state.open_store", lambda *told: opened.append(told))
-    monkeypatch.setattr("spark_wan.state.obstore.put", lambda *_: None)
+    monkeypatch.setattr("spark_wan.control.state.open_store", lambda *told: opened.append(told))
+    monkeypatch.setattr("spark_wan.control.state.obstore.put", lambda *_: None)
     StoredMemories(site.state, site.storage).save("s", StreamMemory("i", 1))
     assert opened == [("s3://b/x", options)]
 

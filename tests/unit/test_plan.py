@@ -10,8 +10,10 @@ import pytest
 from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.errors import ManifestError
-from spark_wan.receiver.plan import Progress, StreamPlan, origin_of, plan_stream
-from spark_wan.wire import EVENTS, SNAPSHOT, FrameRef, Manifest
+from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.receiver.plan import StreamPlan, plan_stream
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
 ORIGIN = origin_of(MANIFEST)
 A = MANIFEST.incarnation

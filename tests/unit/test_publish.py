@@ -9,10 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Channel, StreamLog
-from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.decisions import Decisions
+from spark_wan.capture.ranges import Captured, CaptureRange
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     ChannelError,
     ForwardingError,
@@ -27,14 +29,14 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import STALE_AGE, AckKeeper, AckPolicy
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.memory import StreamMemory
-from spark_wan.sender.publish import QUIET_COMMITS, Captured, Publisher, StreamSettings
+from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
 from spark_wan.steps import run
-from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, FrameHeader, Manifest
+from spark_wan.units import milliseconds
+from spark_wan.wire.checkpoint import StreamMemory
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.mark import LOCAL_ONLY
 
 SETTINGS = StreamSettings(
     stream=STREAM,

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from fakes import HEADER, memory_channel
 
+from spark_wan.capture.source import _CaptureTask
+from spark_wan.channels.batches import Limits
 from spark_wan.receiver.target import _LetterTask
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import _CaptureTask
 
 DAYS = pa.array([-800_000, 0, 4_000_000], pa.date32())
 TIMES = pa.array([-80_000_000_000_000_001, 1, 400_000_000_000_000_001], pa.timestamp("us", "UTC"))

@@ -14,16 +14,17 @@ from fakes import MANIFEST, STREAM, memory_channel, publish
 from test_inbound_turns import LONG, SPARK, TOPOLOGY, Clock, held_at, inbound, send
 from test_receiver_handle import Channel, Query, supervised
 
-from spark_wan import datasource
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.datasource import WanStreamReader
-from spark_wan.decisions import Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.cli.launcher import watch
+from spark_wan.control.decisions import Decisions
+from spark_wan.datasource import source as datasource
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import ChannelError, StoppedError
-from spark_wan.jobs import watch
-from spark_wan.options import SourceOptions
 from spark_wan.receiver import job
 from spark_wan.receiver.job import InboundChannel, ReceiverHandle
-from spark_wan.topology import parse_topology
+from spark_wan.topology.options import SourceOptions
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.ack import Ack
 
 DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"
 

@@ -12,23 +12,22 @@ from test_inbound_channel import TOPOLOGY
 from test_ledger import ORIGIN, held, ledger, mark, target
 from test_publish import Site
 
-from spark_wan import datasource
-from spark_wan.channels import StreamLog
-from spark_wan.commits import DAY, record_after
-from spark_wan.datasource import WanStreamReader
-from spark_wan.delta import milliseconds_of
+from spark_wan.capture import source as source_module
+from spark_wan.capture.source import DeltaSource
+from spark_wan.channels.batches import Limits
+from spark_wan.channels.log import StreamLog
+from spark_wan.datasource import source as datasource
+from spark_wan.datasource.source import WanStreamReader
+from spark_wan.delta.commits import DAY, record_after
+from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.options import IDLE_INTERVAL, SourceOptions
 from spark_wan.receiver import job
 from spark_wan.receiver import target as target_module
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import InboundChannel
-from spark_wan.receiver.ledger import Mark
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.sender import source as source_module
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import DeltaSource
+from spark_wan.topology.options import IDLE_INTERVAL, SourceOptions
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 HOUR = DAY // 24
 

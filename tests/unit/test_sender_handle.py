@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from fakes import MANIFEST, Clock, Memories, Source, ThreadOfAnEndedSession, ack, commit, memory_channel, put_frame
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.ranges import Captured, CaptureRange
+from spark_wan.channels.log import StreamLog
+from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, SourceError, WanError
-from spark_wan.jobs import watch
 from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.capture import CaptureRange
 from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
-from spark_wan.sender.publish import Captured, Publisher, StreamSettings
-from spark_wan.wire import EVENTS, FrameHeader
+from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import EVENTS
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""

@@ -12,9 +12,9 @@ import pytest
 from deltalake import write_deltalake
 from fakes import memory_channel
 
-from spark_wan.sender import source
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import CHECK_INTERVAL, DeltaSource
+from spark_wan.capture import source
+from spark_wan.capture.source import CHECK_INTERVAL, DeltaSource
+from spark_wan.channels.batches import Limits
 
 
 def source_at(location: str) -> DeltaSource:

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spark_wan.channels import Ack, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.status import ChannelReport, SiteReport, StreamReport, read_status
-from spark_wan.topology import Topology, load_topology
-from spark_wan.wire import CAPTURE, FrameRef, Manifest
+from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport, read_status
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import CAPTURE, Manifest
 
 STREAM = "newark.east.flights"
 SITES = ("seattle", "denver")

@@ -16,17 +16,8 @@ from crc32c import crc32c
 from fakes import HEADER, MANIFEST, STREAM, manifest
 
 from spark_wan.errors import FrameError, ManifestError
-from spark_wan.wire import (
-    CommitRef,
-    FrameHeader,
-    FrameRef,
-    Manifest,
-    WriteRef,
-    check_frame,
-    decode_frame,
-    encode_frame,
-    frame_checksum,
-)
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame, encode_frame, frame_checksum
+from spark_wan.wire.manifest import CommitRef, Manifest, WriteRef
 
 WHERE = "channel/frame"
 
