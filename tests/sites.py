@@ -28,7 +28,7 @@ from spark_wan.delta.sessions import SessionSettings
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
+from spark_wan.receiver.job import ChannelReceiver, Receiver, TableStatus
 from spark_wan.sender.job import Sender, StreamStatus
 from spark_wan.sender.publish import Publisher
 from spark_wan.topology.model import Topology, stream_name
@@ -184,9 +184,9 @@ class Sites:
             atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
             _empty_ledgers.append(kept)
 
-    def inbound(self, sender: str = "east") -> InboundChannel:
+    def inbound(self, sender: str = "east") -> ChannelReceiver:
         topology = self.topology
-        return InboundChannel(topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28)
+        return ChannelReceiver(topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28)
 
     def applier(self, spark: Any, table: str) -> TableApplier:
         """Seattle's applier of a table, to be advanced step by step. Each is as good as a receiver of its own."""

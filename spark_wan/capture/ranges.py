@@ -30,8 +30,8 @@ class CaptureRange:
     ``left_out`` are versions inside it that are not distributed. ``quiet``: no commit in it changes a row that travels.
     """
 
-    first: int
-    last: int
+    first_version: int
+    last_version: int
     schema: Mapping[str, Any]
     left_out: tuple[int, ...]
     commits: tuple[Commit, ...]
@@ -59,7 +59,7 @@ class CaptureRange:
         """What of it is before ``version``, which must not be its first."""
         commits = tuple(commit for commit in self.commits if commit.version < version)
         left_out = tuple(each for each in self.left_out if each < version)
-        return replace(self, last=version - 1, left_out=left_out, commits=commits)
+        return replace(self, last_version=version - 1, left_out=left_out, commits=commits)
 
 
 SchemaAt = Callable[[int], Mapping[str, Any]]
@@ -153,8 +153,8 @@ def plan_range(
         last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)
     taken = [commit for commit in taken if commit.version <= last]
     return CaptureRange(
-        first=published + 1,
-        last=last,
+        first_version=published + 1,
+        last_version=last,
         schema=schema,
         left_out=tuple(version for version in left_out if version <= last),
         commits=tuple(taken),
@@ -266,7 +266,7 @@ def _cut(first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] |
 
 
 @dataclass(frozen=True)
-class Captured:
+class CaptureResult:
     """What capture has written of a range: frames, and in which commits their events were."""
 
     frames: tuple[FrameRef, ...]

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from spark_wan.capture.change_feed import JAVA_TIME, has_replacements, refuse, refused
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, net
-from spark_wan.capture.ranges import Captured, CaptureRange, check_columns_follow
+from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.batches import BatchPublisher, Limits
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.errors import condition, feed_advice, no_table, source_error
 from spark_wan.delta.history import history, newest
@@ -103,7 +103,7 @@ class DeltaSource:
     location: str
     keys: tuple[str, ...]
     channel: Channel
-    limits: Limits
+    limits: BatchLimits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
     max_dead_letters: int = MAX_DEAD_LETTERS
     """So many rows of one epoch without a usable key are no accident: beyond, the stream is held instead."""
@@ -190,7 +190,7 @@ class DeltaSource:
         with self._errors():
             return schema_json(load(self.spark, self.location, versionAsOf=version))
 
-    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         with self._errors():
             try:
                 return self._capture(planned, header)
@@ -198,14 +198,14 @@ class DeltaSource:
                 if _INCOMPATIBLE not in condition(error) and _INCOMPATIBLE not in str(error):
                     raise
                 # Columns got wider since, or were renamed and renamed back. Delta refuses what it cannot judge by the schemas alone.
-                if not planned.keeps_columns or self._lost_names_since(planned.last):
+                if not planned.keeps_columns or self._lost_names_since(planned.last_version):
                     raise SchemaError(
-                        f"{self.table}: the change feed of versions {planned.first} to {planned.last} cannot be read: the columns were replaced in between or "
-                        f"since ({_INCOMPATIBLE}). The stream is held. Make {COPY}."
+                        f"{self.table}: the change feed of versions {planned.first_version} to {planned.last_version} cannot be read: the "
+                        f"columns were replaced in between or since ({_INCOMPATIBLE}). The stream is held. Make {COPY}."
                     ) from error
             return self._capture(planned, header, across=True)
 
-    def _capture(self, planned: CaptureRange, header: FrameHeader, across: bool = False) -> Captured:
+    def _capture(self, planned: CaptureRange, header: FrameHeader, across: bool = False) -> CaptureResult:
         from pyspark.sql import functions as F
 
         with self._feed_session(across) as session, self._refusals(planned.schema):
@@ -213,8 +213,8 @@ class DeltaSource:
                 session,
                 self.location,
                 readChangeFeed="true",
-                startingVersion=planned.first,
-                endingVersion=planned.last,
+                startingVersion=planned.first_version,
+                endingVersion=planned.last_version,
             )
             if planned.left_out:
                 feed = feed.where(~F.col(COMMIT_VERSION).isin(list(planned.left_out)))
@@ -252,14 +252,14 @@ class DeltaSource:
         schema cannot hold them."""
         found = {field["name"].lower(): field for field in schema_json(feed)["fields"]}
         read = {**planned.schema, "fields": [found[name.lower()] for name in planned.names if name.lower() in found]}
-        check_columns_follow(planned.schema, read, self.table, planned.last)
+        check_columns_follow(planned.schema, read, self.table, planned.last_version)
         columns = []
         for entry, column in zip(planned.schema["fields"], select_columns(planned.names), strict=True):
             wider = isinstance(entry["type"], str) and found[entry["name"].lower()]["type"] != entry["type"]
             columns.append(column.cast(sql_type(entry["type"])).alias(entry["name"]) if wider else column)
         return columns
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
         from pyspark.sql import functions as F
 
         with self._errors(), self._refusals(schema):
@@ -357,7 +357,7 @@ class DeltaSource:
 
     def _publish(
         self, rows: DataFrame, header: FrameHeader, estimate: int, check_text: Callable[[], None] | None = None
-    ) -> Captured:
+    ) -> CaptureResult:
         """``check_text`` is called when strings have U+FFFD, and raises when the feed has put it there."""
         task = _CaptureTask(self.channel, header, self.limits, self.keys, check_text is not None, self.max_dead_letters)
         if self.keys:
@@ -417,7 +417,7 @@ class DeltaSource:
             )
         if letters:
             self.record_dead_letters(letters)
-        return Captured(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
+        return CaptureResult(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
 
     def _errors(self) -> _SourceErrors:
         return _SourceErrors(self.table, self.location)
@@ -480,7 +480,7 @@ class _CaptureTask:
 
     channel: Channel
     header: FrameHeader
-    limits: Limits
+    limits: BatchLimits
     keys: tuple[str, ...]
     watch_text: bool
     """Tell the driver when strings have U+FFFD."""

@@ -13,7 +13,7 @@ from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_chec
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """A batch closes at ``rows`` rows or ``bytes`` bytes (uncompressed Arrow), or when the task's rows end."""
 
     rows: int
@@ -29,7 +29,7 @@ class BatchPublisher:
 
     channel: Channel
     header: FrameHeader
-    limits: Limits
+    limits: BatchLimits
     refs: list[FrameRef] = field(default_factory=list)
     split_runs: bool = False
     """A key's events went to two frames (it alone has more than a batch holds)."""

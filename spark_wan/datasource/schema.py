@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = (
-    "stream string, incarnation string, epoch bigint, batch int, kind string, origin string, sent_to array<string>, `table` string, "
+    "stream string, log_id string, epoch bigint, batch int, kind string, origin string, sent_to array<string>, `table` string, "
     "table_id string, selection string, first_version bigint, last_version bigint, events bigint, possible_duplicate boolean, "
     "schema string, path string, checksum bigint, payload binary"
 )
@@ -27,8 +27,8 @@ def frame_row(manifest: Manifest, index: int, possible_duplicate: bool) -> dict[
     frame: FrameRef = manifest.frames[index]
     return {
         "stream": manifest.stream,
-        "incarnation": manifest.incarnation,
-        "epoch": manifest.number,
+        "log_id": manifest.log_id,
+        "epoch": manifest.epoch,
         "batch": index,
         "kind": manifest.kind,
         "origin": manifest.origin,
@@ -36,8 +36,8 @@ def frame_row(manifest: Manifest, index: int, possible_duplicate: bool) -> dict[
         "table": manifest.table,
         "table_id": manifest.table_id,
         "selection": manifest.selection,
-        "first_version": manifest.first,
-        "last_version": manifest.last,
+        "first_version": manifest.first_version,
+        "last_version": manifest.last_version,
         "events": frame.rows,
         "possible_duplicate": possible_duplicate,
         "schema": json.dumps(manifest.schema),
@@ -49,7 +49,7 @@ def frame_row(manifest: Manifest, index: int, possible_duplicate: bool) -> dict[
 ARROW_SCHEMA = pa.schema(
     [
         ("stream", pa.string()),
-        ("incarnation", pa.string()),
+        ("log_id", pa.string()),
         ("epoch", pa.int64()),
         ("batch", pa.int32()),
         ("kind", pa.string()),

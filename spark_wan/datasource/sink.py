@@ -23,9 +23,9 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.events import EventsWriter, EventsWritten, SinkColumns, append_epoch, remove_unnamed
-from spark_wan.sender.memory import ForgottenMemories, MemoryStore, StoredMemories
+from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.events import EventsWriter, SinkColumns, WriteResult, append_epoch, remove_unnamed
+from spark_wan.sender.memory import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
@@ -49,7 +49,7 @@ _SLICE = 0.2
 class _Written(WriterCommitMessage):
     """What a task wrote. JSON-like content only, so that it travels between processes."""
 
-    written: EventsWritten
+    written: WriteResult
 
 
 def _is_of_events(last: Manifest | None) -> bool:
@@ -90,17 +90,17 @@ class _Sink:
         )
         self._keep(stream, manifest)
 
-    def _memories(self) -> MemoryStore:
+    def _memories(self) -> CheckpointStore:
         """Where the sink remembers its stream; nowhere for a batch write that names no ``state``."""
         if self.state is None:
-            return ForgottenMemories()
-        return StoredMemories(self.state, self.options.state_storage if self.options.state else None)
+            return NoCheckpoints()
+        return StoredCheckpoints(self.state, self.options.state_storage if self.options.state else None)
 
     def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
         """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
         most, in slices that watch for a stop. The epoch is in the log: what goes wrong here does not fail its commit."""
         options = self.options
-        keeper = AckKeeper(
+        keeper = AckManager(
             stream,
             self._memories(),
             AckPolicy(options.ack_policy),
@@ -112,7 +112,7 @@ class _Sink:
         end = time.monotonic() + options.block_on_ack
         while True:
             try:
-                if manifest is None and not _is_of_events(stream.last()):
+                if manifest is None and not _is_of_events(stream.newest_manifest()):
                     return  # nothing was appended: the log may be another sender's
                 run(keeper.round())
                 keeper.sweep_when_due()
@@ -122,7 +122,7 @@ class _Sink:
                 return
             if is_orphan() or (options.stop_marker is not None and os.path.exists(options.stop_marker)):
                 raise WanError(
-                    f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.number} is in the channel."
+                    f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.epoch} is in the channel."
                 )
             time.sleep(_SLICE)
 

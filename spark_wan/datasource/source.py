@@ -112,7 +112,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._wakes or not self._wanted(stream) or ends.get(stream, 0) >= number:
                 continue
             # One listing may miss what is there while the log is extended and trimmed.
-            ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest())
+            ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
             if ends[stream] < number:
                 raise LogGapError(
                     f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "

@@ -410,7 +410,7 @@ class Ledger:
             self.tokens.add(mark.token)
             self._kinds.add(mark.ids)
             self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
-            self.progress.advance(mark.key, mark.through, mark.stream, mark.incarnation, mark.epoch, mark.fingerprint)
+            self.progress.advance(mark.key, mark.through, mark.stream, mark.log_id, mark.epoch, mark.fingerprint)
         for seen in rows:
             if isinstance(seen, Seen) and seen.target_id == self.target_id and seen.target_version > self._looked:
                 self._looked, self._last = seen.target_version, seen.identity

@@ -12,7 +12,6 @@ from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.ledger import LedgerRow, Seen
 from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
 from spark_wan.wire.mark import Mark
-from spark_wan.wire.records import known_fields
 
 
 @dataclass
@@ -67,7 +66,7 @@ class DeltaLedgerStore:
 def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:
     if "seen" in mark:
         return Seen(target_id, target_version, mark["seen"], mark.get("moved", {}))
-    return LedgerRow(target_id, target_version, Mark(**known_fields(Mark, mark)))
+    return LedgerRow(target_id, target_version, Mark.of(mark))
 
 
 def _written(row: LedgerRow | Seen) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import transaction_name
 from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
-from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.receiver.apply import ApplyWork, WriteConflict
 from spark_wan.receiver.constraints import CAUSE, Constraints, constraints_of
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
@@ -170,11 +170,11 @@ class DeltaTarget:
             else:
                 writer.saveAsTable(reference(self.location))
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         from pyspark.sql.types import StructType
 
         newest = epochs[-1].manifest
-        work = Work(epochs, ids=newest.kind == EVENTS)
+        work = ApplyWork(epochs, ids=newest.kind == EVENTS)
         with self._errors():
             existing = self._with_columns(newest.schema, applied, users=work.ids)
             schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
@@ -199,7 +199,7 @@ class DeltaTarget:
             self._logged = (shown, logged_schema(self.spark, self.location))
         return self._logged[1]
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         from pyspark.sql import functions as F
 
         content: _Content = work.content
@@ -244,7 +244,7 @@ class DeltaTarget:
             return F.lit(None).cast("string")
         return F.to_json(F.struct(*(F.col(quoted(name)) for name in content.keys)), _EXACT)
 
-    def record(self, work: Work, apply: int, token: str) -> None:
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
         from pyspark.sql import functions as F
 
         content: _Content = work.content
@@ -268,7 +268,7 @@ class DeltaTarget:
                     "dead_letters", self._letters(content, manifest.stream, manifest.table_id, token)
                 )
 
-    def write(self, work: Work, mark: Mark) -> None:
+    def write(self, work: ApplyWork, mark: Mark) -> None:
         content: _Content = work.content
         keys = work.epochs[-1].manifest.keys
         if self._id is None:
@@ -317,7 +317,7 @@ class DeltaTarget:
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
-    def done(self, work: Work) -> None:
+    def done(self, work: ApplyWork) -> None:
         for frame in work.content.persisted:
             frame.unpersist()
 
@@ -397,7 +397,7 @@ class DeltaTarget:
         keys = () if all_of_a_key or newest.kind == EVENTS else newest.keys
         task = _DecodeTask(self.channel, keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS)
         refs = [
-            (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.number)
+            (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.epoch)
             for epoch in epochs
             for ref in epoch.manifest.frames
         ]
@@ -406,7 +406,7 @@ class DeltaTarget:
         )
         return listed.mapInArrow(task, full)
 
-    def _drop_known_events(self, work: Work) -> None:
+    def _drop_known_events(self, work: ApplyWork) -> None:
         """Events of a user's stream that took effect before are dropped; the same ID with other content is a dead letter."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.batches import BatchPublisher, Limits
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import (
     EventError,
@@ -39,10 +39,10 @@ from spark_wan.events.columns import arrow_ready, differences, fingerprint
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.events.row_hash import combine, digest, row_hashes
 from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe, are_there
-from spark_wan.sender.memory import MemoryStore, check_acks, check_log
+from spark_wan.sender.memory import CheckpointStore, check_acks, check_log
 from spark_wan.steps import Steps
 from spark_wan.topology.options import SinkOptions
-from spark_wan.wire.checkpoint import StreamMemory
+from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.manifest import EVENTS, Manifest, WriteRef
 
@@ -96,7 +96,7 @@ class SinkColumns:
 
 
 @dataclass
-class EventsWritten:
+class WriteResult:
     """What one task has written: frames, the digest of its events, and hashes of IDs and keys to find doubled ones."""
 
     frames: tuple[FrameRef, ...]
@@ -123,7 +123,7 @@ class EventsWriter:
     _ids: list[np.ndarray] = field(default_factory=list)
     _keys: list[np.ndarray] = field(default_factory=list)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> EventsWritten:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriteResult:
         options, began = self.options, self.clock()
         header = FrameHeader(
             origin=options.site,
@@ -137,9 +137,9 @@ class EventsWriter:
             index=0,
             events=0,
         )
-        publisher = BatchPublisher(self.channel, header, Limits(options.batch_size, options.batch_bytes))
+        publisher = BatchPublisher(self.channel, header, BatchLimits(options.batch_size, options.batch_bytes))
         publisher.publish((events, None) for events in self._events(batches))
-        return EventsWritten(
+        return WriteResult(
             frames=tuple(publisher.refs),
             digest=combine(self._digests),
             ids=b"".join(found.tobytes() for found in self._ids),
@@ -211,11 +211,11 @@ def append_epoch(
     log: StreamLog,
     options: SinkOptions,
     schema: Mapping[str, Any],
-    written: Sequence[EventsWritten],
+    written: Sequence[WriteResult],
     query: str,
     batch: str,
     clock: Callable[[], int],
-    memories: MemoryStore,
+    memories: CheckpointStore,
 ) -> Steps[Manifest | None]:
     """Append what tasks have written as the next epoch; the manifest, or None when there was nothing to append.
 
@@ -232,7 +232,7 @@ def append_epoch(
     while True:
         # The memory first: another writer may extend the log and remember that in between.
         memory = memories.load(log.stream)
-        last = log.last()
+        last = log.newest_manifest()
         try:
             check_log(log, memory, last, options.new_log.__contains__, NEW_LOG)
             writes = last.writes if last is not None else ()
@@ -253,8 +253,8 @@ def append_epoch(
         yield "sink.3 checked"
         manifest = Manifest(
             stream=options.stream,
-            incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
-            number=last.number + 1 if last is not None else 1,
+            log_id=last.log_id if last is not None else uuid.uuid4().hex,
+            epoch=last.epoch + 1 if last is not None else 1,
             previous=last.fingerprint if last is not None else "",
             kind=EVENTS,
             origin=options.site,
@@ -265,14 +265,13 @@ def append_epoch(
             selection="all",
             keys=options.key,
             schema=schema,
-            first=-1,
-            last=-1,
+            first_version=-1,
+            last_version=-1,
             start=last is None,
             commits=(),
             identity="",
             frames=frames,
             disjoint=False,
-            generation=0,
             created=clock(),
             writes=(*writes[-KEPT_WRITES + 1 :], told),
         )
@@ -288,9 +287,9 @@ def append_epoch(
                 raise _stale(log) from None
             continue
         yield "sink.4 manifest-added"
-        if memory is None or memory.incarnation != manifest.incarnation:
-            memory = StreamMemory(manifest.incarnation, manifest.number)
-        memories.save(log.stream, replace(memory, number=manifest.number))
+        if memory is None or memory.log_id != manifest.log_id:
+            memory = SenderCheckpoint(manifest.log_id, manifest.epoch)
+        memories.save(log.stream, replace(memory, epoch=manifest.epoch))
         yield "sink.5 remembered"
         return manifest
 
@@ -353,7 +352,7 @@ def _refuse_too_many(rows: int, options: SinkOptions) -> None:
         )
 
 
-def _refuse_doubles(written: Sequence[EventsWritten], options: SinkOptions) -> None:
+def _refuse_doubles(written: Sequence[WriteResult], options: SinkOptions) -> None:
     ids = f"An event ID names one event for ever: make column {options.event_id!r} unique, for example with dropDuplicates before the sink."
     for what, parts, advice in (
         ("event IDs", [part.ids for part in written], ids),

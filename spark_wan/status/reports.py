@@ -147,7 +147,7 @@ def _stream(
         acks = log.acks()
         acked = acked_through(newest, acks)
         log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
-        waiting = [log.read(number) for number in whole if number > min(acked.values(), default=newest.number)]
+        waiting = [log.read(number) for number in whole if number > min(acked.values(), default=newest.epoch)]
     except WanError as error:
         now = channel.stream_numbers(name)
         if now != list(numbers):
@@ -158,15 +158,15 @@ def _stream(
         stream=name,
         table=newest.table,
         origin=newest.origin,
-        epoch=newest.number,
-        version=newest.last if newest.kind != EVENTS else None,
+        epoch=newest.epoch,
+        version=newest.last_version if newest.kind != EVENTS else None,
         published_at=newest.created,
         sites=tuple(_site(site, acked[site], acks.get(site), waiting, site in served) for site in newest.addressees),
     )
 
 
 def _site(site: str, acked: int, ack: Ack | None, waiting: Sequence[Manifest], served: bool) -> SiteReport:
-    backlog = [manifest for manifest in waiting if manifest.number > acked]
+    backlog = [manifest for manifest in waiting if manifest.epoch > acked]
     return SiteReport(
         site=site,
         acked=acked,

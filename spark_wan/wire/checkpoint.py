@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.records import known_fields
+from spark_wan.wire.records import known_fields, upgraded
 
-MEMORY_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedState:
     """What the newest manifest says of its source: what follows must be the same table, in the state that the remote sites know."""
 
     through: int
@@ -29,36 +29,39 @@ class Published:
         object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
 
     @classmethod
-    def by(cls, manifest: Manifest) -> Published:
-        return cls(manifest.last, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
+    def by(cls, manifest: Manifest) -> PublishedState:
+        return cls(manifest.last_version, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
 
 
 @dataclass(frozen=True)
-class StreamMemory:
-    """The last manifest that was seen of a stream, and the highest number that each site acked."""
+class SenderCheckpoint:
+    """The last manifest that was seen of a stream, and the highest epoch that each site acked."""
 
-    incarnation: str
-    number: int
+    log_id: str
+    epoch: int
     acked: Mapping[str, int] = field(default_factory=dict)
-    published: Published | None = None
-    """By manifest ``number``; None: not known, or a user's stream."""
+    published: PublishedState | None = None
+    """By the manifest of ``epoch``; None: not known, or a user's stream."""
     swept: int = 0
     """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
 
     def encode(self) -> bytes:
-        fields = {"version": MEMORY_VERSION, **asdict(self)}
+        fields = {"version": CHECKPOINT_VERSION, **asdict(self)}
         kept = {name: value for name, value in fields.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
         return json.dumps(kept, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> StreamMemory | None:
+    def decode(cls, data: bytes) -> SenderCheckpoint | None:
         """None for what cannot be read: as good as lost."""
         try:
             fields = json.loads(data)
-            if fields.pop("version") != MEMORY_VERSION:
+            if fields.pop("version") not in (1, CHECKPOINT_VERSION):
                 return None
+            fields = upgraded(fields)
             published = fields.get("published")
-            fields["published"] = None if published is None else Published(**known_fields(Published, published))
+            fields["published"] = (
+                None if published is None else PublishedState(**known_fields(PublishedState, published))
+            )
             return cls(**known_fields(cls, fields))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None

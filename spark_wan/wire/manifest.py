@@ -13,9 +13,10 @@ from crc32c import crc32c
 
 from spark_wan.errors import ManifestError
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.records import RESTORE, UNREADABLE, UPDATE
+from spark_wan.wire.records import RESTORE, UNREADABLE, UPDATE, upgraded
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+"""Written. Version 1 is read: some fields had other names (:data:`spark_wan.wire.records.RENAMED`)."""
 _Data = bytes  # where a class has a member called bytes
 
 
@@ -48,15 +49,15 @@ CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
 class Manifest:
     """One epoch of a stream, all or nothing.
 
-    ``kind`` is ``capture`` (the commits ``first`` to ``last`` of the source, whole), ``snapshot`` (the rows that were
-    there at version ``last``; stands for everything through it, ``first`` is 0) or ``events`` (a user's stream; ``first`` and
-    ``last`` are -1). ``start`` says that nothing before ``first`` belongs to the stream: a receiver that has
+    ``kind`` is ``capture`` (the commits ``first_version`` to ``last_version`` of the source, whole), ``snapshot`` (the rows that
+    were there at ``last_version``; stands for everything through it, ``first_version`` is 0) or ``events`` (a user's stream; both
+    are -1). ``start`` says that nothing before ``first_version`` belongs to the stream: a receiver that has
     nothing of the table may begin here.
     """
 
     stream: str
-    incarnation: str
-    number: int
+    log_id: str
+    epoch: int
     previous: str
     """The fingerprint of the manifest before this one, "" for the first: receivers notice a log that was rewritten."""
     kind: str
@@ -69,16 +70,15 @@ class Manifest:
     keys: tuple[str, ...]
     schema: Mapping[str, Any]
     """The table's columns, as Spark's schema JSON."""
-    first: int
-    last: int
+    first_version: int
+    last_version: int
     start: bool
     commits: tuple[CommitRef, ...]
     identity: str
-    """Of the source's commit ``last``: operation, parameters, metrics and time, hashed."""
+    """Of the source's commit ``last_version``: operation, parameters, metrics and time, hashed."""
     frames: tuple[FrameRef, ...]
     disjoint: bool
     """No key stands in two of the frames."""
-    generation: int
     created: int
     """Milliseconds since 1970 UTC, by the sender's clock."""
     writes: tuple[WriteRef, ...] = ()
@@ -93,7 +93,7 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the manifest as it is encoded: what the next one calls its ``previous``."""
+        """Of the manifest as it was read, or else as it is encoded: what the next one calls its ``previous``."""
         return fingerprint(self.encode())
 
     def encode(self) -> _Data:
@@ -107,22 +107,25 @@ class Manifest:
         words = line.split(b" ")
         if len(words) != 3 or words[0] != b"WANM":
             raise ManifestError(f"{where}: not a spark_wan manifest (foreign or empty object). {RESTORE}")
-        if words[1] != str(MANIFEST_VERSION).encode():
+        if words[1] not in (b"1", b"2"):
             raise ManifestError(
-                f"{where}: manifest version {words[1].decode(errors='replace')}; this spark_wan reads version "
-                f"{MANIFEST_VERSION}. {UPDATE}"
+                f"{where}: manifest version {words[1].decode(errors='replace')}; this spark_wan reads versions "
+                f"1 and {MANIFEST_VERSION}. {UPDATE}"
             )
         if words[2] != f"{crc32c(body):08x}".encode():
             raise ManifestError(f"{where}: truncated or altered (checksum). {RESTORE}")
         try:
-            fields = json.loads(body)
+            fields = upgraded(json.loads(body))
             for name in ("sent_to", "addressees", "keys"):
                 fields[name] = tuple(fields[name])
             fields["commits"] = tuple(CommitRef(**entry) for entry in fields["commits"])
             fields["frames"] = tuple(FrameRef(**entry) for entry in fields["frames"])
             fields["writes"] = tuple(WriteRef(**entry) for entry in fields["writes"])
-            return cls(**fields)
+            manifest = cls(**fields)
         except UNREADABLE as error:
             raise ManifestError(
                 f"{where}: cannot be read ({error}); it was not written by this version of spark_wan. {RESTORE}"
             ) from error
+        # Of the bytes as they are: encoded again, a manifest of version 1 would have another one.
+        manifest.__dict__["fingerprint"] = fingerprint(data)
+        return manifest

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spark_wan.errors import LedgerError
-from spark_wan.wire.records import Origin, known_fields
+from spark_wan.wire.records import Origin, known_fields, upgraded
 
 MARK = "spark_wan"
 """The key in a commit's ``userMetadata`` (a JSON object) under which spark_wan leaves its marks."""
@@ -29,7 +29,7 @@ def read_mark(user_metadata: str | None) -> dict[str, Any] | None:
     return mark if isinstance(mark, dict) else None
 
 
-MARK_VERSION = 1
+MARK_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Mark:
     selection: str
     through: int
     stream: str
-    incarnation: str
+    log_id: str
     epoch: int
     fingerprint: str
     """Of the manifest of ``epoch``."""
@@ -79,17 +79,22 @@ class Mark:
         return (self.origin, self.table_id, self.selection)
 
     @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Mark:
+        """Return the mark that a record of version 1 or 2 tells of. Raises TypeError when fields are missing."""
+        return cls(**known_fields(cls, upgraded(content)))
+
+    @classmethod
     def read(cls, user_metadata: str | None, site: str, table: str) -> Mark | None:
         """The mark that ``site`` left for ``table``, or None. Raises LedgerError for a version from the future."""
         found = read_mark(user_metadata)
         if found is None or found.get("site") != site or found.get("table") != table:
             return None
-        if found.get("version") != MARK_VERSION:
+        if found.get("version") not in (1, MARK_VERSION):
             raise LedgerError(
-                f"{table}: a commit carries a mark of version {found.get('version')}; this spark_wan reads version {MARK_VERSION}. "
+                f"{table}: a commit carries a mark of version {found.get('version')}; this spark_wan reads versions 1 and {MARK_VERSION}. "
                 "Update spark_wan at this site."
             )
         try:
-            return cls(**known_fields(cls, found))
+            return cls.of(found)
         except TypeError as error:
             raise LedgerError(f"{table}: a commit carries a mark that spark_wan did not write ({error}).") from error

@@ -138,7 +138,7 @@ def test_a_source_that_is_not_what_it_was(
     edit(sent, "orders", keys=["id"])
     sent.upsert("orders", [ORDER])
     assert attempt(spark, sent)["orders"].held is None
-    assert sent.log("orders").read(2).last == 8
+    assert sent.log("orders").read(2).last_version == 8
 
 
 def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> None:
@@ -152,7 +152,7 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
     status = attempt(spark, sent)
     advice = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
     assert re.match(f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held))
-    assert [sent.log("orders").read(n).last for n in sent.numbers("orders")] == [7, 8]
+    assert [sent.log("orders").read(n).last_version for n in sent.numbers("orders")] == [7, 8]
     assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
 
     decided = parse_decisions(["orders@9=distribute"])

@@ -117,6 +117,10 @@ def test_f20_a_damaged_frame_ends_the_query_and_is_named(
 
 def test_the_package_names_the_function_and_needs_no_spark_for_it() -> None:
     """Whichever is imported first, ``spark_wan.decode`` is the function and not its module."""
-    for first in ("import spark_wan", "import spark_wan.datasource.decode", "from spark_wan.datasource.decode import decode"):
+    for first in (
+        "import spark_wan",
+        "import spark_wan.datasource.decode",
+        "from spark_wan.datasource.decode import decode",
+    ):
         code = f"{first}\nimport sys, spark_wan\nassert callable(spark_wan.decode) and 'pyspark' not in sys.modules"
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -29,7 +29,7 @@ Batches = list[list[tuple[str, int]]]
 
 COLUMNS = [
     ("stream", "string"),
-    ("incarnation", "string"),
+    ("log_id", "string"),
     ("epoch", "bigint"),
     ("batch", "int"),
     ("kind", "string"),
@@ -119,7 +119,7 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     header, events = decode_frame(bytes(row["payload"]), row["path"], ref)
     assert row.asDict() == {
         "stream": CLICKS,
-        "incarnation": manifest.incarnation,
+        "log_id": manifest.log_id,
         "epoch": 1,
         "batch": 1,
         "kind": "events",

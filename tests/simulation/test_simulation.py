@@ -20,7 +20,7 @@ from machine import Replication
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
-from spark_wan.receiver.apply import Outcome, TableApplier, Work
+from spark_wan.receiver.apply import ApplyResult, ApplyWork, TableApplier
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.steps import Steps
 from spark_wan.wire.mark import Mark
@@ -68,15 +68,15 @@ def test_nothing_is_lost_doubled_or_reordered() -> None:
 class AcksBeforeItApplies(TableApplier):
     """Acks what was planned, and then applies it."""
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
-        self._ack(replace(outcome, applied=epochs[-1].manifest.number), None)
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult) -> Steps[bool]:
+        self._ack(replace(outcome, applied=epochs[-1].manifest.epoch), None)
         return (yield from super()._apply(epochs, number, outcome))
 
 
 class TakesTheNumberLate(TableApplier):
     """Does not fix the apply number at step 1: takes the next one right before the write."""
 
-    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
+    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: ApplyWork) -> Mark:
         return super()._mark(epochs, self.ledger.catch_up(self.target) or 1, work)
 
 
@@ -100,7 +100,7 @@ def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("spark_wan.sender.acks.AckKeeper._everyone_has", lambda keeper, manifest: True)
+    patch.setattr("spark_wan.sender.acks.AckManager._everyone_has", lambda keeper, manifest: True)
 
 
 def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:

@@ -247,8 +247,8 @@ def test_foreign_files_are_listed_and_do_no_harm(channel: Channel) -> None:
     assert channel.numbers() == {STREAM: [1, 2]}
     assert channel.announcements() == {STREAM: [(2, 1)]}
     assert list(log.acks()) == ["seattle"]
-    last = log.last()
-    assert last is not None and last.number == 2
+    last = log.newest_manifest()
+    assert last is not None and last.epoch == 2
 
 
 def test_a_frame_that_is_foreign_by_name_only_is_swept_not_read(channel: Channel) -> None:

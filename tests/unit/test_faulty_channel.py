@@ -97,7 +97,7 @@ def test_truncated_is_written_by_half(method: str) -> None:
         channel.append(STREAM, 1, b"12345678")
         assert inner.manifest(STREAM, 1) == b"1234"
         with pytest.raises(ManifestError):
-            StreamLog(inner, STREAM).last()
+            StreamLog(inner, STREAM).newest_manifest()
     else:
         channel.put_ack(STREAM, "seattle", b"12345678")
         assert inner.acks(STREAM) == {"seattle": b"1234"}

@@ -23,9 +23,9 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.sender.acks import AckKeeper, AckPolicy
+from spark_wan.sender.acks import AckManager, AckPolicy
 from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
-from spark_wan.sender.memory import StoredMemories
+from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
@@ -45,7 +45,7 @@ class World:
         self.channel = open_channel(str(self.folder / "channel"))
         self.channel.prepare()
         self.log = StreamLog(self.channel, STREAM)
-        self.memories = StoredMemories(str(self.folder / "state"))
+        self.memories = StoredCheckpoints(str(self.folder / "state"))
         self.source = Source(self.channel)
         self.target = Target(self.channel)
         self.ledger = LedgerRows()
@@ -101,7 +101,7 @@ class World:
 
     def keep(self) -> None:
         with self.noting():
-            run(AckKeeper(self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]).round())
+            run(AckManager(self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]).round())
 
     def apply(self) -> None:
         applier = TableApplier("seattle", "orders", self.log, self.target, Ledger("seattle", "orders", self.ledger))

@@ -34,7 +34,7 @@ def faulty(*script: Fault) -> StreamLog:
 
 
 def test_an_empty_log_has_no_last_manifest(log: StreamLog) -> None:
-    assert log.last() is None
+    assert log.newest_manifest() is None
     assert log.since(0) == []
     assert log.acks() == {}
 
@@ -44,7 +44,7 @@ def test_a_log_is_read_from_a_number(log: StreamLog) -> None:
     assert log.since(0) == [1, 2, 3]
     assert log.since(2) == [3]
     assert log.since(0, [2, 3]) == [2, 3]
-    assert log.last() == published[-1]
+    assert log.newest_manifest() == published[-1]
     assert log.read(2) == published[1]
 
 
@@ -63,7 +63,7 @@ def test_a_manifest_that_is_there_already_is_added() -> None:
     removes its frames."""
     log = faulty(Fault("append", 1, "duplicate"))
     log.append(manifest(1))
-    assert log.last() == manifest(1)
+    assert log.newest_manifest() == manifest(1)
     log.append(manifest(1))
 
 
@@ -71,7 +71,7 @@ def test_an_ambiguous_time_out_is_reported_and_settled_by_the_next_look() -> Non
     log = faulty(Fault("append", 1, "vanish"))
     with pytest.raises(ChannelError):
         log.append(manifest(1))
-    assert log.last() == manifest(1)
+    assert log.newest_manifest() == manifest(1)
 
 
 def test_a_number_that_was_trimmed_is_not_taken_again(log: StreamLog) -> None:
@@ -157,7 +157,7 @@ def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
     (two,) = publish(log, 2)
     third = manifest(3, previous=two.fingerprint)
     StreamLog(Fast(log.channel, meanwhile), STREAM).append(third)  # type: ignore[arg-type]
-    assert log.last() == third
+    assert log.newest_manifest() == third
     assert not log._counts(stray)
 
 
@@ -170,7 +170,7 @@ def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog, come: int) ->
     def meanwhile() -> None:
         for number in range(1, 10):
             log.channel.trim_manifest(STREAM, number)
-        publish(log, *range(1, come + 1), incarnation="b" * 32, created=MANIFEST.created + 1)
+        publish(log, *range(1, come + 1), log_id="b" * 32, created=MANIFEST.created + 1)
 
     frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
     with pytest.raises(ManifestExists):
@@ -185,11 +185,11 @@ def test_a_manifest_above_the_first_one_of_a_slower_writer_counts(log: StreamLog
 
     def meanwhile() -> None:
         log.channel.trim_manifest(STREAM, 1)
-        log.channel.append(STREAM, 1, manifest(1, incarnation="c" * 32).encode())
+        log.channel.append(STREAM, 1, manifest(1, log_id="c" * 32).encode())
 
     second = manifest(2, previous=one.fingerprint, created=MANIFEST.created + 1)
     StreamLog(Fast(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
-    assert log.last() == second
+    assert log.newest_manifest() == second
 
 
 def test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof(log: StreamLog) -> None:
@@ -226,8 +226,8 @@ def test_f47_a_stray_below_trimmed_manifests_is_no_part_of_the_log(log: StreamLo
     log.channel.append(STREAM, 2, manifest(2, identity="stray").encode())
     assert log.fold() == ([4], [2])
     assert log.since(0) == [4]
-    last = log.last()
-    assert last is not None and last.number == 4
+    last = log.newest_manifest()
+    assert last is not None and last.epoch == 4
     log.check_gap([4], [2], {"seattle": 3})
     with pytest.raises(LogGapError, match=r"goes from 2 to 4: manifests are missing.*acked: {'seattle': 2}"):
         log.check_gap([4], [2], {"seattle": 2})
@@ -247,8 +247,8 @@ def test_a_listing_that_leaves_out_what_is_there_is_made_good(log: StreamLog, mo
     publish(log, 1, 2, 3, 4)
     monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 4])
     assert log.since(0) == [1, 2, 3, 4]
-    last = log.last()
-    assert last is not None and last.number == 4
+    last = log.newest_manifest()
+    assert last is not None and last.epoch == 4
 
 
 def test_a_listing_made_while_a_log_is_trimmed_is_made_good(log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_listing_without_the_newest_manifest_is_made_again(
     log.channel.trim_manifest(STREAM, 1)
     listings, real = [torn], log.channel.stream_numbers
     monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream))
-    assert log.newest() == 2
+    assert log.newest_epoch() == 2
 
 
 def test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest(
@@ -281,7 +281,7 @@ def test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest(
         log.channel.trim_manifest(STREAM, number)
     listings, real = [[1, 2]], log.channel.stream_numbers
     monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream))
-    assert log.last() == newest
+    assert log.newest_manifest() == newest
 
 
 def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path) -> None:
@@ -311,34 +311,38 @@ def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path
     assert errors == []
 
 
-@pytest.mark.parametrize("change", [{"number": 2}, {"stream": "another"}])
+@pytest.mark.parametrize("change", [{"epoch": 2}, {"stream": "another"}])
 def test_a_manifest_in_anothers_place_is_an_error(log: StreamLog, change: dict[str, Any]) -> None:
     log.channel.append(STREAM, 1, replace(MANIFEST, **change).encode())
     with pytest.raises(LogGapError, match="was rewritten"):
-        log.last()
+        log.newest_manifest()
 
 
 def test_f20_a_manifest_that_is_cut_is_an_error_that_names_it() -> None:
     log = faulty(Fault("append", 1, "truncate"))
     log.append(manifest(1))
     with pytest.raises(ManifestError, match=f"manifest 1 of {STREAM}: truncated or altered"):
-        log.last()
+        log.newest_manifest()
 
 
 # --- acks -------------------------------------------------------------------------------------------------------------
 
 
-def test_an_ack_of_version_1_is_read_and_written_the_same() -> None:
+ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")
+
+
+def test_an_ack_is_read_and_written_the_same() -> None:
     expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
     assert Ack.decode(ACK_V1) == expected
-    assert expected.encode() == ACK_V1
+    assert Ack.decode(ACK_V2) == expected
+    assert expected.encode() == ACK_V2
     assert Ack.decode(ACK_V1.replace(b'"site"', b'"more":1,"site"')) == expected
 
 
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"[]", b"5", b"null", b"\xff", b"{}", b"[" * 100_000]
-    + [ACK_V1.replace(b'"version":1', b'"version":2'), ACK_V1.replace(b'"applied":4', b'"applied":"4"')]
+    + [ACK_V1.replace(b'"version":1', b'"version":3'), ACK_V1.replace(b'"applied":4', b'"applied":"4"')]
     + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
     + [ACK_V1.replace(b'"applied":4', b'"applied":true')],
 )
