@@ -189,7 +189,7 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     ensure_java()
     environment = {
         **os.environ,
-        "PYTHONPATH": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
