@@ -39,7 +39,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f02",
-        [("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None")],
+        [
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            )
+        ],
         [CRASH + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"],
     ),
     (
@@ -86,7 +92,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f06",
         [
-            ("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None"),
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
@@ -97,7 +107,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f07",
         [
-            ("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None"),
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
@@ -180,7 +194,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f20b",
-        [("TableApplier._before_bad_frame", "if index:\n    ...", "if False:\n    ...")],
+        [("TableApplier._before_bad_frame", "if index: ...", "if False: ...")],
         [
             CRASH + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[truncated]",
             CRASH + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[gone]",
@@ -192,7 +206,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "TableApplier._apply",
                 "yield 'apply.3 read'",
-                "outcome.applied = epochs[-1].manifest.epoch\nself._ack(outcome, None)\nyield 'apply.3 read'",
+                "result.applied = epochs[-1].manifest.epoch\nself._ack(result, None)\nyield 'apply.3 read'",
             )
         ],
         [CRASH + "test_receiver_killed.py::test_f23_killed_before_the_table_commit[apply.3]"],
@@ -296,7 +310,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "letterparts",
-        [("TableApplier._before_dead_letters", "len(epochs) > 1", "False")],
+        [("TableApplier._apply_sound", "len(epochs) > 1", "False")],
         [UNIT + "test_dead_letter_cap.py::test_how_many_epochs_wait_decides_nothing"],
     ),
     (
@@ -432,7 +446,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "hint",
         [
-            ("TableApplier.round", "hint and (not outcome.epochs)", "False"),
+            ("TableApplier.round", "hint and (not result.epochs)", "False"),
             ("TableApplier.round", "doubtful = confirmed = True", "confirmed = True"),
         ],
         [
@@ -1408,9 +1422,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "letters then frame",
         [
             (
-                "TableApplier._before_dead_letters",
-                "return (yield from self._before_bad_frame(epochs, number, found, outcome))",
-                "raise",
+                "TableApplier._apply_sound",
+                "yield from self._apply_sound(epochs[: len(epochs) // 2], number, result)",
+                "yield from self._apply(epochs[: len(epochs) // 2], number, result)",
             )
         ],
         [UNIT + "test_dead_letter_cap.py::test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause"],
@@ -1420,33 +1434,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "TableApplier._before_bad_frame",
-                "return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))",
-                "raise",
+                "yield from self._apply_sound(epochs[:index], number, result)",
+                "yield from self._apply(epochs[:index], number, result)",
             )
         ],
         [UNIT + "test_dead_letter_cap.py::test_a_bad_frame_behind_them_is_the_cause[letters0]"],
-    ),
-    (
-        "letters conflict",
-        [
-            (
-                "TableApplier._before_dead_letters",
-                "try:\n    ...\nexcept DeadLettersError as found:\n    ...\nexcept FrameError as found:\n    ...\nexcept WriteConflict:\n    return False",
-                "try:\n    ...\nexcept DeadLettersError as found:\n    ...\nexcept FrameError as found:\n    ...",
-            )
-        ],
-        [UNIT + "test_dead_letter_cap.py::test_a_conflict_while_a_part_is_applied_decides_again[dead letters]"],
-    ),
-    (
-        "frame conflict",
-        [
-            (
-                "TableApplier._before_bad_frame",
-                "try: ...\nexcept WriteConflict:\n    return False\nexcept DeadLettersError as dead: ...",
-                "try: ...\nexcept DeadLettersError as dead: ...",
-            )
-        ],
-        [UNIT + "test_dead_letter_cap.py::test_a_conflict_while_a_part_is_applied_decides_again[a bad frame]"],
     ),
     (
         "frame overtaken",
@@ -1455,7 +1447,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 overtaken",
-        [("TableApplier.round", "plan.held is not None and (not outcome.epochs) and (not confirmed)", "False")],
+        [("TableApplier.round", "result.plan.held is not None and (not result.epochs) and (not confirmed)", "False")],
         [UNIT + "test_apply.py::test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_nothing"],
     ),
     (
@@ -1472,8 +1464,19 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
+        "letters before a bad frame",
+        [
+            (
+                "TableApplier._before_bad_frame",
+                "not index or result.applied == epochs[index - 1].manifest.epoch",
+                "True",
+            )
+        ],
+        [UNIT + "test_dead_letter_cap.py::test_a_bad_frame_behind_them_is_the_cause[letters0]"],
+    ),
+    (
         "frame passed",
-        [("TableApplier._before_bad_frame", "self._passed is not None", "False")],
+        [("TableApplier._before_bad_frame", "self._passed is None", "True")],
         [UNIT + "test_apply.py::test_a_frame_that_only_tasks_cannot_read_holds_the_stream_with_its_cause"],
     ),
     (

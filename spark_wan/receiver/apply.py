@@ -49,8 +49,12 @@ ATTEMPTS = 20
 """So often a round begins again after conflicts with other writers before the stream is held (and tried again later)."""
 
 
-class WriteConflict(Exception):
-    """Another writer was faster: decide again from step 1."""
+class Replan(Exception):
+    """The plan no longer holds: begin again with step 1."""
+
+
+class WriteConflict(Replan):
+    """Another writer was faster."""
 
 
 @dataclass
@@ -136,12 +140,10 @@ class TableApplier:
     """A bad frame that was found to be sound, in this round."""
 
     def round(self, numbers: Sequence[int] | None = None) -> Steps[ApplyResult]:
-        """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the outcome says where
-        and why, the ack too. ``numbers``: the stream's manifest numbers, if the caller has listed them already."""
-        answers = self.log.acks()
-        acked = answers.get(self.site)
-        plan = StreamPlan(self.log.stream)
-        outcome = ApplyResult(plan, applied=acked.applied if acked is not None else 0)
+        """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the result says where
+        and why, the ack too. ``numbers``: the epochs in the stream's log, if the caller has listed them already."""
+        acked = self.log.acks().get(self.site)
+        result = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
         # Only an apply may rest on a hint: the write finds out when it was wrong, and nothing else does.
         hint = self.ledger.seems_current(self.target)
         confirmed = False
@@ -149,90 +151,82 @@ class TableApplier:
         for _ in range(ATTEMPTS):
             self.check_stopped()
             try:
-                plan, outcome, finished = yield from self._attempt(numbers, acked, hint)
+                number, result = yield from self._planned(numbers, acked, hint)
+                yield from self._apply_planned(number, result)
             except StoppedError:
                 raise
+            except Replan as reason:
+                log.info("%s: %s; planning again", self.table, reason)
+                hint = False
+                continue
             except WanError as error:
-                self._hold(outcome, outcome.applied + 1, error)
-                finished = True
-            doubtful = hint and not outcome.epochs
-            if plan.held is not None and not outcome.epochs and not confirmed:
+                self._hold(result, result.applied + 1, error)
+            doubtful = hint and not result.epochs
+            if result.plan.held is not None and not result.epochs and not confirmed:
                 # Another receiver may have applied, and what it acked been trimmed, between the look at the ledger and that at the log.
                 doubtful = confirmed = True
                 if self.ledger.progress.lost:
                     self.ledger.forget()  # it may have been restored
-            hint = False
-            if finished and not doubtful:
+            if not doubtful:
                 break
+            hint = False
         else:
             lost = (
                 f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the table. Tried again later."
             )
-            self._hold(outcome, outcome.applied + 1, TargetError(lost))
-        self._ack(outcome, acked)
+            self._hold(result, result.applied + 1, TargetError(lost))
+        self._ack(result, acked)
         yield "apply.8 acked"
-        return outcome
+        return result
 
     def unexpected(self, cause: str) -> ApplyResult:
-        """The outcome of a round that an error of no known kind ended: the stream is held, and tried again later."""
+        """The result of a round that an error of no known kind ended: the stream is held, and tried again later."""
         acked = self.log.acks().get(self.site)
-        outcome = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
-        self._hold(outcome, outcome.applied + 1, TargetError(cause))
-        self._ack(outcome, acked)
-        return outcome
+        result = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
+        self._hold(result, result.applied + 1, TargetError(cause))
+        self._ack(result, acked)
+        return result
 
-    def _attempt(
+    def _planned(
         self, numbers: Sequence[int] | None, acked: Ack | None, hint: bool
-    ) -> Steps[tuple[StreamPlan, ApplyResult, bool]]:
+    ) -> Steps[tuple[int | None, ApplyResult]]:
+        """Return the number of the next apply (None: there is no table yet), and what there is to apply."""
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         yield "apply.1 caught-up"
         plan = self._plan(numbers, acked)
-        outcome = ApplyResult(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
+        result = ApplyResult(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
         yield "apply.2 planned"
-        epochs = plan.new
+        return number, result
+
+    def _apply_planned(self, number: int | None, result: ApplyResult) -> Steps[None]:
+        """Apply what was planned, or as much of it as goes; what does not is held. Raises Replan."""
+        epochs = result.plan.new
         if not epochs:
-            return plan, outcome, True
+            return
         try:
             if number is None:
                 self.target.create(epochs[0])
-                # Somebody else may have made it, and applied: the number must be older than the plan.
-                return plan, outcome, False
-            finished = yield from self._apply(epochs, number, outcome)
-        except WriteConflict as conflict:
-            log.info("%s: %s; deciding again", self.table, conflict)
-            return plan, outcome, False
-        except FrameError as error:
-            assert number is not None  # making the table reads no frames
-            return plan, outcome, (yield from self._before_bad_frame(epochs, number, error, outcome))
-        except DeadLettersError as error:
-            assert number is not None
-            return plan, outcome, (yield from self._before_dead_letters(epochs, number, error, outcome))
+                raise Replan("the table was made, perhaps by another receiver that has applied since")
+            yield from self._apply_sound(epochs, number, result)
         except StoppedError:
             raise
         except WanError as error:
-            self._hold(outcome, epochs[0].manifest.epoch, error)
-            return plan, outcome, True
-        return plan, outcome, finished
+            self._hold(result, epochs[0].manifest.epoch, error)
 
-    def _before_dead_letters(
-        self, epochs: Sequence[PlannedEpoch], number: int, error: DeadLettersError, outcome: ApplyResult
-    ) -> Steps[bool]:
-        """One epoch, or several together, would make too many dead letters: how many epochs were waiting decides nothing, so those that
-        can go on alone do. The next round takes the rest."""
-        while len(epochs) > 1:
-            epochs = epochs[: len(epochs) // 2]
-            try:
-                return (yield from self._apply(epochs, number, outcome))
-            except DeadLettersError as found:
-                error = found
-            except FrameError as found:
-                return (yield from self._before_bad_frame(epochs, number, found, outcome))
-            except WriteConflict:
-                return False
-        self._hold(outcome, epochs[0].manifest.epoch, error)
-        return True
+    def _apply_sound(self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult) -> Steps[None]:
+        """Apply the epochs, or those before a bad frame or before too many dead letters."""
+        try:
+            yield from self._apply(epochs, number, result)
+        except FrameError as error:
+            yield from self._before_bad_frame(epochs, number, error, result)
+        except DeadLettersError as error:
+            # How many epochs were waiting decides nothing: those that can go on alone do, and the next round takes the rest.
+            if len(epochs) > 1:
+                yield from self._apply_sound(epochs[: len(epochs) // 2], number, result)
+            else:
+                self._hold(result, epochs[0].manifest.epoch, error)
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult) -> Steps[bool]:
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult) -> Steps[None]:
         work = self.target.read(epochs, self.ledger.columns)
         try:
             yield "apply.3 read"
@@ -252,15 +246,13 @@ class TableApplier:
                     f"{self.table}: Delta skipped apply {number} at site {self.site}: the table has taken an apply of that number before, but neither its "
                     f"history nor the ledger knows it. Stop this site's receivers and restore the ledger; or {self.ledger.anew}."
                 )
-            # Delta skips a write whose transaction number it has: somebody else has used this apply number.
-            return False
+            raise WriteConflict(f"another receiver has used apply number {number}, and Delta skipped this write")
         yield "apply.7 ledgered"
-        outcome.applied = epochs[-1].manifest.epoch
-        outcome.epochs += len(epochs)
-        outcome.events += sum(epoch.manifest.rows for epoch in epochs)
-        outcome.duplicates += work.duplicates
-        outcome.dead_letters += work.dead_letters
-        return True
+        result.applied = epochs[-1].manifest.epoch
+        result.epochs += len(epochs)
+        result.events += sum(epoch.manifest.rows for epoch in epochs)
+        result.duplicates += work.duplicates
+        result.dead_letters += work.dead_letters
 
     def _record(self, mark: Mark, work: ApplyWork) -> Mark:
         """Record what belongs to the mark; once, where the same apply is tried again since its write has failed. Returns the mark to write."""
@@ -274,38 +266,28 @@ class TableApplier:
         return mark
 
     def _before_bad_frame(
-        self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, outcome: ApplyResult
-    ) -> Steps[bool]:
+        self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, result: ApplyResult
+    ) -> Steps[None]:
         """A frame is bad: apply the epochs before its own, and hold the stream there."""
         for index, epoch in enumerate(epochs):
             try:
                 self.target.check_frames(epoch)
             except FrameError as found:
                 if self.ledger.catch_up(self.target) != number:
-                    log.info(
-                        "%s: another receiver has applied, and what it acked may be trimmed; deciding again", self.table
-                    )
-                    return False
-                finished = True
+                    raise Replan("another receiver has applied, and what it acked may be trimmed") from found
                 if index:
-                    try:
-                        finished = yield from self._apply(epochs[:index], number, outcome)
-                    except WriteConflict:
-                        return False
-                    except DeadLettersError as dead:
-                        return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))
-                self._hold(outcome, epoch.manifest.epoch, found)
-                return finished
+                    yield from self._apply_sound(epochs[:index], number, result)
+                if not index or result.applied == epochs[index - 1].manifest.epoch:
+                    self._hold(result, epoch.manifest.epoch, found)
+                return
         # All frames are sound from here. Whatever it was may have passed.
-        if self._passed is not None:
-            beyond = FrameError(
-                f"{error} Here the frame can be read: check that the executors reach the channel under the same path, too."
-            )
-            self._hold(outcome, epochs[0].manifest.epoch, beyond)
-            return True
-        self._passed = error
-        log.info("%s: %s; deciding again", self.table, error)
-        return False
+        if self._passed is None:
+            self._passed = error
+            raise Replan(str(error)) from error
+        beyond = FrameError(
+            f"{error} Here the frame can be read: check that the executors reach the channel under the same path, too."
+        )
+        self._hold(result, epochs[0].manifest.epoch, beyond)
 
     def _plan(self, numbers: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
         plan = self._plan_listed(numbers, acked)
@@ -366,21 +348,21 @@ class TableApplier:
             ids_until=work.ids_until,
         )
 
-    def _hold(self, outcome: ApplyResult, number: int, error: Exception) -> None:
+    def _hold(self, result: ApplyResult, number: int, error: Exception) -> None:
         if isinstance(error, LedgerError):
             self.ledger.forget()
-        outcome.held, outcome.cause = number, str(error)
+        result.held, result.cause = number, str(error)
 
-    def _ack(self, outcome: ApplyResult, before: Ack | None) -> None:
+    def _ack(self, result: ApplyResult, before: Ack | None) -> None:
         """Answer, if the answer is another one than the channel has."""
-        log_id = outcome.plan.log_id or (before.log_id if before is not None else "")
+        log_id = result.plan.log_id or (before.log_id if before is not None else "")
         answer = Ack(
             site=self.site,
             stream=self.log.stream,
             log_id=log_id,
-            applied=outcome.applied,
-            held=outcome.held,
-            cause=outcome.cause,
+            applied=result.applied,
+            held=result.held,
+            cause=result.cause,
             dead_letters=self.ledger.dead_letters.get(
                 self.log.stream, before.dead_letters if before is not None else 0
             ),
