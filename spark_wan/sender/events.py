@@ -251,11 +251,9 @@ def append_epoch(
                 remove_unnamed(log, frames)
             raise
         yield "sink.3 checked"
-        manifest = Manifest(
+        manifest = Manifest.following(
+            last,
             stream=options.stream,
-            log_id=last.log_id if last is not None else uuid.uuid4().hex,
-            epoch=last.epoch + 1 if last is not None else 1,
-            previous=last.fingerprint if last is not None else "",
             kind=EVENTS,
             origin=options.site,
             sent_to=tuple(sorted(options.remotes)),

@@ -315,11 +315,9 @@ class Publisher:
             if not captured.frames and not self._worth_recording(planned):
                 self._quiet_through = planned.last_version
                 return None
-        return Manifest(
+        return Manifest.following(
+            last,
             stream=settings.stream,
-            log_id=last.log_id if last is not None else uuid.uuid4().hex,
-            epoch=last.epoch + 1 if last is not None else 1,
-            previous=last.fingerprint if last is not None else "",
             kind=SNAPSHOT if snapshot else CAPTURE,
             origin=settings.origin,
             sent_to=settings.sent_to,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -82,6 +83,14 @@ class Manifest:
     created: int
     """Milliseconds since 1970 UTC, by the sender's clock."""
     writes: tuple[WriteRef, ...] = ()
+
+    @classmethod
+    def following(cls, last: Manifest | None, **fields: Any) -> Manifest:
+        """Return the manifest of the epoch after ``last``; None: of the first epoch of a new log. ``fields``: all that the log's
+        end does not decide."""
+        if last is None:
+            return cls(log_id=uuid.uuid4().hex, epoch=1, previous="", **fields)
+        return cls(log_id=last.log_id, epoch=last.epoch + 1, previous=last.fingerprint, **fields)
 
     @property
     def rows(self) -> int:
