@@ -561,7 +561,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f49wake",
-        [("WanStreamReader._retry", "time.monotonic() >= self._look_at", "False")],
+        [("WakeUpReader._retries", "now >= self._look_at", "False")],
         [UNIT + "test_resting_tables.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"],
     ),
     (
@@ -1210,7 +1210,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "listed for a query",
         [
             (
-                "WanStreamReader._latest_offset",
+                "WanStreamReader.next_offset",
                 "max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())",
                 "ends.get(stream, 0)",
             )
@@ -1245,12 +1245,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50 woken",
-        [("WanStreamReader.latestOffset", "if not self._wakes or self._target is not None:\n    raise", "raise")],
+        [("WakeUpReader.without_channel", "if self.until is not None: ...", "raise error")],
         [UNIT + "test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"],
     ),
     (
         "f50 woken only",
-        [("WanStreamReader.latestOffset", "if not self._wakes or self._target is not None:\n    raise", "pass")],
+        [("WakeUpReader.without_channel", "if self.until is not None: ...", "pass")],
         [UNIT + "test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"],
     ),
     (

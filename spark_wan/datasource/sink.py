@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -30,10 +30,6 @@ from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger(__name__)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -21,21 +16,66 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
-from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
-from spark_wan.topology.options import IDLE_INTERVAL, SourceOptions
-
-if TYPE_CHECKING:
-    pass
-
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
+from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
+from spark_wan.topology.options import SourceOptions
 
-log = logging.getLogger(__name__)
+Offset = dict[str, Any]
+"""``streams``: stream -> its last epoch. ``again``: stream -> a number that rises when it is announced again."""
 
 
-# --- source -----------------------------------------------------------------------------------------------------------
+class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs of a channel: where they end, and what was announced again."""
+
+    def __init__(self, channel: Channel, streams: tuple[str, ...] | None = None) -> None:
+        """``streams``: names; default: all of the channel."""
+        self.channel = channel
+        self.streams = streams
+        self.until: dict[str, int] | None = None
+        """Of a query with ``Trigger.AvailableNow``: stream -> the epoch it ends with."""
+        self.newest: dict[str, int] = {}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.until = self.ends()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        try:
+            self.newest = self.ends()
+            return self.next_offset(start, limit)
+        except ChannelError as error:
+            if is_orphan():
+                raise SystemExit(1) from None
+            return self.without_channel(start, error)
+
+    def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return how far the next micro-batch reads. ``self.newest`` is where the logs end now. May raise ChannelError."""
+        raise NotImplementedError
+
+    def without_channel(self, start: Offset, error: ChannelError) -> Offset:
+        """Return the next offset while the channel does not answer, or raise ``error``."""
+        raise error
+
+    def ends(self) -> dict[str, int]:
+        """Stream -> its newest epoch."""
+        return {stream: epochs[-1] for stream, epochs in self.channel.numbers().items() if self.wanted(stream)}
+
+    def announced(self) -> dict[str, int]:
+        """Stream -> a number that rises with each announcement."""
+        return {
+            stream: max(attempt for _, attempt in entries) + 1_000_000 * max(epoch for epoch, _ in entries)
+            for stream, entries in self.channel.announcements().items()
+            if self.wanted(stream)
+        }
+
+    def wanted(self, stream: str) -> bool:
+        return self.streams is None or stream in self.streams
+
+    def commit(self, end: Offset) -> None:
+        """Nothing to do: the channel is trimmed on the strength of acks, not of offsets."""
 
 
 @dataclass
@@ -47,34 +87,27 @@ class FramesPartition(InputPartition):
     row: dict[str, Any]
 
 
-class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming source. Offsets: ``streams`` (the last epoch of each), ``again`` (announcements that were seen), ``wake``."""
+class WanStreamReader(LogReader):
+    """The streaming source of ``format("wan")``."""
 
     def __init__(self, options: SourceOptions) -> None:
+        super().__init__(open_channel(options.channel, options.storage), options.streams)
         self.options = options
-        self.channel = open_channel(options.channel, options.storage)
-        self._target: dict[str, int] | None = None
-        self._latest: dict[str, int] = {}
-        self._retry_at = 0.0
-        self._retries = 0
-        self._look_at = time.monotonic() + IDLE_INTERVAL
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Offset:
         starting = self.options.starting_offsets
-        if self._wakes:
-            return _offset({}, {}, "", 0)
-        ends = self._ends()
+        ends = self.ends()
         if starting == "latest":
-            return _offset(ends, {}, "", 0)
+            return offset(ends, {})
         earliest = {stream: self._before_earliest(stream) for stream in ends}
         if isinstance(starting, str):
-            return _offset(earliest, {}, "", 0)
+            return offset(earliest, {})
         unknown = sorted(set(starting) - set(ends))
         if unknown:
             raise OptionError(
                 f"wan source: startingOffsets: channel {self.channel.url} has no stream {unknown[0]!r}; {nearest(unknown[0], ends)}"
             )
-        return _offset({**earliest, **{stream: number - 1 for stream, number in starting.items()}}, {}, "", 0)
+        return offset({**earliest, **{stream: epoch - 1 for stream, epoch in starting.items()}}, {})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_bytes_per_trigger is not None:
@@ -83,61 +116,32 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(self.options.max_epochs_per_trigger)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        try:
-            return self._latest_offset(start, limit)
-        except ChannelError as error:
-            if is_orphan():
-                raise SystemExit(1) from None
-            if not self._wakes or self._target is not None:
-                raise
-            # A receiver outlives its channel's absence. It is woken, since only its micro-batch can say what it waits for.
-            log.warning("%s", error)
-            return _offset(
-                start["streams"], start["again"], self.options.wake_token or "", int(start.get("retry", 0)) + 1
-            )
-
-    def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        ends = self._ends()
-        again = {
-            stream: max(attempt for _, attempt in entries) + 1_000_000 * max(number for number, _ in entries)
-            for stream, entries in self.channel.announcements().items()
-            if self._wanted(stream)
-        }
-        self._latest = dict(ends)
-        for stream, number in start["streams"].items():
-            if self._wakes or not self._wanted(stream) or ends.get(stream, 0) >= number:
+    def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
+        ends, again = dict(self.newest), self.announced()
+        for stream, epoch in start["streams"].items():
+            if not self.wanted(stream) or ends.get(stream, 0) >= epoch:
                 continue
             # One listing may miss what is there while the log is extended and trimmed.
             ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
-            if ends[stream] < number:
+            if ends[stream] < epoch:
                 raise LogGapError(
                     f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "
-                    f"{number}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."
+                    f"{epoch}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."
                 )
-        if self._target is not None:
-            ends = {
-                stream: min(end, self._target.get(stream, 0)) for stream, end in ends.items() if stream in self._target
-            }
+        if self.until is not None:
+            ends = {stream: min(end, self.until[stream]) for stream, end in ends.items() if stream in self.until}
         begun = {**dict.fromkeys(ends, 0), **start["streams"]}
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begun, ends, limit)
-        # Progress never goes back: a stream that vanished keeps its place. But a log that was begun anew must wake its receiver.
-        ends = {stream: max(0 if self._wakes else number, ends.get(stream, 0)) for stream, number in begun.items()}
-        wake = self.options.wake_token or ""
-        return _offset(ends, {**start["again"], **again}, wake, self._retry(start))
+        # Progress never goes back: a stream that vanished keeps its place.
+        ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in begun.items()}
+        return offset(ends, {**start["again"], **again})
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return _offset(self._latest, {}, self.options.wake_token or "", 0)
+    def reportLatestOffset(self) -> Offset | None:
+        return offset(self.newest, {})
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         found: list[InputPartition] = []
-        if self._wakes:
-            # The receiver plans from log and ledger: what is wrong with one stream must not end the query of all.
-            return found
         for stream, last in end["streams"].items():
             before = start["streams"].get(stream, 0)
             repeated = end["again"].get(stream, 0) > start["again"].get(stream, 0)
@@ -167,12 +171,6 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _trimmed(partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)) from error
         yield pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the channel is trimmed on the strength of acks, not of offsets."""
-
-    def _ends(self) -> dict[str, int]:
-        return {stream: numbers[-1] for stream, numbers in self.channel.numbers().items() if self._wanted(stream)}
-
     def _before_earliest(self, stream: str) -> int:
         """The number before the first epoch whose frames are all there. The newest manifest stays when its frames are trimmed."""
         stream_log = StreamLog(self.channel, stream)
@@ -184,14 +182,6 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if {frame.path for frame in stream_log.read(number).frames} <= there:
                 return number - 1
         return numbers[-1] if numbers else 0
-
-    @property
-    def _wakes(self) -> bool:
-        """Whether a receiver reads: it wants to be woken, and no frames."""
-        return self.options.wake_token is not None
-
-    def _wanted(self, stream: str) -> bool:
-        return self.options.streams is None or stream in self.options.streams
 
     def _limited(self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
         """Whole epochs up to the limit, stream by stream in turn; at least one where there is any."""
@@ -222,23 +212,6 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reached[stream], left, taken = number, left - cost, taken + 1
         return reached
 
-    def _retry(self, start: Mapping[str, Any]) -> int:
-        """A number that rises every ``retryInterval`` seconds while this site holds a stream: it wakes the receiver to try again. And once an hour,
-        so that a receiver to which nothing is sent can look after its tables."""
-        before = int(start.get("retry", 0))
-        if self.options.site is None or self._target is not None:
-            return before
-        if time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + IDLE_INTERVAL
-            return before + 1
-        if time.monotonic() < self._retry_at:
-            return before
-        first, self._retry_at = self._retry_at == 0.0, time.monotonic() + self.options.retry_interval
-        if first:
-            return before
-        acks = (StreamLog(self.channel, stream).acks().get(self.options.site) for stream in self._latest)
-        return before + 1 if any(ack is not None and ack.held is not None for ack in acks) else before
-
 
 def _trimmed(channel: str, what: str, found: str) -> LogGapError:
     return LogGapError(
@@ -247,10 +220,6 @@ def _trimmed(channel: str, what: str, found: str) -> LogGapError:
     )
 
 
-def _offset(streams: Mapping[str, int], again: Mapping[str, int], wake: str, retry: int) -> dict[str, Any]:
-    return {
-        "streams": dict(sorted(streams.items())),
-        "again": dict(sorted(again.items())),
-        "wake": wake,
-        "retry": retry,
-    }
+def offset(streams: Mapping[str, int], again: Mapping[str, int]) -> Offset:
+    """Return an offset: the same content gives the same JSON."""
+    return {"streams": dict(sorted(streams.items())), "again": dict(sorted(again.items()))}

@@ -30,10 +30,10 @@ from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.receiver.target import DeltaTarget
+from spark_wan.receiver.wake_up import FORMAT, IDLE_INTERVAL, WakeUpSource
 from spark_wan.receiver.workers import TableWorkers
 from spark_wan.steps import Steps, reached
 from spark_wan.topology.model import Topology
-from spark_wan.topology.options import IDLE_INTERVAL
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
 
@@ -163,9 +163,7 @@ class Receiver:
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Begin to apply. ``available_now``: apply what is there, and end."""
-        from spark_wan.datasource.format import register
-
-        register(self.spark)
+        self.spark.dataSource.register(WakeUpSource)
         LedgerTables(self.spark, self.site.state).ensure()
         stop = threading.Event()
         queries: list[StreamingQuery] = []
@@ -211,8 +209,8 @@ class Receiver:
 
     def _query(self, channel: ChannelReceiver) -> StreamingQuery:
         url, storage = channel.url, channel.storage
-        reader = self.spark.readStream.format("wan").option("channel", url).option("site", self.site.name)
-        reader = reader.option("wakeToken", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
+        reader = self.spark.readStream.format(FORMAT).option("channel", url).option("site", self.site.name)
+        reader = reader.option("token", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
         for name, value in storage.items():
             reader = reader.option(f"storage.{name}", value)
         name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()

@@ -26,8 +26,6 @@ from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})  # Spark hands these to every sink and source
 
-IDLE_INTERVAL = 3_600.0
-"""Seconds between two times at which a receiver to which nothing is sent is woken, to look after its tables."""
 
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
@@ -103,8 +101,6 @@ class SourceOptions:
     starting_offsets: StartingOffsets = "earliest"  # earliest | latest | {"stream": first epoch to read}
     max_bytes_per_trigger: int | None = None  # bytes, also 8MiB or 500kB; default: no limit
     max_epochs_per_trigger: int | None = None  # default: no limit
-    wake_token: str | None = None  # internal to the receiver
-    retry_interval: float = 10.0  # internal to the receiver: seconds until a held stream is tried again
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
 
     @classmethod
@@ -261,5 +257,4 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "starting_offsets": _starting_offsets,
     "max_bytes_per_trigger": parse_bytes,
     "max_epochs_per_trigger": _count,
-    "retry_interval": parse_seconds,
 }  # the others are text

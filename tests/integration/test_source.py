@@ -19,8 +19,9 @@ from users import CLICKS, PRICES, clicks, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.datasource.source import WanStreamReader
+from spark_wan.datasource.source import LogReader, WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
+from spark_wan.receiver.wake_up import WakeUpReader
 from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
 
@@ -97,7 +98,7 @@ def reader(wan: Sites, **options: object) -> WanStreamReader:
     return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **given}))
 
 
-def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
     return source.latestOffset(start, source.getDefaultReadLimit())
 
 
@@ -322,7 +323,7 @@ def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: st
 
 def test_a_log_that_was_begun_anew_wakes_its_receiver(wan: Sites) -> None:
     """Its numbers are lower than those that were seen; the receiver plans from the log, and has to look."""
-    source = reader(wan, wakeToken="token", site=SEATTLE)
+    source = WakeUpReader(wan.channel("events"), SEATTLE, "token", 10.0)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
     for number in (2, 3):

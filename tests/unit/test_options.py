@@ -192,7 +192,7 @@ def test_b74_a_table_that_is_not_attached_to_the_sender_is_refused(tmp_path: Pat
 def test_the_source_takes_a_channel_or_the_topology() -> None:
     options = SourceOptions.parse({**SOURCE, "storage.endpoint": "e"})
     assert options == SourceOptions(channel="memory://queue", storage={"endpoint": "e"})
-    assert (options.streams, options.starting_offsets, options.retry_interval) == (None, "earliest", 10.0)
+    assert (options.streams, options.starting_offsets) == (None, "earliest")
     by_config = SourceOptions.parse({"config": CONFIG, "site": "seattle", "sender": "east"})
     assert by_config.channel == load_topology(CONFIG).sender("east").channel
 
@@ -205,8 +205,6 @@ def test_the_source_takes_a_channel_or_the_topology() -> None:
         ("startingOffsets", '{"a": 3}', "starting_offsets", {"a": 3}),
         ("maxBytesPerTrigger", "8MiB", "max_bytes_per_trigger", 8 * 2**20),
         ("maxEpochsPerTrigger", "2", "max_epochs_per_trigger", 2),
-        ("wakeToken", "t", "wake_token", "t"),
-        ("retryInterval", "500ms", "retry_interval", 0.5),
     ],
 )
 def test_the_source_reads_each_option(option: str, text: str, field: str, value: object) -> None:
@@ -235,7 +233,6 @@ def test_the_source_reads_each_option(option: str, text: str, field: str, value:
         ),
         ("maxBytesPerTrigger", ["0", "much"]),
         ("maxEpochsPerTrigger", ["0", "1.0"]),
-        ("retryInterval", ["0"]),
     ],
 )
 def test_b75_a_source_option_out_of_range_is_refused(option: str, values: list[str]) -> None:

@@ -92,9 +92,9 @@ def test_a_worker_forked_by_a_daemon_knows_its_own_parent() -> None:
 LOOKS = """
 import sys
 from spark_wan.channels.object_store import ObjectStoreChannel
-from spark_wan.datasource.format import WanDataSource
+from spark_wan.receiver.wake_up import WakeUpSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-reader = WanDataSource({"channel": sys.argv[1], "wakeToken": "w"}).streamReader(None)
+reader = WakeUpSource({"channel": sys.argv[1], "site": "seattle", "token": "t", "retryInterval": "10"}).streamReader(None)
 start = reader.initialOffset()
 try:
     print(reader.latestOffset(start, ReadAllAvailable())["streams"] == start["streams"], flush=True)

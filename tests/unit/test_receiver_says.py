@@ -22,6 +22,7 @@ from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import ChannelError, StoppedError
 from spark_wan.receiver import job
 from spark_wan.receiver.job import ChannelReceiver, ReceiverHandle
+from spark_wan.receiver.wake_up import WakeUpReader
 from spark_wan.topology.options import SourceOptions
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.ack import Ack
@@ -81,7 +82,7 @@ def test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer(
     """Only a micro-batch can say what it waits for. Nothing is new for anybody else."""
     monkeypatch.setattr(datasource, "open_channel", lambda *_: channel)
     send(channel.inner, "orders", 1)
-    reader = WanStreamReader(SourceOptions.parse({"channel": "/channel", "site": "seattle", "wakeToken": "w"}))
+    reader = WakeUpReader(channel, "seattle", "token", 10.0)  # type: ignore[arg-type]
     before = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     channel.down = True
     woken = reader.latestOffset(before, reader.getDefaultReadLimit())

@@ -16,17 +16,14 @@ from spark_wan.capture import source as source_module
 from spark_wan.capture.source import DeltaSource
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
-from spark_wan.datasource import source as datasource
-from spark_wan.datasource.source import WanStreamReader
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
-from spark_wan.receiver import job
+from spark_wan.receiver import job, wake_up
 from spark_wan.receiver import target as target_module
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.job import ChannelReceiver
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.topology.options import IDLE_INTERVAL, SourceOptions
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 HOUR = DAY // 24
@@ -358,15 +355,14 @@ def test_a_table_put_back_to_before_the_last_apply_and_cleaned_holds() -> None:
 def test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """And only then: an idle receiver runs no micro-batch in between."""
     now = [100.0]
-    monkeypatch.setattr(datasource.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(wake_up.time, "monotonic", lambda: now[0])
     log = StreamLog(memory_channel(), STREAM)
     publish(log, 1)
-    monkeypatch.setattr(datasource, "open_channel", lambda *_: log.channel)
-    reader = WanStreamReader(SourceOptions.parse({"channel": "/channel", "site": "seattle", "wakeToken": "w"}))
+    reader = wake_up.WakeUpReader(log.channel, "seattle", "token", 10.0)
     offset = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     woken = 0
     for _ in range(3 * 60):
-        now[0] += IDLE_INTERVAL / 60
+        now[0] += wake_up.IDLE_INTERVAL / 60
         following = reader.latestOffset(offset, reader.getDefaultReadLimit())
         woken += following != offset
         offset = following
@@ -401,8 +397,8 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(monkeypatch: pytest
         table.retention = retention
         looks.clear()
         for _ in range(24):
-            now[0] += IDLE_INTERVAL
-            clock.pass_seconds(IDLE_INTERVAL)
+            now[0] += wake_up.IDLE_INTERVAL
+            clock.pass_seconds(wake_up.IDLE_INTERVAL)
             inbound.apply_all(spark)
         assert len(looks) == times
     assert [each.target_version for each in store.seen] == [2]

@@ -14,7 +14,7 @@ from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError
 from spark_wan.topology.options import SourceOptions
 
-BEFORE = {"streams": {STREAM: 5}, "again": {}, "wake": "", "retry": 0}
+BEFORE = {"streams": {STREAM: 5}, "again": {}}
 
 
 class Moving:
