@@ -39,7 +39,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f02",
-        [("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None")],
+        [
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            )
+        ],
         [CRASH + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"],
     ),
     (
@@ -86,7 +92,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f06",
         [
-            ("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None"),
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
@@ -97,7 +107,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f07",
         [
-            ("Publisher.round", "self.log.newest_manifest()", "self.log.read(memory.number) if memory is not None else None"),
+            (
+                "Publisher.round",
+                "self.log.newest_manifest()",
+                "self.log.read(memory.number) if memory is not None else None",
+            ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
