@@ -43,7 +43,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.number) if memory is not None else None",
+                "self.log.read(memory.epoch) if memory is not None else None",
             )
         ],
         [CRASH + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"],
@@ -95,7 +95,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.number) if memory is not None else None",
+                "self.log.read(memory.epoch) if memory is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -110,7 +110,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.number) if memory is not None else None",
+                "self.log.read(memory.epoch) if memory is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -838,6 +838,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             )
         ],
         [UNIT + "test_events_sink.py::test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks"],
+    ),
+    (
+        "a manifest's name",
+        [("Manifest.decode", 'manifest.__dict__["fingerprint"] = fingerprint(data)', "pass")],
+        [
+            UNIT + "test_log.py::test_a_log_of_version_1_goes_on_in_version_2",
+            UNIT + "test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]",
+        ],
     ),
     (
         "clock probe",

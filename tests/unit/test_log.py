@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from fakes import MANIFEST, STREAM, ack, manifest, memory_channel, publish
 from faulty_channel import Fault, FaultyChannel
 
@@ -16,7 +17,10 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
+from spark_wan.ledger.progress import Progress
+from spark_wan.receiver.plan import plan_stream
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.records import RENAMED
 
 ACK_V1 = (
     b'{"version":1,"site":"seattle","stream":"newark.east.orders","incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
@@ -323,6 +327,21 @@ def test_f20_a_manifest_that_is_cut_is_an_error_that_names_it() -> None:
     log.append(manifest(1))
     with pytest.raises(ManifestError, match=f"manifest 1 of {STREAM}: truncated or altered"):
         log.newest_manifest()
+
+
+def test_a_log_of_version_1_goes_on_in_version_2(log: StreamLog) -> None:
+    """Fails when a manifest is named by anything but its bytes: the next one would not follow, and receivers would hold the stream."""
+    first, body = manifest(1), manifest(1).encode().partition(b"\n")[2]
+    for old, new in RENAMED.items():
+        body = body.replace(f'"{new}":'.encode(), f'"{old}":'.encode())
+    body = body.replace(b'"created"', b'"generation":0,"created"')
+    log.channel.append(STREAM, 1, f"WANM 1 {crc32c(body):08x}\n".encode() + body)
+    last = log.newest_manifest()
+    assert last == first
+    log.append(replace(manifest(2), previous=last.fingerprint))
+    limits: dict[str, Any] = {"max_bytes": 1 << 30, "max_epochs": 9}
+    found = plan_stream(STREAM, log.since(0), log.read, Progress(), "seattle", {}, **limits)
+    assert ([each.manifest.epoch for each in found.new], found.cause) == ([1, 2], None)
 
 
 # --- acks -------------------------------------------------------------------------------------------------------------
