@@ -163,7 +163,7 @@ def streams_of(topology: Topology) -> list[dict[str, Any]]:
             "at": dict(table.at),
             "source": table.source,
             "start": _start(table),
-            "ack_policy": sender.ack_policy,
+            "ack_policy": sender.ack_policy.value,
             "channel": sender.channel,
         }
         for sender in topology.senders.values()

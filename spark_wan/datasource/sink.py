@@ -23,7 +23,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.events import EventsWriter, SinkColumns, WriteResult, append_epoch, remove_unnamed
 from spark_wan.sender.memory import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.steps import run
@@ -99,7 +99,7 @@ class _Sink:
         keeper = AckManager(
             stream,
             self._memories(),
-            AckPolicy(options.ack_policy),
+            options.ack_policy,
             int(options.ack_timeout * 1000),
             milliseconds,
             options.remotes,

@@ -18,13 +18,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
 from spark_wan.sender.memory import CheckpointStore
 from spark_wan.steps import Steps
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.frame import FrameRef
@@ -40,17 +40,6 @@ SWEEP_INTERVAL = 3_600.0
 """Seconds between sweeps of orphans."""
 NOBODY_THERE_LOOK = 5_000
 """Milliseconds between looks at a stream that no site has answered yet (Geode's gateway reconnect interval: 5 s)."""
-
-
-class AckPolicy(str, Enum):
-    """When an epoch counts as done for a waiting writer (Berkeley DB's ack policies). Trimming asks for every addressee."""
-
-    NONE = "none"
-    ALL = "all"
-
-    def met(self, acked: set[str], addressees: set[str]) -> bool:
-        """Whether the answers of the sites ``acked`` are enough."""
-        return True if self is AckPolicy.NONE else addressees <= acked
 
 
 def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:

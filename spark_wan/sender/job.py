@@ -24,7 +24,7 @@ from spark_wan.delta.errors import error_text, is_cancelled
 from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher, StreamSettings
 from spark_wan.sender.slots import Slots
@@ -208,7 +208,7 @@ class Sender:
             interrupt = source.interrupt
         else:
             publisher, interrupt = None, spark.interruptTag
-        policy, timeout = AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000)
+        policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
         keeper = AckManager(stream_log, memories, policy, timeout, milliseconds, settings.addressees)
         interval, block = sender.batch_interval, sender.block_on_ack
         return _Stream(spark, inherited, interrupt, status, publisher, keeper, interval, block)

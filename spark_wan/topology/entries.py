@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
+from typing import Any
 
 from spark_wan.errors import TopologyError, nearest
 from spark_wan.topology.model import T
+from spark_wan.topology.settings import settings_of
 from spark_wan.topology.values import parse_each, parse_name
 
 
@@ -49,6 +51,10 @@ class Entry:
         except ValueError as problem:
             self.problems.add(join_path(self.path, key), problem)
             return default
+
+    def settings(self, kind: type) -> dict[str, Any]:
+        """Return all settings of the dataclass ``kind``: those that are given parsed, the others with their defaults."""
+        return {name: self.read(name, each.parse, default=each.default) for name, each in settings_of(kind).items()}
 
     def each(
         self, key: str, parse: Callable[[object], str], *, same: Callable[[str], str] = str, required: str = ""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from spark_wan.errors import TopologyError, nearest
-
-AckPolicy = Literal["none", "all"]
-OnTableOperation = Literal["hold", "distribute", "skip"]
-Source = Literal["table", "sink"]
+from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
+from spark_wan.topology.settings import setting
+from spark_wan.topology.values import OnTableOperation, Source, parse_on_table_operation, parse_source
+from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Site:
     storage: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # for the sender's memory there; may hold secrets
-    priority: int = 1  # 0 = never a primary
+    priority: int = setting(1, partial(parse_count, minimum=0), "Priority as a primary; 0: never one.")
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,19 @@ class Sender:
     remotes: tuple[str, ...]
     channel: str  # directory (absolute) or URL of the gateway queue
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the object store; may hold secrets
-    ack_policy: AckPolicy = "all"  # whose acks an epoch needs before it counts as done
-    batch_size: int = 10_000  # rows a gateway batch
-    batch_bytes: int = 8 * 2**20  # bytes a gateway batch
-    batch_interval: float = 1.0  # seconds between looks at the source tables
-    max_epoch_rows: int = 1_000_000  # rows an epoch; soft, as a commit is never split
-    ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue
-    block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
+    ack_policy: AckPolicy = setting(
+        AckPolicy.ALL, parse_ack_policy, "Whose acks an epoch needs before it counts as done: none or all."
+    )
+    batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
+    batch_bytes: int = setting(8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB.")
+    batch_interval: float = setting(1.0, parse_seconds, "Seconds between polls of a source table, or 500ms, 1m.")
+    max_epoch_rows: int = setting(
+        1_000_000, parse_count, "Number of rows after which an epoch ends. A commit is never split."
+    )
+    ack_timeout: float = setting(60.0, parse_seconds, "Seconds until an epoch without its acks is announced again.")
+    block_on_ack: float = setting(
+        0.0, partial(parse_seconds, zero=True), "Seconds that a commit waits for the ack policy; 0: it does not wait."
+    )
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,20 @@ class Table:
     senders: tuple[str, ...]
     at: Mapping[str, str]  # site -> path (absolute), URL or catalog name
     start: Start
-    on_table_operation: OnTableOperation = "hold"  # what TRUNCATE, RESTORE and the like do to the sender
-    event_id_ttl: float | None = None  # seconds that receivers keep event IDs of users' streams; None: for ever
-    source: Source = "table"  # where its rows come from at the writer: the table there, or a sink that sends events
-    max_dead_letters: int = MAX_DEAD_LETTERS  # so many of one epoch are no accident: beyond, the stream is held
+    on_table_operation: OnTableOperation = setting(
+        "hold",
+        parse_on_table_operation,
+        "What the sender does at TRUNCATE, RESTORE and the like: hold, distribute or skip.",
+    )
+    event_id_ttl: float | None = setting(
+        None, parse_seconds, "Seconds that receivers keep event IDs of a user's stream; default: for ever."
+    )
+    source: Source = setting(
+        "table", parse_source, "Where the rows come from at the writer: table, or sink for a stream that a sink writes."
+    )
+    max_dead_letters: int = setting(
+        MAX_DEAD_LETTERS, parse_count, "Number of dead letters of one epoch beyond which the stream is held."
+    )
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``; TopologyError when it is not there."""

@@ -16,18 +16,62 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal
 
 from spark_wan.errors import OptionError, nearest
-from spark_wan.topology.model import AckPolicy, stream_name
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.topology.model import Sender, stream_name
 from spark_wan.topology.parsing import load_topology
-from spark_wan.topology.values import parse_ack_policy, parse_channel, parse_each, parse_name, parse_text
-from spark_wan.units import parse_bytes, parse_count, parse_seconds
+from spark_wan.topology.settings import required, setting, settings_of, shared
+from spark_wan.topology.values import parse_channel, parse_each, parse_name, parse_text
+from spark_wan.units import parse_bytes, parse_count
 
 SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})  # Spark hands these to every sink and source
 
 
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
+
+
+def _split(value: object, parse: Callable[[object], str], same: Callable[[str], str] = str) -> tuple[str, ...]:
+    good, wrong = parse_each((part.strip() for part in str(value).split(",")), parse, same)
+    if wrong:
+        raise ValueError("; ".join(f"[{index}] {problem}" for index, problem in wrong))
+    return good
+
+
+def _parse_channel(value: object) -> str:
+    return parse_channel(value, os.getcwd())
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return _split(value, parse_name)
+
+
+def _columns(value: object) -> tuple[str, ...]:
+    return _split(value, parse_text, str.lower) if str(value).strip() else ()
+
+
+def _starting_offsets(value: object) -> StartingOffsets:
+    text = str(value)
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    try:
+        numbers = json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError:
+        numbers = None
+    if not isinstance(numbers, dict) or not numbers:
+        raise ValueError(f'must be earliest, latest or JSON such as {{"stream": 1}}, not {text!r}')
+    return {stream: parse_count(number) for stream, number in numbers.items()}
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    _, wrong = parse_each((name for name, _ in pairs), parse_name)
+    if wrong:
+        raise ValueError(wrong[0][1])
+    return dict(pairs)
 
 
 @dataclass(frozen=True)
@@ -38,32 +82,51 @@ class SinkOptions:
     ``eventId`` is always required.
     """
 
-    channel: str  # directory or URL of the gateway queue
-    site: str  # where the events come from (origin)
-    remotes: tuple[str, ...]  # sites that the events go to, with commas
-    table: str  # table whose rows these are
-    key: tuple[str, ...]  # key columns, with commas; '' = keyless
-    event_id: str  # column that identifies an event for ever
-    stream: str  # name of the stream; default <site>.<sender or 'sink'>.<table>
-    config: str | None = None  # topology file
-    sender: str | None = None  # sender in the topology file, or a name for the stream
-    operation: str | None = None  # column with create, put or destroy; default: all rows are puts
-    sequence: str | None = None  # column that orders the events of a key; default: a key comes once an epoch
-    event_time: str | None = None  # timestamp column that lets event IDs expire; default: they do not
-    """Once given it stays: without it, IDs that expired count as new."""
-    batch_size: int = 10_000  # rows a gateway batch
-    batch_bytes: int = 8 * 2**20  # bytes a gateway batch, also 8MiB or 500kB
-    max_rows: int = 10_000_000  # rows an epoch, a micro-batch or a write; more are refused
-    """The driver holds 16 to 32 bytes of each."""
-    ack_policy: AckPolicy = "all"  # none | all
-    ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue, also 500ms or 1m
-    block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
-    query_id: str | None = None  # with batchId: what a batch write inside foreachBatch belongs to
-    batch_id: int | None = None
-    state: str | None = None  # where the sink remembers its stream; default: config's site, else checkpointLocation
-    former_remotes: tuple[str, ...] | None = ()  # sites, with commas, served no more; with config's remotes: all others
-    new_log: tuple[str, ...] = ()  # IDs, with commas, of lost logs in whose place a new log may begin
-    stop_marker: str | None = None  # internal: path of a file whose appearance stops a waiting commit
+    channel: str = required(_parse_channel, "Directory or URL of the channel.")
+    site: str = required(parse_name, "Site where the events come from.")
+    remotes: tuple[str, ...] = required(_names, "Sites that the events go to, with commas.")
+    table: str = required(parse_name, "Table whose rows these are.")
+    key: tuple[str, ...] = required(_columns, "Key columns, with commas; '' for a keyless table.")
+    event_id: str = required(parse_text, "Column that identifies an event for ever.")
+    stream: str = required(parse_name, "Name of the stream; default: <site>.<sender or 'sink'>.<table>.")
+    config: str | None = setting(None, parse_text, "Topology file, which answers what is not given.")
+    sender: str | None = setting(None, parse_name, "Sender in the topology file, or a name for the stream.")
+    operation: str | None = setting(None, parse_text, "Column with create, put or destroy; default: all rows are puts.")
+    sequence: str | None = setting(
+        None, parse_text, "Column that orders the events of a key; default: a key comes once an epoch."
+    )
+    event_time: str | None = setting(
+        None,
+        parse_text,
+        "Timestamp column that lets event IDs expire; default: they do not. Keep it once given: without it, IDs that"
+        " expired count as new.",
+    )
+    batch_size: int = shared(Sender, "batch_size")
+    batch_bytes: int = shared(Sender, "batch_bytes")
+    max_rows: int = setting(
+        10_000_000,
+        parse_count,
+        "Maximum number of rows in an epoch, a micro-batch or a write; more are refused. The driver holds 16 to 32"
+        " bytes of each.",
+    )
+    ack_policy: AckPolicy = shared(Sender, "ack_policy")
+    ack_timeout: float = shared(Sender, "ack_timeout")
+    block_on_ack: float = shared(Sender, "block_on_ack")
+    query_id: str | None = setting(None, parse_text, "With batchId: what a batch write inside foreachBatch belongs to.")
+    batch_id: int | None = setting(None, partial(parse_count, minimum=0), "See queryId.")
+    state: str | None = setting(
+        None,
+        _parse_channel,
+        "Where the sink keeps its checkpoint of the stream; default: the state of the site in config, else the"
+        " query's checkpointLocation.",
+    )
+    former_remotes: tuple[str, ...] | None = setting(
+        (), _names, "Sites, with commas, served no more; with the remotes of config: all others."
+    )
+    new_log: tuple[str, ...] = setting((), _names, "IDs, with commas, of lost logs in whose place a new log may begin.")
+    stop_marker: str | None = setting(
+        None, parse_text, "Internal: path of a file whose appearance stops a waiting commit."
+    )
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
     state_storage: Mapping[str, str] = field(
         default_factory=dict, repr=False
@@ -93,14 +156,20 @@ class SinkOptions:
 class SourceOptions:
     """Options of ``spark.readStream.format("wan")``: give ``config``, ``site`` and ``sender``, or ``channel``."""
 
-    channel: str  # directory or URL of the gateway queue
-    config: str | None = None  # topology file
-    site: str | None = None  # site that reads, one of the sender's remotes
-    sender: str | None = None  # sender in the topology file whose channel is read
-    streams: tuple[str, ...] | None = None  # names with commas; default: all
-    starting_offsets: StartingOffsets = "earliest"  # earliest | latest | {"stream": first epoch to read}
-    max_bytes_per_trigger: int | None = None  # bytes, also 8MiB or 500kB; default: no limit
-    max_epochs_per_trigger: int | None = None  # default: no limit
+    channel: str = required(_parse_channel, "Directory or URL of the channel.")
+    config: str | None = setting(None, parse_text, "Topology file, which answers what is not given.")
+    site: str | None = setting(None, parse_name, "Site that reads, one of the sender's remotes.")
+    sender: str | None = setting(None, parse_name, "Sender in the topology file whose channel is read.")
+    streams: tuple[str, ...] | None = setting(None, _names, "Names of streams, with commas; default: all.")
+    starting_offsets: StartingOffsets = setting(
+        "earliest", _starting_offsets, 'earliest, latest, or {"stream": first epoch to read}.'
+    )
+    max_bytes_per_trigger: int | None = setting(
+        None, parse_bytes, "Maximum size of a micro-batch: bytes, or 8MiB, 500kB; default: no limit."
+    )
+    max_epochs_per_trigger: int | None = setting(
+        None, parse_count, "Maximum number of epochs in a micro-batch; default: no limit."
+    )
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
 
     @classmethod
@@ -158,6 +227,7 @@ def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of ``kind`` that the options name, with their values parsed, and always those for stores."""
     stores = {f"{_option(each.name)}.".lower(): each.name for each in fields(kind) if each.name in _STORES}
     names = {_option(each.name).lower(): each.name for each in fields(kind) if each.name not in _STORES}
+    settings, types = settings_of(kind), {each.name: str(each.type) for each in fields(kind)}
     given: dict[str, Any] = {name: {} for name in stores.values()}
     problems = []
     for option, text in options.items():
@@ -172,7 +242,8 @@ def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
         else:
             name = names[lower]
             try:
-                given[name] = _PARSERS.get(name, parse_text)(text)
+                is_number = "int" in types[name] and re.fullmatch("-?[0-9]{1,18}", text.strip())
+                given[name] = settings[name].parse(int(text) if is_number else text)
             except ValueError as problem:
                 problems.append(f"option {_option(name)}: {problem}")
     if problems:
@@ -196,65 +267,3 @@ def _require(what: str, given: Mapping[str, Any], *names: str) -> None:
 def _option(field_name: str) -> str:
     first, *rest = field_name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _split(text: str, parse: Callable[[object], str], same: Callable[[str], str] = str) -> tuple[str, ...]:
-    good, wrong = parse_each((part.strip() for part in text.split(",")), parse, same)
-    if wrong:
-        raise ValueError("; ".join(f"[{index}] {problem}" for index, problem in wrong))
-    return good
-
-
-def _columns(text: str) -> tuple[str, ...]:
-    return _split(text, parse_text, str.lower) if text.strip() else ()
-
-
-def _count(text: str, minimum: int = 1) -> int:
-    digits = re.fullmatch("-?[0-9]{1,18}", text.strip())
-    return parse_count(int(digits[0]) if digits else text, minimum)
-
-
-def _starting_offsets(text: str) -> StartingOffsets:
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    try:
-        numbers = json.loads(text, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError:
-        numbers = None
-    if not isinstance(numbers, dict) or not numbers:
-        raise ValueError(f'must be earliest, latest or JSON such as {{"stream": 1}}, not {text!r}')
-    return {stream: parse_count(number) for stream, number in numbers.items()}
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    _, wrong = parse_each((name for name, _ in pairs), parse_name)
-    if wrong:
-        raise ValueError(wrong[0][1])
-    return dict(pairs)
-
-
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "channel": lambda text: parse_channel(text, os.getcwd()),
-    "site": parse_name,
-    "remotes": lambda text: _split(text, parse_name),
-    "former_remotes": lambda text: _split(text, parse_name),
-    "table": parse_name,
-    "key": _columns,
-    "stream": parse_name,
-    "sender": parse_name,
-    "state": lambda text: parse_channel(text, os.getcwd()),
-    "new_log": lambda text: _split(text, parse_name),
-    "streams": lambda text: _split(text, parse_name),
-    "batch_size": _count,
-    "batch_bytes": parse_bytes,
-    "max_rows": _count,
-    "ack_policy": parse_ack_policy,
-    "ack_timeout": parse_seconds,
-    "block_on_ack": lambda text: parse_seconds(text, zero=True),
-    "batch_id": lambda text: _count(text, minimum=0),
-    "starting_offsets": _starting_offsets,
-    "max_bytes_per_trigger": parse_bytes,
-    "max_epochs_per_trigger": _count,
-}  # the others are text

@@ -22,16 +22,12 @@ from spark_wan.topology.entries import Entry, Problems, join_path
 from spark_wan.topology.model import Sender, Site, Start, Table, Topology
 from spark_wan.topology.values import (
     known_name,
-    parse_ack_policy,
     parse_channel,
     parse_location,
-    parse_on_table_operation,
-    parse_source,
-    parse_start,
     parse_state,
     parse_text,
 )
-from spark_wan.units import parse_bytes, parse_count, parse_seconds
+from spark_wan.units import parse_count
 
 VERSION = 1
 
@@ -125,7 +121,7 @@ def _site(entry: Entry, base: str) -> Site:
             "state", lambda value: parse_state(value, base), default="", required="the site's state directory"
         ),
         storage=entry.mapping("storage", parse_text),
-        priority=entry.read("priority", lambda value: parse_count(value, minimum=0), default=Site.priority),
+        **entry.settings(Site),
     )
 
 
@@ -150,15 +146,7 @@ def _sender(entry: Entry, base: str, sites: Mapping[str, Site]) -> Sender:
             "channel", lambda value: parse_channel(value, base), default="", required="a directory or URL"
         ),
         storage=entry.mapping("storage", parse_text),
-        ack_policy=entry.read("ack_policy", parse_ack_policy, default=Sender.ack_policy),
-        batch_size=entry.read("batch_size", parse_count, default=Sender.batch_size),
-        batch_bytes=entry.read("batch_bytes", parse_bytes, default=Sender.batch_bytes),
-        batch_interval=entry.read("batch_interval", parse_seconds, default=Sender.batch_interval),
-        max_epoch_rows=entry.read("max_epoch_rows", parse_count, default=Sender.max_epoch_rows),
-        ack_timeout=entry.read("ack_timeout", parse_seconds, default=Sender.ack_timeout),
-        block_on_ack=entry.read(
-            "block_on_ack", lambda value: parse_seconds(value, zero=True), default=Sender.block_on_ack
-        ),
+        **entry.settings(Sender),
     )
 
 
@@ -181,12 +169,19 @@ def _table(entry: Entry, base: str, sites: Mapping[str, Site], senders: Mapping[
         senders=entry.each("senders", attached, required="the senders it is attached to"),
         at=at,
         start=entry.read("start", lambda value: parse_start(value, keyless), default=Start(0 if keyless else None)),
-        on_table_operation=entry.read("on_table_operation", parse_on_table_operation, default=Table.on_table_operation),
-        event_id_ttl=entry.read("event_id_ttl", parse_seconds, default=Table.event_id_ttl),
-        source=entry.read("source", parse_source, default=Table.source),
-        max_dead_letters=entry.read("max_dead_letters", parse_count, default=Table.max_dead_letters),
+        **entry.settings(Table),
     )
     if table.source == "sink" and "start" in entry.values:
         entry.problems.add(f"{entry.path}.start", "is for captured tables, and a sink sends these rows; take it out")
     check_sites(entry, table, sites, senders)
     return table
+
+
+def parse_start(value: object, keyless: bool) -> Start:
+    if value == "snapshot" and keyless:
+        raise ValueError("a snapshot needs keys; name them, or give {version: N}")
+    if value == "snapshot":
+        return Start()
+    if isinstance(value, Mapping) and set(value) == {"version"}:
+        return Start(parse_count(value["version"], minimum=0))
+    raise ValueError(f"must be snapshot or {{version: N}}, not {value!r}")

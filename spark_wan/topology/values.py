@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 from spark_wan.errors import TopologyError, nearest
-from spark_wan.topology.model import AckPolicy, OnTableOperation, Source, Start
-from spark_wan.units import parse_count
+
+OnTableOperation = Literal["hold", "distribute", "skip"]
+Source = Literal["table", "sink"]
 
 CHANNEL_SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss")
 STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 """Of those, what Spark knows as well: the ledger and the checkpoints are Spark's, the sender's memory is not."""
 
-_LATER_POLICIES = ("quorum", "one", "one_peer", "all_peers")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
@@ -66,13 +66,6 @@ def parse_name(value: object) -> str:
     if not _NAME.fullmatch(parse_text(value)):
         raise ValueError(f"{value!r} is not a name; use letters, digits, _ . - and begin with a letter or digit")
     return str(value)
-
-
-def parse_ack_policy(value: object) -> AckPolicy:
-    """Return the ack policy, ``none`` or ``all``; ValueError otherwise."""
-    if value in _LATER_POLICIES:
-        raise ValueError(f"{value!r} is not available in this version, use none or all")
-    return cast(AckPolicy, _one_of(value, get_args(AckPolicy)))
 
 
 def parse_channel(value: object, base: str) -> str:
@@ -152,7 +145,8 @@ def _table_path(location: str, base: str) -> str:
     return place if url and url[1] == "dbfs" else _checked_url(location, place)
 
 
-def _one_of(value: object, words: Collection[str]) -> str:
+def one_of(value: object, words: Collection[str]) -> str:
+    """Return the value when it is one of the words; ValueError otherwise."""
     if value not in words:
         raise ValueError(f"unknown value {value!r}; {nearest(value, words)}")
     return str(value)
@@ -166,18 +160,8 @@ def known_name(value: object, kind: str, known: Collection[str]) -> str:
 
 
 def parse_on_table_operation(value: object) -> OnTableOperation:
-    return cast(OnTableOperation, _one_of(value, get_args(OnTableOperation)))
+    return cast(OnTableOperation, one_of(value, get_args(OnTableOperation)))
 
 
 def parse_source(value: object) -> Source:
-    return cast(Source, _one_of(value, get_args(Source)))
-
-
-def parse_start(value: object, keyless: bool) -> Start:
-    if value == "snapshot" and keyless:
-        raise ValueError("a snapshot needs keys; name them, or give {version: N}")
-    if value == "snapshot":
-        return Start()
-    if isinstance(value, Mapping) and set(value) == {"version"}:
-        return Start(parse_count(value["version"], minimum=0))
-    raise ValueError(f"must be snapshot or {{version: N}}, not {value!r}")
+    return cast(Source, one_of(value, get_args(Source)))

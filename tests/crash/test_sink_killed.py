@@ -13,8 +13,9 @@ from processes import Worker
 from sites import Sites, at
 
 import spark_wan
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.memory import NoCheckpoints
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 
 

@@ -20,10 +20,11 @@ import spark_wan.sender.job as sender_job
 from spark_wan import Receiver, Sender, register
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import ReceiverHandle
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.job import SenderHandle
 from spark_wan.sender.memory import NoCheckpoints
 from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
 
 TABLES = ("orders", "readings")
 PACE = 0.2

@@ -27,9 +27,10 @@ from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanErro
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.sender import events as events_sink
-from spark_wan.sender.acks import AckManager, AckPolicy, StreamState
+from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.events import EventsWriter, SinkColumns
 from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint

@@ -16,11 +16,11 @@ from spark_wan.sender.acks import (
     ORPHAN_AGE,
     SWEEP_INTERVAL,
     AckManager,
-    AckPolicy,
     StreamState,
     are_safe,
 )
 from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.frame import FrameRef

@@ -23,11 +23,12 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
 from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.options import SinkOptions
 
 WAY_OUT = re.compile(r"[Rr]estore|--decide|newLog|full copy|a place of its own")

@@ -29,9 +29,10 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
-from spark_wan.sender.acks import STALE_AGE, AckManager, AckPolicy
+from spark_wan.sender.acks import STALE_AGE, AckManager
 from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
 from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader

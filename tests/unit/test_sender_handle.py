@@ -15,9 +15,10 @@ from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, SourceError, WanError
-from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
 from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
 

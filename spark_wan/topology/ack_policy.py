@@ -1,0 +1,33 @@
+"""Ack policies: whose acks an epoch needs before it counts as done."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from enum import Enum
+
+from spark_wan.topology.values import one_of
+
+
+class AckPolicy(str, Enum):
+    """A policy by the name that users write. To add one, add its name here and its rule to :meth:`met`."""
+
+    NONE = "none"
+    """No acks are needed."""
+    ALL = "all"
+    """Every site that the epoch was sent to."""
+
+    def met(self, acked: Set[str], addressees: Set[str]) -> bool:
+        """Say whether the acks of the sites ``acked`` are enough."""
+        return self is AckPolicy.NONE or addressees <= acked
+
+
+LATER = ("quorum", "one", "one_peer", "all_peers")
+"""Policies that a later version will have."""
+
+
+def parse_ack_policy(value: object) -> AckPolicy:
+    """Return the ack policy with that name; ValueError otherwise."""
+    names = [policy.value for policy in AckPolicy]
+    if value in LATER:
+        raise ValueError(f"{value!r} is not available in this version, use {' or '.join(names)}")
+    return AckPolicy(one_of(value, names))
