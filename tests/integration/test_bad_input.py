@@ -377,7 +377,7 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
 
     originals = {path: path.read_bytes() for path in (root / "log").rglob("*.json")}
     change(manifest("altered"), lambda data: data.replace(b'"clicks"', b'"prices"'))
-    change(manifest("newer"), lambda data: data.replace(b"WANM 1", b"WANM 2"))
+    change(manifest("newer"), lambda data: data.replace(b"WANM 2", b"WANM 3"))
     frames = {kind: next((root / "frames" / kind).iterdir()) for kind in ("frame", "foreign-frame")}
     originals |= {path: path.read_bytes() for path in frames.values()}
     change(frames["frame"], lambda data: data[:4] + b"\x02" + data[5:])
@@ -391,7 +391,7 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
 
     expected = {
         "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held\. Restore the object",
-        "newer": r"manifest 1 of newer: manifest version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
+        "newer": r"manifest 1 of newer: manifest version 3; this spark_wan reads versions 1 and 2\..* Update spark_wan at this site",
         "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. Its stream is held",
         "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
         "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame \(foreign or empty object\)\. Its stream is held",
