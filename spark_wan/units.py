@@ -6,14 +6,8 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
-
 import re
+import time
 from decimal import Decimal
 
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import Manifest
-
-if TYPE_CHECKING:
-    pass
-
 
 SCHEMA = (
     "stream string, log_id string, epoch bigint, batch int, kind string, origin string, sent_to array<string>, `table` string, "

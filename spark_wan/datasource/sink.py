@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -31,18 +31,11 @@ from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
-if TYPE_CHECKING:
-    pass
-
-
 log = logging.getLogger(__name__)
 
 
 _SLICE = 0.2
 """Seconds between looks for a stop while ``commit()`` waits."""
-
-
-# --- sink -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -24,18 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
+from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
 from spark_wan.topology.options import IDLE_INTERVAL, SourceOptions
 
-if TYPE_CHECKING:
-    pass
-
-from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
-
 log = logging.getLogger(__name__)
-
-
-# --- source -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spark_wan.delta.sql import reference
 from spark_wan.errors import (
     COPY,
     ChangeFeedError,
@@ -15,11 +16,6 @@ from spark_wan.errors import (
     StoppedError,
     WanError,
 )
-
-if TYPE_CHECKING:
-    pass
-
-from spark_wan.delta.sql import reference
 
 _MISSING = (
     "DELTA_TABLE_NOT_FOUND",

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_wan.topology.values import catalog_parts, is_path
-
-if TYPE_CHECKING:
-    pass
 
 
 def quoted(name: str) -> str:
