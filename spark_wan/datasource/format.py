@@ -20,16 +20,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_wan.datasource.schema import SCHEMA
+from spark_wan.datasource.sink import WanStreamWriter, WanWriter
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import OptionError
 from spark_wan.topology.options import SinkOptions, SourceOptions
 from spark_wan.topology.values import parse_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-from spark_wan.datasource.schema import SCHEMA
-from spark_wan.datasource.sink import WanStreamWriter, WanWriter
-from spark_wan.datasource.source import WanStreamReader
 
 
 def register(spark: SparkSession) -> None:

@@ -38,9 +38,6 @@ _SLICE = 0.2
 """Seconds between looks for a stop while ``commit()`` waits."""
 
 
-# --- sink -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Written(WriterCommitMessage):
     """What a task wrote. JSON-like content only, so that it travels between processes."""

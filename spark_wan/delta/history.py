@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.sessions import is_connect
+from spark_wan.delta.sql import reference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-from spark_wan.delta.sql import reference
 
 _FIRST_LOOK = 20
 

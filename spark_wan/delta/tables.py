@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.commits import DAY
+from spark_wan.delta.errors import is_missing
+from spark_wan.delta.sql import reference
 from spark_wan.topology.values import is_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-from spark_wan.delta.errors import is_missing
-from spark_wan.delta.sql import reference
 
 LOG_RETENTION = 30 * DAY
 """Delta's default, in milliseconds."""

@@ -32,9 +32,6 @@ def check_sites(entry: Entry, table: Table, sites: Mapping[str, Site], senders: 
                 entry.problems.add(f"{entry.path}.at.{site}", problem)
 
 
-# How the entries go together
-
-
 def check_states(sites: Mapping[str, Site], senders: Mapping[str, Sender], problems: Problems) -> None:
     """A ledger belongs to one site, and a channel is no site's state."""
     taken: dict[str, str] = {}

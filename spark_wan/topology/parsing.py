@@ -82,9 +82,6 @@ def _version(value: object) -> int:
     return VERSION
 
 
-# Reading the file
-
-
 class _TopologyLoader(yaml.SafeLoader):
     """The safe loader, which also notes the key paths that are given twice (YAML keeps the last and says nothing)."""
 

@@ -49,9 +49,6 @@ def catalog_parts(name: str) -> tuple[str, ...]:
     return tuple(plain or quoted.replace("``", "`") for plain, quoted in _CATALOG_PART.findall(name))
 
 
-# Values. Each takes what stands in the file (or in an option) and raises ValueError when that is wrong.
-
-
 def parse_text(value: object) -> str:
     """Return text that is not empty; ValueError otherwise."""
     if not isinstance(value, str):

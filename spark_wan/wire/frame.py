@@ -1,6 +1,6 @@
-"""The wire format: frames (gateway batches) and manifests. No Spark, no pickle, no eval.
+"""Frames: gateway batches as bytes. No Spark, no pickle, no eval.
 
-Frame, all integers little-endian::
+A frame, all integers little-endian::
 
     magic  b"WANF"   4 bytes
     wire version     u16      (1)
@@ -13,8 +13,6 @@ Frame, all integers little-endian::
 
 Any Arrow implementation can read the payload. A frame does not know its epoch: the manifest that names it decides that, so a
 frame of a failed, speculative or zombie attempt stays nameless (docs/decisions/0002).
-
-Manifest: one line ``WANM <version> <CRC-32C of the rest, 8 hex digits>`` and a JSON object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Manifests: one epoch of a stream each."""
+"""Manifests: one epoch of a stream each.
+
+One line ``WANM <version> <CRC-32C of the rest, 8 hex digits>`` and a JSON object.
+"""
 
 from __future__ import annotations
 
