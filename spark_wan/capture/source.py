@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.change_feed import JAVA_TIME, has_replacements, refuse, refused
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, net
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
@@ -56,14 +55,6 @@ log = logging.getLogger(__name__)
 
 ROWS_PER_TASK = 500_000
 """A task of the sender nets and encodes about so many events."""
-
-_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_NO_LIMIT = 2**31 - 1
-MOST_ROWS, MOST_ROW_BYTES = 4_000, 8 * 2**10
-"""Of an Arrow batch that is bounded by its rows alone, and of a row in it."""
-_TOO_LARGE = "spark_wan: a row is too large for Arrow batches that are bounded by their rows"
-_OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 
 CHECK_INTERVAL = 3_600.0
 """Seconds after which an idle source whose log is not a folder here is compared anew with what was published."""
@@ -109,14 +100,16 @@ class DeltaSource:
     """So many rows of one epoch without a usable key are no accident: beyond, the stream is held instead."""
     _asked: tuple[int, list[Commit]] | None = None
     _ask_at: float = 0.0
-    _large_rows: bool = False
-    """Seen since this sender began."""
+    _batches: ArrowBatches = field(init=False)
     _retention: tuple[float, int] | None = None
     """When the log's retention was asked for, and what it was."""
     _clone: SparkSession | None = None
     """Under Connect, the session in which a capture runs now."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Of ``_clone``: it is not released while another thread interrupts it."""
+
+    def __post_init__(self) -> None:
+        self._batches = ArrowBatches(self.spark, self.table)
 
     def table_id(self) -> str:
         with self._errors():
@@ -225,21 +218,15 @@ class DeltaSource:
             def check_text() -> None:
                 refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=True).count()
 
-            told = (CHANGE_TYPE, F.col(CHANGE_TYPE))
+            name, kind = CHANGE_TYPE, F.col(CHANGE_TYPE)
             if self.keys:
                 old = F.col(CHANGE_TYPE).isin("update_preimage", "delete")
-                told = (_RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint"))
-            if self._may_bound_by_rows(planned.schema):
-                guarded = feed.select(*columns, _guarded(told[1], planned.schema).alias(told[0]))
-                try:
-                    with self._batches_bounded_by_rows():
-                        return self._publish(guarded, header, planned.rows, check_text)
-                except Exception as error:
-                    if _TOO_LARGE not in str(error):
-                        raise
-                    log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
-                    self._large_rows = True
-            return self._publish(feed.select(*columns, told[1].alias(told[0])), header, planned.rows, check_text)
+                name, kind = _RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint")
+            return self._batches.publish(
+                planned.schema,
+                lambda guard: feed.select(*columns, guard(kind).alias(name)),
+                lambda rows: self._publish(rows, header, planned.rows, check_text),
+            )
 
     def _lost_names_since(self, version: int) -> bool:
         """Whether the names under which a version's files hold their columns are known no more."""
@@ -280,31 +267,6 @@ class DeltaSource:
                 header,
                 estimate,
             )
-
-    def _may_bound_by_rows(self, schema: Mapping[str, Any]) -> bool:
-        """Not in a session that is somebody else's too, nor where somebody has chosen the bytes, nor once a large row was seen, nor with columns
-        whose size cannot be told."""
-        if self._large_rows or is_connect(self.spark) or self.spark.conf.get(_ARROW_BYTES, None):
-            return False
-        return all(isinstance(field["type"], str) and field["type"] != "variant" for field in schema["fields"])
-
-    @contextmanager
-    def _batches_bounded_by_rows(self) -> Iterator[None]:
-        """Arrow batches are bounded by their rows alone. Spark bounds them by bytes too, and sums up the bytes anew for each row, which takes as
-        long as everything else on a row's way into Python."""
-        conf = self.spark.conf
-        chosen = conf.get(_ARROW_ROWS, None)
-        rows = int(chosen or 0)
-        conf.set(_ARROW_ROWS, str(min(MOST_ROWS, rows) if rows > 0 else MOST_ROWS))
-        conf.set(_ARROW_BYTES, str(_NO_LIMIT))
-        try:
-            yield
-        finally:
-            conf.unset(_ARROW_BYTES)
-            if chosen:
-                conf.set(_ARROW_ROWS, chosen)
-            else:
-                conf.unset(_ARROW_ROWS)
 
     @contextmanager
     def _feed_session(self, across: bool = False) -> Iterator[SparkSession]:
@@ -445,17 +407,6 @@ def _letter(told: Mapping[str, Any]) -> SenderDeadLetter:
 def _described(letter: SenderDeadLetter) -> str:
     row = letter.row if len(letter.row) <= 200 else letter.row[:200] + " …"
     return f"{letter.cause} in version {letter.version}: {row}"
-
-
-def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
-    """``column``, in a job that fails at the first row with more than :data:`MOST_ROW_BYTES` of text and bytes."""
-    from pyspark.sql import functions as F
-
-    names = [field["name"] for field in schema["fields"] if field["type"].startswith(_OF_ANY_SIZE)]
-    if not names:
-        return column
-    sizes = [F.coalesce(F.octet_length(each), F.lit(0)).cast("bigint") for each in select_columns(names)]
-    return F.when(reduce(add, sizes) > MOST_ROW_BYTES, F.raise_error(_TOO_LARGE)).otherwise(column)
 
 
 class _SourceErrors:

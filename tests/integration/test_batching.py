@@ -14,7 +14,8 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
 from spark_wan import Receiver
-from spark_wan.capture.source import MOST_ROW_BYTES, DeltaSource
+from spark_wan.capture.arrow_batches import MOST_ROW_BYTES
+from spark_wan.capture.source import DeltaSource
 from spark_wan.channels.log import StreamLog
 from spark_wan.sender.job import Sender, SenderHandle
 from spark_wan.wire.frame import decode_frame
