@@ -55,7 +55,7 @@ def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, 
     told = []
     for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
         manifest = log.read(1)
-        of_its_own = ("log_id", "created", "frames", "writes")
+        of_its_own = ("log_id", "created", "frames", "writes", "fingerprint")
         said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
         found = [
             (head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)
