@@ -1,6 +1,6 @@
 """Found by pyspark when it is installed: ``format("wan")`` is then known without ``spark_wan.register(spark)``."""
 
-from spark_wan.datasource import WanDataSource
+from spark_wan.datasource.format import WanDataSource
 
 
 class DefaultSource(WanDataSource):

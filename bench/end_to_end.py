@@ -29,10 +29,11 @@ from typing import Any
 import pyarrow as pa
 
 import spark_wan
-from spark_wan.delta import reference
+from spark_wan.delta.sql import reference
 from spark_wan.local import local_session
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.topology import Topology, parse_topology
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import parse_topology
 
 HERE = Path(__file__).parent
 SCRATCH = HERE / "scratch"

@@ -15,8 +15,8 @@ import sys
 from pyspark.sql import SparkSession
 
 import spark_wan
-from spark_wan.decisions import parse_decisions
-from spark_wan.jobs import describe, quiet_py4j, stop_on_signals, watch
+from spark_wan.cli.launcher import describe, quiet_py4j, stop_on_signals, watch
+from spark_wan.control.decisions import parse_decisions
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import pathlib
 import tempfile
 
 import spark_wan
-from spark_wan.topology import parse_topology
+from spark_wan.topology.parsing import parse_topology
 
 # On a cluster: a volume or cloud storage that both sites reach.
 folder = pathlib.Path(tempfile.mkdtemp(prefix="spark-wan-"))

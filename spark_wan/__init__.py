@@ -16,13 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 # At once, so that the function and not its module of the same name is what `spark_wan.decode` means.
-from spark_wan.decode import decode
+from spark_wan.datasource.decode import decode
 from spark_wan.errors import WanError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.topology import Topology, load_topology
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
-    from spark_wan.datasource import register
+    from spark_wan.datasource.format import register
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
 
@@ -32,7 +33,7 @@ __all__ = ["LOCAL_ONLY", "Receiver", "Sender", "Topology", "WanError", "decode",
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
-    "register": "spark_wan.datasource",
+    "register": "spark_wan.datasource.format",
 }
 
 

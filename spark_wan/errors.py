@@ -6,6 +6,9 @@ missing, a channel that does not answer) is tried again; the others wait for som
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 COPY = (
     "a full copy under a new table name: in the topology rename the table and set `start: snapshot` (a table without keys: write its rows into a new "
     "table with a change feed, and set `start: {version: 0}`); at each remote site remove the old table, or give the new one another place; then remove "
@@ -144,3 +147,12 @@ class SessionLostError(WanError):
 
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""
+
+
+def nearest(name: object, known: Collection[str]) -> str:
+    """Return the end of a message about an unknown name: the one that was probably meant, else all there are."""
+    by_lower = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    if close:
+        return f"did you mean {by_lower[close[0]]!r}?"
+    return f"known: {', '.join(sorted(known)) or 'none'}"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import time
 from decimal import Decimal
 
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
@@ -76,3 +77,19 @@ def _quantity(text: str, units: dict[str, Decimal]) -> Decimal | None:
     if match is None or match[2].lower() not in units:
         return None
     return Decimal(match[1]) * units[match[2].lower()]
+
+
+def milliseconds() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def megabytes(size: int) -> str:
+    """A size as text.
+
+    >>> megabytes(512), megabytes(24_600_000)
+    ('512 B', '24.6 MB')
+    """
+    if size < 1_000:
+        return f"{size} B"
+    return f"{size / 1e3:,.1f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"

@@ -20,17 +20,20 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from spark_wan.channels import Ack, StreamLog, open_channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import ObjectStoreChannel
-from spark_wan.decisions import Decisions
-from spark_wan.ledger_tables import SCHEMAS, LedgerTables
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions
+from spark_wan.delta.sessions import SessionSettings
+from spark_wan.events.row_hash import digest, row_hashes
+from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.job import InboundChannel, Receiver, TableStatus
-from spark_wan.rowhash import digest, row_hashes
-from spark_wan.running import SessionSettings
+from spark_wan.receiver.job import ChannelReceiver, Receiver, TableStatus
 from spark_wan.sender.job import Sender, StreamStatus
 from spark_wan.sender.publish import Publisher
-from spark_wan.topology import Topology, load_topology, stream_name
+from spark_wan.topology.model import Topology, stream_name
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.ack import Ack
 
 NEWARK, SEATTLE = "newark", "seattle"
 KEYS: Mapping[str, list[str]] = {"orders": ["id"], "readings": [], "prices": ["id"], "clicks": []}
@@ -181,9 +184,9 @@ class Sites:
             atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
             _empty_ledgers.append(kept)
 
-    def inbound(self, sender: str = "east") -> InboundChannel:
+    def inbound(self, sender: str = "east") -> ChannelReceiver:
         topology = self.topology
-        return InboundChannel(topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28)
+        return ChannelReceiver(topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28)
 
     def applier(self, spark: Any, table: str) -> TableApplier:
         """Seattle's applier of a table, to be advanced step by step. Each is as good as a receiver of its own."""

@@ -6,55 +6,19 @@ read, and a writer that lost the race reloads and decides again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.wire import Manifest, fingerprint, known_fields
-
-ACK_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Ack:
-    """A site's answer, cumulative per stream: applied up to ``applied``, held at ``held`` because of ``cause``.
-
-    ``applied`` counts for ``incarnation`` only. ``dead_letters`` is how many of the stream's events this site could not
-    apply and keeps, with their causes, in its ledger.
-    """
-
-    site: str
-    stream: str
-    incarnation: str
-    applied: int
-    held: int | None = None
-    cause: str | None = None
-    dead_letters: int = 0
-
-    def encode(self) -> bytes:
-        return json.dumps({"version": ACK_VERSION, **asdict(self)}, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Ack | None:
-        """None for what is no ack of this version: an answer that cannot be read is no answer, and asked for again."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") != ACK_VERSION:
-                return None
-            ack = cls(**known_fields(cls, fields))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None
-        return ack if type(ack.applied) is int else None
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import Manifest, fingerprint
 
 
 def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
     """Through which number each addressee of the newest manifest has acked its log; 0 without an ack for this log."""
     answers = {site: acks.get(site) for site in newest.addressees}
     return {
-        site: ack.applied if ack is not None and ack.incarnation == newest.incarnation else 0
-        for site, ack in answers.items()
+        site: ack.applied if ack is not None and ack.log_id == newest.log_id else 0 for site, ack in answers.items()
     }
 
 
@@ -71,11 +35,11 @@ class StreamLog:
         self.channel = channel
         self.stream = stream
 
-    def last(self) -> Manifest | None:
+    def newest_manifest(self) -> Manifest | None:
         """The newest manifest, or None for a stream without any. Raises LogGapError, ManifestError."""
         newest = 0
         while True:
-            before, newest = newest, self.newest()
+            before, newest = newest, self.newest_epoch()
             if newest == 0:
                 return None
             try:
@@ -89,9 +53,9 @@ class StreamLog:
         """Manifest ``number``. Raises ManifestError, and LogGapError when it calls itself something else."""
         where = f"{self.channel.url}: manifest {number} of {self.stream}"
         manifest = Manifest.decode(self.channel.manifest(self.stream, number), where)
-        if (manifest.stream, manifest.number) != (self.stream, number):
+        if (manifest.stream, manifest.epoch) != (self.stream, number):
             raise LogGapError(
-                f"{where} says that it is number {manifest.number} of {manifest.stream}: the log was rewritten. "
+                f"{where} says that it is number {manifest.epoch} of {manifest.stream}: the log was rewritten. "
                 "The stream is held; restore the channel's log."
             )
         return manifest
@@ -137,17 +101,17 @@ class StreamLog:
         try:
             if not self._is_next(manifest):
                 raise self._moved_on(manifest)
-            self.channel.append(self.stream, manifest.number, data)
+            self.channel.append(self.stream, manifest.epoch, data)
         except ManifestExists as exists:
             # A store's client repeats a write that got no answer: the manifest that is there may be this one.
             try:
-                found = self.channel.manifest(self.stream, manifest.number)
+                found = self.channel.manifest(self.stream, manifest.epoch)
             except ManifestError:
                 raise exists from None
             if found != data:
                 raise
         if not self._counts(manifest):
-            self.channel.trim_manifest(self.stream, manifest.number)
+            self.channel.trim_manifest(self.stream, manifest.epoch)
             raise self._moved_on(manifest)
 
     def acks(self) -> Mapping[str, Ack]:
@@ -161,32 +125,32 @@ class StreamLog:
 
     def _is_next(self, manifest: Manifest) -> bool:
         """Whether the log ends right before ``manifest``, as far as can be seen before it is written."""
-        return self.newest() == 0 if manifest.number == 1 else self._follows(manifest)
+        return self.newest_epoch() == 0 if manifest.epoch == 1 else self._follows(manifest)
 
     def _counts(self, manifest: Manifest) -> bool:
         """Whether a manifest that was just written is part of the log. Manifests are trimmed from the lowest one on."""
         try:
-            return self.read(manifest.number + 1).previous == manifest.fingerprint
+            return self.read(manifest.epoch + 1).previous == manifest.fingerprint
         except ManifestError:
-            if self._is_there(manifest.number + 1):
+            if self._is_there(manifest.epoch + 1):
                 raise
         if self._follows(manifest):
             return True
         listed = self._numbers()
-        if any(number > manifest.number for number in listed):
+        if any(number > manifest.epoch for number in listed):
             # The next one is trimmed already, so this one, if it counted, would be trimmed too.
             return False
         # The one before it was trimmed since (its number may have been written once more, by a writer that had been frozen), and this one was there
         # to be the newest; or its log was lost, and another one has begun since.
-        below = max((number for number in listed if number < manifest.number), default=0)
+        below = max((number for number in listed if number < manifest.epoch), default=0)
         return not below or not self._began_since(below, manifest)
 
     def _follows(self, manifest: Manifest) -> bool:
         """Whether the manifest before it is there, and the one that ``manifest`` names."""
-        if manifest.number == 1:
+        if manifest.epoch == 1:
             return False
         try:
-            return fingerprint(self.channel.manifest(self.stream, manifest.number - 1)) == manifest.previous
+            return fingerprint(self.channel.manifest(self.stream, manifest.epoch - 1)) == manifest.previous
         except ManifestError:
             return False
 
@@ -196,9 +160,9 @@ class StreamLog:
             found = self.read(number)
         except ManifestError:
             return False
-        return found.incarnation != manifest.incarnation and found.created > manifest.created
+        return found.log_id != manifest.log_id and found.created > manifest.created
 
-    def newest(self) -> int:
+    def newest_epoch(self) -> int:
         """The highest number, 0 for a stream without manifests. Listed again when it is low: a listing of a directory that is extended and
         trimmed meanwhile may miss the newest manifest, and the one before it."""
         return max(self._numbers(), default=0)
@@ -209,7 +173,7 @@ class StreamLog:
 
     def _moved_on(self, manifest: Manifest) -> ManifestExists:
         return ManifestExists(
-            f"{self.channel.url}: manifest {manifest.number} does not follow the log of {self.stream}, which has moved on or was "
+            f"{self.channel.url}: manifest {manifest.epoch} does not follow the log of {self.stream}, which has moved on or was "
             "deleted; reload the log."
         )
 

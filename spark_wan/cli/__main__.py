@@ -1,5 +1,5 @@
 """``python -m spark_wan.cli`` is ``spark-wan``."""
 
-from spark_wan.cli import main
+from spark_wan.cli.app import main
 
 main()

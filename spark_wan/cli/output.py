@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from spark_wan.jobs import describe, megabytes
-from spark_wan.status import ChannelReport, SiteReport, StreamReport
-from spark_wan.topology import Table, Topology, stream_name
+from spark_wan.cli.launcher import describe
+from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
+from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.units import megabytes
 
 _WIDE = 200
 """Columns when nobody looks: a pipe has no width to wrap at."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_wan.errors import WanError
-from spark_wan.jobs import megabytes
+from spark_wan.units import megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console

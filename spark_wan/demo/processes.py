@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_wan.channels import StreamLog, open_channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.local.classes import QUICK
-from spark_wan.receiver.ledger import Mark
+from spark_wan.wire.mark import Mark
 
 _STOP_WAIT = 60
 _HELD_WAIT = 30

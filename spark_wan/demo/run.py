@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_wan.channels import open_channel
+from spark_wan.channels.registry import open_channel
 from spark_wan.demo.compare import Comparison, compare
 from spark_wan.demo.flights import KEYS, Newark
 from spark_wan.demo.processes import Job, Strike, strike
 from spark_wan.demo.show import NoShow, Show, TerminalShow
 from spark_wan.errors import WanError
-from spark_wan.status import read_status
-from spark_wan.topology import load_topology, stream_name
+from spark_wan.status.reports import read_status
+from spark_wan.topology.model import stream_name
+from spark_wan.topology.parsing import load_topology
 
 if TYPE_CHECKING:
     from rich.console import Console

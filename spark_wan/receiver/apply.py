@@ -22,9 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.columns import column_paths
-from spark_wan.decisions import Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     DeadLettersError,
     FrameError,
@@ -34,11 +33,15 @@ from spark_wan.errors import (
     TargetError,
     WanError,
 )
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.ledger import Ledger, Mark, TargetHistory
-from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, origin_of, plan_stream
+from spark_wan.events.columns import column_paths
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import Ledger, TargetHistory
+from spark_wan.ledger.progress import origin_of
+from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, plan_stream
 from spark_wan.steps import Steps
-from spark_wan.wire import EVENTS
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class WriteConflict(Exception):
 
 
 @dataclass
-class Work:
+class ApplyWork:
     """Epochs that were read, on their way into the table. ``content`` belongs to the target's adapter."""
 
     epochs: Sequence[PlannedEpoch]
@@ -61,7 +64,7 @@ class Work:
     duplicates: int = 0
     new_ids: int = 0
     ids_until: int | None = None
-    """See :class:`~spark_wan.receiver.ledger.Mark`."""
+    """See :class:`~spark_wan.wire.mark.Mark`."""
 
 
 class TargetTable(TargetHistory, Protocol):
@@ -70,20 +73,20 @@ class TargetTable(TargetHistory, Protocol):
     def create(self, epoch: PlannedEpoch) -> None:
         """Make the table, with the epoch's columns. Only on first contact."""
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         """Fetch, check and decode epochs; reconcile columns, after those that were ``applied`` are known to be there still; find rows that cannot
         be applied."""
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         """Drop events that were applied before; one row per key. Raises DeadLettersError."""
 
-    def record(self, work: Work, apply: int, token: str) -> None:
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
         """Record dead letters and event IDs under the token."""
 
-    def write(self, work: Work, mark: Mark) -> None:
+    def write(self, work: ApplyWork, mark: Mark) -> None:
         """One commit with the mark, under transaction number ``mark.apply``. Raises WriteConflict, TargetError."""
 
-    def done(self, work: Work) -> None:
+    def done(self, work: ApplyWork) -> None:
         """Let go of what ``work`` holds."""
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
@@ -91,7 +94,7 @@ class TargetTable(TargetHistory, Protocol):
 
 
 @dataclass
-class Outcome:
+class ApplyResult:
     """What a round did."""
 
     plan: StreamPlan
@@ -108,7 +111,7 @@ class Outcome:
     def again(self) -> bool:
         """More is waiting that this round left for the next."""
         return self.held is None and (
-            self.plan.more or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.number)
+            self.plan.more or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.epoch)
         )
 
 
@@ -132,13 +135,13 @@ class TableApplier:
     _passed: FrameError | None = None
     """A bad frame that was found to be sound, in this round."""
 
-    def round(self, numbers: Sequence[int] | None = None) -> Steps[Outcome]:
+    def round(self, numbers: Sequence[int] | None = None) -> Steps[ApplyResult]:
         """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the outcome says where
         and why, the ack too. ``numbers``: the stream's manifest numbers, if the caller has listed them already."""
         answers = self.log.acks()
         acked = answers.get(self.site)
         plan = StreamPlan(self.log.stream)
-        outcome = Outcome(plan, applied=acked.applied if acked is not None else 0)
+        outcome = ApplyResult(plan, applied=acked.applied if acked is not None else 0)
         # Only an apply may rest on a hint: the write finds out when it was wrong, and nothing else does.
         hint = self.ledger.seems_current(self.target)
         confirmed = False
@@ -170,21 +173,21 @@ class TableApplier:
         yield "apply.8 acked"
         return outcome
 
-    def unexpected(self, cause: str) -> Outcome:
+    def unexpected(self, cause: str) -> ApplyResult:
         """The outcome of a round that an error of no known kind ended: the stream is held, and tried again later."""
         acked = self.log.acks().get(self.site)
-        outcome = Outcome(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
+        outcome = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
         self._hold(outcome, outcome.applied + 1, TargetError(cause))
         self._ack(outcome, acked)
         return outcome
 
     def _attempt(
         self, numbers: Sequence[int] | None, acked: Ack | None, hint: bool
-    ) -> Steps[tuple[StreamPlan, Outcome, bool]]:
+    ) -> Steps[tuple[StreamPlan, ApplyResult, bool]]:
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         yield "apply.1 caught-up"
         plan = self._plan(numbers, acked)
-        outcome = Outcome(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
+        outcome = ApplyResult(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
         yield "apply.2 planned"
         epochs = plan.new
         if not epochs:
@@ -207,12 +210,12 @@ class TableApplier:
         except StoppedError:
             raise
         except WanError as error:
-            self._hold(outcome, epochs[0].manifest.number, error)
+            self._hold(outcome, epochs[0].manifest.epoch, error)
             return plan, outcome, True
         return plan, outcome, finished
 
     def _before_dead_letters(
-        self, epochs: Sequence[PlannedEpoch], number: int, error: DeadLettersError, outcome: Outcome
+        self, epochs: Sequence[PlannedEpoch], number: int, error: DeadLettersError, outcome: ApplyResult
     ) -> Steps[bool]:
         """One epoch, or several together, would make too many dead letters: how many epochs were waiting decides nothing, so those that
         can go on alone do. The next round takes the rest."""
@@ -226,10 +229,10 @@ class TableApplier:
                 return (yield from self._before_bad_frame(epochs, number, found, outcome))
             except WriteConflict:
                 return False
-        self._hold(outcome, epochs[0].manifest.number, error)
+        self._hold(outcome, epochs[0].manifest.epoch, error)
         return True
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult) -> Steps[bool]:
         work = self.target.read(epochs, self.ledger.columns)
         try:
             yield "apply.3 read"
@@ -252,14 +255,14 @@ class TableApplier:
             # Delta skips a write whose transaction number it has: somebody else has used this apply number.
             return False
         yield "apply.7 ledgered"
-        outcome.applied = epochs[-1].manifest.number
+        outcome.applied = epochs[-1].manifest.epoch
         outcome.epochs += len(epochs)
         outcome.events += sum(epoch.manifest.rows for epoch in epochs)
         outcome.duplicates += work.duplicates
         outcome.dead_letters += work.dead_letters
         return True
 
-    def _record(self, mark: Mark, work: Work) -> Mark:
+    def _record(self, mark: Mark, work: ApplyWork) -> Mark:
         """Record what belongs to the mark; once, where the same apply is tried again since its write has failed. Returns the mark to write."""
         same = mark.apply, mark.new_ids, tuple(epoch.manifest.fingerprint for epoch in work.epochs)
         if self._recorded is not None and self._recorded[0] == same and not work.dead_letters:
@@ -271,7 +274,7 @@ class TableApplier:
         return mark
 
     def _before_bad_frame(
-        self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, outcome: Outcome
+        self, epochs: Sequence[PlannedEpoch], number: int, error: FrameError, outcome: ApplyResult
     ) -> Steps[bool]:
         """A frame is bad: apply the epochs before its own, and hold the stream there."""
         for index, epoch in enumerate(epochs):
@@ -291,14 +294,14 @@ class TableApplier:
                         return False
                     except DeadLettersError as dead:
                         return (yield from self._before_dead_letters(epochs[:index], number, dead, outcome))
-                self._hold(outcome, epoch.manifest.number, found)
+                self._hold(outcome, epoch.manifest.epoch, found)
                 return finished
         # All frames are sound from here. Whatever it was may have passed.
         if self._passed is not None:
             beyond = FrameError(
                 f"{error} Here the frame can be read: check that the executors reach the channel under the same path, too."
             )
-            self._hold(outcome, epochs[0].manifest.number, beyond)
+            self._hold(outcome, epochs[0].manifest.epoch, beyond)
             return True
         self._passed = error
         log.info("%s: %s; deciding again", self.table, error)
@@ -316,15 +319,15 @@ class TableApplier:
             listed = self.log.since(0, numbers)
         except WanError as error:
             # Nothing is known of the log now; what was acked stays acked.
-            incarnation, known = (acked.incarnation, acked.applied) if acked is not None else ("", 0)
-            return StreamPlan(self.log.stream, incarnation, known, held=known + 1, cause=str(error))
+            log_id, known = (acked.log_id, acked.applied) if acked is not None else ("", 0)
+            return StreamPlan(self.log.stream, log_id, known, held=known + 1, cause=str(error))
         return plan_stream(
             self.log.stream,
             listed,
             self._read_manifest,
             self.ledger.progress,
             self.site,
-            {acked.incarnation: acked.applied} if acked is not None else {},
+            {acked.log_id: acked.applied} if acked is not None else {},
             max_bytes=self.max_bytes,
             max_epochs=self.max_epochs,
             accepts=lambda log_id: log_id in self.decisions().new_logs,
@@ -338,7 +341,7 @@ class TableApplier:
             )
         return manifest
 
-    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
+    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: ApplyWork) -> Mark:
         last = epochs[-1].manifest
         origin, table_id, selection = origin_of(last)
         columns = self.ledger.columns.with_columns(column_paths(last.schema))
@@ -350,10 +353,10 @@ class TableApplier:
             origin=origin,
             table_id=table_id,
             selection=selection,
-            through=last.last if last.kind != EVENTS else -1,
+            through=last.last_version if last.kind != EVENTS else -1,
             stream=last.stream,
-            incarnation=last.incarnation,
-            epoch=last.number,
+            log_id=last.log_id,
+            epoch=last.epoch,
             fingerprint=last.fingerprint,
             ids=work.ids,
             dead_letters=self.ledger.dead_letters.get(last.stream, 0) + work.dead_letters,
@@ -363,18 +366,18 @@ class TableApplier:
             ids_until=work.ids_until,
         )
 
-    def _hold(self, outcome: Outcome, number: int, error: Exception) -> None:
+    def _hold(self, outcome: ApplyResult, number: int, error: Exception) -> None:
         if isinstance(error, LedgerError):
             self.ledger.forget()
         outcome.held, outcome.cause = number, str(error)
 
-    def _ack(self, outcome: Outcome, before: Ack | None) -> None:
+    def _ack(self, outcome: ApplyResult, before: Ack | None) -> None:
         """Answer, if the answer is another one than the channel has."""
-        incarnation = outcome.plan.incarnation or (before.incarnation if before is not None else "")
+        log_id = outcome.plan.log_id or (before.log_id if before is not None else "")
         answer = Ack(
             site=self.site,
             stream=self.log.stream,
-            incarnation=incarnation,
+            log_id=log_id,
             applied=outcome.applied,
             held=outcome.held,
             cause=outcome.cause,

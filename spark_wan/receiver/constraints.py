@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.columns import CHAR_VARCHAR
-from spark_wan.delta import condition, error_text, is_cancelled, map_in_arrow, quoted, reference
+from spark_wan.delta.errors import condition, error_text, is_cancelled
+from spark_wan.delta.sql import quoted, reference
+from spark_wan.delta.tables import map_in_arrow
 from spark_wan.errors import SchemaError
-from spark_wan.events import OP, Operation
+from spark_wan.events.columns import CHAR_VARCHAR
+from spark_wan.events.operations import OP, Operation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

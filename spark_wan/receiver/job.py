@@ -17,23 +17,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.channels import Ack, StreamLog, open_channel
 from spark_wan.channels.base import Channel
-from spark_wan.commits import record_after
-from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.commits import record_after
+from spark_wan.delta.errors import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
+from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import ChannelError, LedgerError, SessionLostError, StoppedError, TopologyError, WanError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.options import IDLE_INTERVAL
-from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger
-from spark_wan.receiver.ledger_store import DeltaLedgerStore
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.workers import TableWorkers
-from spark_wan.running import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.steps import Steps, reached
-from spark_wan.topology import Topology
-from spark_wan.wire import EVENTS, Manifest
+from spark_wan.topology.model import Topology
+from spark_wan.topology.options import IDLE_INTERVAL
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +126,7 @@ class Receiver:
             no other.
         max_bytes: So many bytes of frames at the most in one apply.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
-            (:func:`spark_wan.decisions.parse_decisions`).
+            (:func:`spark_wan.control.decisions.parse_decisions`).
 
     Raises:
         TopologyError: the site is unknown, or no sender serves it.
@@ -161,13 +163,13 @@ class Receiver:
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Begin to apply. ``available_now``: apply what is there, and end."""
-        from spark_wan.datasource import register
+        from spark_wan.datasource.format import register
 
         register(self.spark)
         LedgerTables(self.spark, self.site.state).ensure()
         stop = threading.Event()
         queries: list[StreamingQuery] = []
-        inbound: list[InboundChannel] = []
+        inbound: list[ChannelReceiver] = []
         try:
             for url in sorted({sender.channel for sender in self.senders}):
                 query, channel = self._start(url, stop, available_now)
@@ -190,9 +192,9 @@ class Receiver:
         handle._keep_running(spark_thread(self.spark, handle._watch, name, handle._end_with))
         return handle
 
-    def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, InboundChannel]:
+    def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, ChannelReceiver]:
         sender = next(sender for sender in self.senders if sender.channel == url)
-        channel = InboundChannel(
+        channel = ChannelReceiver(
             self.topology,
             self.site.name,
             url,
@@ -207,7 +209,7 @@ class Receiver:
         open_channel(url, sender.storage).prepare()
         return self._query(channel), channel
 
-    def _query(self, channel: InboundChannel) -> StreamingQuery:
+    def _query(self, channel: ChannelReceiver) -> StreamingQuery:
         url, storage = channel.url, channel.storage
         reader = self.spark.readStream.format("wan").option("channel", url).option("site", self.site.name)
         reader = reader.option("wakeToken", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
@@ -250,10 +252,10 @@ class ReceiverHandle:
     def __init__(
         self,
         queries: Sequence[StreamingQuery],
-        inbound: Sequence[InboundChannel],
+        inbound: Sequence[ChannelReceiver],
         stop: threading.Event,
         classic: bool,
-        start_again: Callable[[InboundChannel], StreamingQuery],
+        start_again: Callable[[ChannelReceiver], StreamingQuery],
         *,
         once: bool = False,
         lost: Callable[[], SessionLostError | None] = lambda: None,
@@ -444,7 +446,7 @@ class ReceiverHandle:
 
 
 @dataclass
-class InboundChannel:
+class ChannelReceiver:
     """The work of one inbound channel: the function of its foreachBatch. Pickled to the server under Spark Connect."""
 
     topology: Topology
@@ -466,7 +468,7 @@ class InboundChannel:
     """What the last micro-batch raised."""
     idle: threading.Event = field(default_factory=threading.Event)
     """Set while no micro-batch is at work."""
-    on_outcome: Callable[[str, Outcome], None] | None = None
+    on_outcome: Callable[[str, ApplyResult], None] | None = None
     _appliers: dict[str, TableApplier] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
     _statuses: dict[str, TableStatus] = field(default_factory=dict)
@@ -708,7 +710,7 @@ class InboundChannel:
                         self._statuses[name].held = None
                     continue
                 if name not in self._tables:
-                    last = stream.last()
+                    last = stream.newest_manifest()
                     if last is None:
                         continue
                     self._tables[name] = last.table
@@ -748,12 +750,12 @@ class InboundChannel:
             log.error("%s: held: %s", stream.stream, cause)
         status.held = cause
         before = stream.acks().get(self.site)
-        ack = Ack(self.site, stream.stream, manifest.incarnation if manifest else "", 0, number, cause)
+        ack = Ack(self.site, stream.stream, manifest.log_id if manifest else "", 0, number, cause)
         if before is not None:
             ack = Ack(
                 self.site,
                 stream.stream,
-                before.incarnation,
+                before.log_id,
                 before.applied,
                 before.applied + 1,
                 cause,
@@ -788,7 +790,7 @@ class InboundChannel:
             self._schedule(table, stream.stream, outcome, _seen(numbers, announced, outcome.held), cancelled)
             return
 
-    def _schedule(self, table: str, stream: str, outcome: Outcome, saw: _Seen, cancelled: bool) -> None:
+    def _schedule(self, table: str, stream: str, outcome: ApplyResult, saw: _Seen, cancelled: bool) -> None:
         """Say when a held stream is tried again, less and less often. What it waits for may be what another stream of its table has brought."""
         with self._lock:
             if outcome.epochs:
@@ -818,7 +820,7 @@ class InboundChannel:
         except WanError:
             return True  # the look says what is wrong with the table
 
-    def _round(self, spark: SparkSession, applier: TableApplier, numbers: Sequence[int]) -> tuple[Outcome, bool]:
+    def _round(self, spark: SparkSession, applier: TableApplier, numbers: Sequence[int]) -> tuple[ApplyResult, bool]:
         """One round, and whether its Spark job was cancelled from outside."""
         try:
             return self._steps(applier.round(numbers)), False
@@ -853,7 +855,7 @@ class InboundChannel:
                 raise StoppedError("the receiver was stopped") from error
             log.warning("%s: event IDs could not be expired now: %s", applier.table, error_text(error))
 
-    def _note(self, status: TableStatus, outcome: Outcome, applier: TableApplier) -> None:
+    def _note(self, status: TableStatus, outcome: ApplyResult, applier: TableApplier) -> None:
         status.applied = outcome.applied
         status.epochs += outcome.epochs
         status.events += outcome.events
@@ -906,13 +908,13 @@ class InboundChannel:
         if self._stopping():
             raise StoppedError("the receiver was stopped")
 
-    def _steps(self, steps: Steps[Outcome]) -> Outcome:
+    def _steps(self, steps: Steps[ApplyResult]) -> ApplyResult:
         while True:
             self._check_stopped()
             try:
                 reached(next(steps))
             except StopIteration as end:
-                outcome: Outcome = end.value
+                outcome: ApplyResult = end.value
                 return outcome
 
 

@@ -9,40 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_wan.columns import fingerprint
-from spark_wan.decisions import NEW_LOG
+from spark_wan.control.decisions import NEW_LOG
 from spark_wan.errors import COPY, LedgerError, LogGapError, WanError, anew
-from spark_wan.wire import EVENTS, SNAPSHOT, Manifest
-
-Origin = tuple[str, str, str]
-"""(origin site, table ID, selection): what one *applied through version* counts for."""
-
-
-@dataclass
-class Progress:
-    """How far a site's table is: summed up from its marked commits."""
-
-    through: dict[Origin, int] = field(default_factory=dict)
-    positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(stream, incarnation) -> the last epoch of it that took effect."""
-    fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(stream, incarnation) -> the fingerprint of that epoch's manifest."""
-    lost: bool = False
-    """Some of the marks are lost: of a stream without progress it is not known whether it was ever applied."""
-
-    def copy(self) -> Progress:
-        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost)
-
-    def advance(
-        self, origin: Origin, through: int, stream: str, incarnation: str, epoch: int, fingerprint: str
-    ) -> None:
-        """Epoch ``epoch`` took effect. Progress never goes back."""
-        if through >= 0:
-            self.through[origin] = max(through, self.through.get(origin, -1))
-        place = (stream, incarnation)
-        if epoch > self.positions.get(place, 0):
-            self.positions[place] = epoch
-            self.fingerprints[place] = fingerprint
+from spark_wan.events.columns import fingerprint
+from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
 
 @dataclass(frozen=True)
@@ -58,7 +29,7 @@ class StreamPlan:
     """The decision for one stream."""
 
     stream: str
-    incarnation: str = ""
+    log_id: str = ""
     known: int = 0
     """Through this number everything in the log is applied here or is not for this site."""
     new: list[PlannedEpoch] = field(default_factory=list)
@@ -68,10 +39,6 @@ class StreamPlan:
     cause: str | None = None
     more: bool = False
     """The limits ended the plan before the log's end."""
-
-
-def origin_of(manifest: Manifest) -> Origin:
-    return (manifest.origin, manifest.table_id, manifest.selection)
 
 
 def plan_stream(
@@ -88,7 +55,7 @@ def plan_stream(
 ) -> StreamPlan:
     """Decide about the epochs ``numbers`` (ascending, without gaps, all that lead to the log's end).
 
-    ``acked``: incarnation -> the number that this site's last ack said. ``accepts``: whether the user has accepted the log with an ID in
+    ``acked``: log_id -> the number that this site's last ack said. ``accepts``: whether the user has accepted the log with an ID in
     place of an earlier one. A manifest that cannot be read holds the stream there; what is before it is planned.
     """
     plan = StreamPlan(stream)
@@ -96,7 +63,7 @@ def plan_stream(
     size = 0
     listed = list(numbers)
     newer = _from_position(listed, read, progress, stream, plan, site, acked)
-    position = progress.positions.get((stream, plan.incarnation), 0)
+    position = progress.positions.get((stream, plan.log_id), 0)
     if listed and position > listed[-1]:
         # Nothing of it is acked: what is there now may be all there is of it.
         plan.known, plan.held = 0, listed[-1] + 1
@@ -110,22 +77,22 @@ def plan_stream(
     for number in newer:
         try:
             manifest = read(number)
-            _check_follows(manifest, plan.incarnation, before)
+            _check_follows(manifest, plan.log_id, before)
             if not _is_as_applied(manifest, progress):
                 plan.known = 0
                 raise LogGapError(f"{stream}: manifest {number} {_ANOTHER}: {_rewritten(manifest)}")
-            plan.incarnation, before = manifest.incarnation, manifest.fingerprint
+            plan.log_id, before = manifest.log_id, manifest.fingerprint
             above = None if site not in manifest.addressees else _above(manifest, ahead, accepts)
         except WanError as error:
             plan.held, plan.cause = number, str(error)
             break
         if above is None:
-            if site not in manifest.addressees and number == ahead.positions.get((stream, manifest.incarnation), 0) + 1:
+            if site not in manifest.addressees and number == ahead.positions.get((stream, manifest.log_id), 0) + 1:
                 # Passed over, not missed.
-                ahead.advance(origin_of(manifest), -1, stream, manifest.incarnation, number, manifest.fingerprint)
+                ahead.advance(origin_of(manifest), -1, stream, manifest.log_id, number, manifest.fingerprint)
             if not plan.new:
                 plan.known = number
-                if number > acked.get(manifest.incarnation, 0) and site in manifest.addressees:
+                if number > acked.get(manifest.log_id, 0) and site in manifest.addressees:
                     plan.duplicates += manifest.rows
             continue
         if plan.new and (
@@ -138,8 +105,8 @@ def plan_stream(
             break
         plan.new.append(PlannedEpoch(manifest, above))
         size += manifest.bytes
-        last = manifest.last if manifest.kind != EVENTS else -1
-        ahead.advance(origin_of(manifest), last, stream, manifest.incarnation, number, manifest.fingerprint)
+        last = manifest.last_version if manifest.kind != EVENTS else -1
+        ahead.advance(origin_of(manifest), last, stream, manifest.log_id, number, manifest.fingerprint)
     return plan
 
 
@@ -158,22 +125,22 @@ def _rewritten(manifest: Manifest) -> str:
 
 def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
     """False for a manifest at the site's position that is another one than was applied, and for one behind it that follows another."""
-    place = (manifest.stream, manifest.incarnation)
+    place = (manifest.stream, manifest.log_id)
     position, applied = progress.positions.get(place), progress.fingerprints.get(place)
     return not (
-        (manifest.number == position and manifest.fingerprint != applied)
-        or (position is not None and manifest.number == position + 1 and manifest.previous != applied)
+        (manifest.epoch == position and manifest.fingerprint != applied)
+        or (position is not None and manifest.epoch == position + 1 and manifest.previous != applied)
     )
 
 
-def _check_follows(manifest: Manifest, incarnation: str, before: str | None) -> None:
+def _check_follows(manifest: Manifest, log_id: str, before: str | None) -> None:
     """A manifest belongs to the log of those before it, and names the one before it (``before``: its fingerprint, None for the first)."""
-    where = f"{manifest.stream}: manifest {manifest.number}"
+    where = f"{manifest.stream}: manifest {manifest.epoch}"
     advice = _rewritten(manifest)
-    if incarnation and manifest.incarnation != incarnation:
+    if log_id and manifest.log_id != log_id:
         raise LogGapError(f"{where} belongs to another log than the ones beside it: {advice}")
     if before is not None and manifest.previous != before:
-        raise LogGapError(f"{where} does not follow manifest {manifest.number - 1} as it is there: {advice}")
+        raise LogGapError(f"{where} does not follow manifest {manifest.epoch - 1} as it is there: {advice}")
 
 
 def _from_position(
@@ -192,16 +159,16 @@ def _from_position(
         newest = read(listed[-1])
     except WanError:
         return listed
-    incarnation = newest.incarnation
-    position = progress.positions.get((stream, incarnation), 0)
-    if position == newest.number and not _is_as_applied(newest, progress):
-        plan.incarnation, plan.held = incarnation, position + 1
+    log_id = newest.log_id
+    position = progress.positions.get((stream, log_id), 0)
+    if position == newest.epoch and not _is_as_applied(newest, progress):
+        plan.log_id, plan.held = log_id, position + 1
         plan.cause = f"{stream}: manifest {position} {_ANOTHER}: {_rewritten(newest)}"
         return []
     if position:
-        plan.incarnation, plan.known = incarnation, min(position, listed[-1])
+        plan.log_id, plan.known = log_id, min(position, listed[-1])
     for number in listed:
-        if acked.get(incarnation, 0) < number <= position:
+        if acked.get(log_id, 0) < number <= position:
             try:
                 manifest = read(number)
             except WanError:
@@ -225,21 +192,21 @@ def _check_new(manifest: Manifest, progress: Progress) -> None:
 
 def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool]) -> int | None:
     """None for a known epoch, else the version above which its rows are new. Raises when it can be neither."""
-    where = f"{manifest.stream}: epoch {manifest.number}"
+    where = f"{manifest.stream}: epoch {manifest.epoch}"
     if manifest.kind == EVENTS:
-        position = progress.positions.get((manifest.stream, manifest.incarnation), 0)
-        if manifest.number <= position:
+        position = progress.positions.get((manifest.stream, manifest.log_id), 0)
+        if manifest.epoch <= position:
             return None
         earlier = {log_id: n for (stream, log_id), n in progress.positions.items() if stream == manifest.stream}
         if not earlier:
             _check_new(manifest, progress)
-        if not position and earlier and not accepts(manifest.incarnation):
+        if not position and earlier and not accepts(manifest.log_id):
             raise LogGapError(
-                f"{where} begins another log, {manifest.incarnation}; this site has applied {_applied(earlier)}. The channel was deleted, or the "
+                f"{where} begins another log, {manifest.log_id}; this site has applied {_applied(earlier)}. The channel was deleted, or the "
                 "stream was begun anew: what this site had not applied of the earlier log may be lost. The stream is held. Restore the earlier log; "
-                f"or accept the new one with `spark-wan receive --decide {manifest.table}@{manifest.incarnation}={NEW_LOG}`."
+                f"or accept the new one with `spark-wan receive --decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
             )
-        if manifest.number > position + 1:
+        if manifest.epoch > position + 1:
             raise LogGapError(
                 f"{where} is the first in the log, but this site has applied only through {position}: what is between was removed "
                 f"before it was read here. The stream is held. Restore the missing manifests in the channel; or {_AGAIN}"
@@ -258,20 +225,20 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         _check_new(manifest, progress)
         if not manifest.start:
             raise LogGapError(
-                f"{where} begins at version {manifest.first}, and this site has nothing of the table yet: what is before was removed "
+                f"{where} begins at version {manifest.first_version}, and this site has nothing of the table yet: what is before was removed "
                 f"from the channel before it was read here. The stream is held; make {COPY}."
             )
         return -1
-    if manifest.last <= through:
+    if manifest.last_version <= through:
         return None
     if manifest.kind == SNAPSHOT:
         raise LogGapError(
-            f"{where} is a snapshot of version {manifest.last}, but this site has applied through version {through}. Rows deleted "
+            f"{where} is a snapshot of version {manifest.last_version}, but this site has applied through version {through}. Rows deleted "
             f"in between would stay here. The stream is held; make {COPY}."
         )
-    if manifest.first > through + 1:
+    if manifest.first_version > through + 1:
         raise LogGapError(
-            f"{where} begins at version {manifest.first}, but this site has applied only through {through}. It waits for the versions "
-            f"{through + 1} to {manifest.first - 1}. If their manifests were deleted, restore them in the channel; or make {COPY}."
+            f"{where} begins at version {manifest.first_version}, but this site has applied only through {through}. It waits for the versions "
+            f"{through + 1} to {manifest.first_version - 1}. If their manifests were deleted, restore them in the channel; or make {COPY}."
         )
-    return through if manifest.first <= through else -1
+    return through if manifest.first_version <= through else -1

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_wan.columns import FieldJson, Path, SchemaJson, differences, widens
 from spark_wan.errors import SchemaError, anew
+from spark_wan.events.columns import FieldJson, Path, SchemaJson, differences, widens
 
 
 @dataclass(frozen=True)

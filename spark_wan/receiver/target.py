@@ -20,44 +20,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
-from spark_wan.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
-from spark_wan.commits import Commit
-from spark_wan.delta import (
+from spark_wan.delta.commits import Commit
+from spark_wan.delta.errors import error_text, is_cancelled, is_conflict, is_missing, refuses_a_row
+from spark_wan.delta.history import history
+from spark_wan.delta.schema import needs_column_mapping, portable_schema, schema_json
+from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect, lost_session
+from spark_wan.delta.sql import literal, quoted, reference, sql_type
+from spark_wan.delta.tables import (
     commit_file,
     commit_identity,
-    error_text,
-    history,
-    is_cancelled,
-    is_conflict,
-    is_missing,
     last_transaction,
-    literal,
     load,
     log_retention,
     logged_schema,
     map_in_arrow,
-    needs_column_mapping,
-    portable_schema,
-    quoted,
-    reference,
-    refuses_a_row,
-    schema_json,
-    sql_type,
     table_id,
 )
 from spark_wan.errors import DeadLettersError, FrameError, SchemaError, TargetError, WanError, anew
-from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
-from spark_wan.ledger_tables import LEDGER_VERSION, LedgerTables
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.apply import Work, WriteConflict
+from spark_wan.events.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
+from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import transaction_name
+from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.receiver.apply import ApplyWork, WriteConflict
 from spark_wan.receiver.constraints import CAUSE, Constraints, constraints_of
-from spark_wan.receiver.ledger import Mark, transaction_name
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
-from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.running import SessionSettings, cloned_session, is_connect, lost_session
-from spark_wan.topology import MAX_DEAD_LETTERS, is_path
-from spark_wan.wire import EVENTS, FrameRef, decode_frame
+from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.topology.values import is_path
+from spark_wan.wire.frame import FrameRef, decode_frame
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -176,11 +170,11 @@ class DeltaTarget:
             else:
                 writer.saveAsTable(reference(self.location))
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         from pyspark.sql.types import StructType
 
         newest = epochs[-1].manifest
-        work = Work(epochs, ids=newest.kind == EVENTS)
+        work = ApplyWork(epochs, ids=newest.kind == EVENTS)
         with self._errors():
             existing = self._with_columns(newest.schema, applied, users=work.ids)
             schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
@@ -205,7 +199,7 @@ class DeltaTarget:
             self._logged = (shown, logged_schema(self.spark, self.location))
         return self._logged[1]
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         from pyspark.sql import functions as F
 
         content: _Content = work.content
@@ -250,7 +244,7 @@ class DeltaTarget:
             return F.lit(None).cast("string")
         return F.to_json(F.struct(*(F.col(quoted(name)) for name in content.keys)), _EXACT)
 
-    def record(self, work: Work, apply: int, token: str) -> None:
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
         from pyspark.sql import functions as F
 
         content: _Content = work.content
@@ -274,7 +268,7 @@ class DeltaTarget:
                     "dead_letters", self._letters(content, manifest.stream, manifest.table_id, token)
                 )
 
-    def write(self, work: Work, mark: Mark) -> None:
+    def write(self, work: ApplyWork, mark: Mark) -> None:
         content: _Content = work.content
         keys = work.epochs[-1].manifest.keys
         if self._id is None:
@@ -323,7 +317,7 @@ class DeltaTarget:
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
-    def done(self, work: Work) -> None:
+    def done(self, work: ApplyWork) -> None:
         for frame in work.content.persisted:
             frame.unpersist()
 
@@ -403,7 +397,7 @@ class DeltaTarget:
         keys = () if all_of_a_key or newest.kind == EVENTS else newest.keys
         task = _DecodeTask(self.channel, keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS)
         refs = [
-            (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.number)
+            (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.epoch)
             for epoch in epochs
             for ref in epoch.manifest.frames
         ]
@@ -412,7 +406,7 @@ class DeltaTarget:
         )
         return listed.mapInArrow(task, full)
 
-    def _drop_known_events(self, work: Work) -> None:
+    def _drop_known_events(self, work: ApplyWork) -> None:
         """Events of a user's stream that took effect before are dropped; the same ID with other content is a dead letter."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F

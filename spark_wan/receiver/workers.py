@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_wan.running import spark_thread
+from spark_wan.delta.sessions import spark_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

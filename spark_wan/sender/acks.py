@@ -20,12 +20,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from spark_wan.channels import Ack, StreamLog
 from spark_wan.channels.base import write_of
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError, ManifestExists
-from spark_wan.sender.memory import MemoryStore, Published, StreamMemory
+from spark_wan.sender.memory import CheckpointStore
 from spark_wan.steps import Steps
-from spark_wan.wire import EVENTS, FrameRef, Manifest
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +71,9 @@ def append_in_time(log: StreamLog, manifest: Manifest, clock: Callable[[], int])
     began = clock()
     log.append(manifest)
     if clock() - began > STALE_AGE * 1000 and not are_there(log, manifest.frames):
-        if log.newest() == manifest.number:
-            log.channel.trim_manifest(log.stream, manifest.number)
-        raise ManifestExists(f"{log.stream}: the frames of manifest {manifest.number} were swept before it named them")
+        if log.newest_epoch() == manifest.epoch:
+            log.channel.trim_manifest(log.stream, manifest.epoch)
+        raise ManifestExists(f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them")
 
 
 def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -83,14 +86,14 @@ def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _answers(last: Manifest, ack: Ack) -> bool:
     """Whether an ack is about the log that ends with ``last``: one beyond its end was given before the log was put back to an older state."""
-    return ack.incarnation == last.incarnation and ack.applied <= last.number
+    return ack.log_id == last.log_id and ack.applied <= last.epoch
 
 
 @dataclass
 class StreamState:
     """What is known of a stream after a round: for status, and to decide when to look again."""
 
-    last: Manifest | None = None
+    newest: Manifest | None = None
     oldest: int = 0
     acks: Mapping[str, Ack] = field(default_factory=dict)
     backlog: int = 0
@@ -101,12 +104,12 @@ class StreamState:
 
 
 @dataclass
-class AckKeeper:
+class AckManager:
     """Keeps one stream. ``clock`` gives milliseconds; ``ack_timeout`` too. ``served``: the sites that the sender serves now. ``former``: those that it
     serves no more, where not all others are meant."""
 
     log: StreamLog
-    memories: MemoryStore
+    memories: CheckpointStore
     policy: AckPolicy
     ack_timeout: int
     clock: Callable[[], int]
@@ -115,17 +118,17 @@ class AckKeeper:
     state: StreamState = field(default_factory=StreamState)
     _next_look: int = 0
     _waiting: tuple[str, int, int] | None = None
-    """(incarnation, lowest number not acked, since when)"""
+    """(log_id, lowest number not acked, since when)"""
     _attempts: int = 0
     _swept: int = 0
     _named: frozenset[str] = frozenset()
     """The sites that are served no more, as the log has named them."""
     _began: tuple[str, int] | None = None
-    """(incarnation, number) of the newest manifest at the first look."""
+    """(log_id, number) of the newest manifest at the first look."""
     _others: frozenset[str] = frozenset()
     """Sites that another sender serves."""
     _bare: tuple[str, int] | None = None
-    """(incarnation, number) of the newest manifest, once its frames are trimmed."""
+    """(log_id, number) of the newest manifest, once its frames are trimmed."""
 
     def due(self) -> bool:
         """Whether it is time to look: at once while sites answer, every 5 s when nobody is there. Also after a clock was put back."""
@@ -136,10 +139,10 @@ class AckKeeper:
         return {
             site
             for site, ack in self.state.acks.items()
-            if self.state.last is not None
-            and _answers(self.state.last, ack)
-            and ack.incarnation == manifest.incarnation
-            and ack.applied >= manifest.number
+            if self.state.newest is not None
+            and _answers(self.state.newest, ack)
+            and ack.log_id == manifest.log_id
+            and ack.applied >= manifest.epoch
         }
 
     def done(self, manifest: Manifest) -> bool:
@@ -152,7 +155,7 @@ class AckKeeper:
         numbers, strays = self.log.fold()
         last = self.log.read(numbers[-1]) if numbers else None
         acks = self.log.acks() if last is not None else {}
-        state = StreamState(last=last, acks=acks)
+        state = StreamState(newest=last, acks=acks)
         self.state = state
         if last is None:
             return state
@@ -160,8 +163,8 @@ class AckKeeper:
         self._find_others(last)
         answered = {site: ack for site, ack in acks.items() if _answers(last, ack)}
         applied = self._applied(last, acks)
-        everywhere = min(applied.values(), default=last.number)
-        state.backlog = max(0, last.number - max(everywhere, numbers[0] - 1))
+        everywhere = min(applied.values(), default=last.epoch)
+        state.backlog = max(0, last.epoch - max(everywhere, numbers[0] - 1))
         acked = self._remember(last, applied)
         yield "keep.2 remembered"
         # Whoever answered another log of this name has to be told of this one.
@@ -175,21 +178,21 @@ class AckKeeper:
             channel.trim_manifest(stream, number)
             yield "keep.5 manifest-trimmed"
         state.oldest = numbers[0]
-        manifest = last if numbers[0] == last.number else self._read(numbers[0])
+        manifest = last if numbers[0] == last.epoch else self._read(numbers[0])
         for number in numbers:
-            following = last if number + 1 >= last.number else self._read(number + 1)
+            following = last if number + 1 >= last.epoch else self._read(number + 1)
             if manifest is not None:
-                stray = number < last.number and (following is None or following.previous != manifest.fingerprint)
+                stray = number < last.epoch and (following is None or following.previous != manifest.fingerprint)
                 if stray:
                     if number > min(acked.values(), default=number):
                         break
                 elif not (self._everyone_has(manifest) and self.done(manifest)):
                     break
-                elif (manifest.incarnation, number) != self._bare:
+                elif (manifest.log_id, number) != self._bare:
                     channel.trim_frames(stream, [frame.path for frame in manifest.frames])
                     yield "keep.4 frames-trimmed"
-                if number == last.number:
-                    self._bare = (manifest.incarnation, number)
+                if number == last.epoch:
+                    self._bare = (manifest.log_id, number)
                     break
                 channel.trim_manifest(stream, number)
                 yield "keep.5 manifest-trimmed"
@@ -236,17 +239,17 @@ class AckKeeper:
         writer that was frozen while its log was lost, and killed right after it."""
         for number in strays:
             stray = self._read(number)
-            if stray is not None and stray.incarnation != last.incarnation and stray.created > last.created:
+            if stray is not None and stray.log_id != last.log_id and stray.created > last.created:
                 raise LogGapError(
-                    f"{self.log.channel.url}: manifest {last.number} of {self.log.stream} belongs to another log than those through {strays[-1]}, which "
-                    f"began later: a writer of the lost log added it late. Nothing is trimmed. Delete manifest {last.number} below "
+                    f"{self.log.channel.url}: manifest {last.epoch} of {self.log.stream} belongs to another log than those through {strays[-1]}, which "
+                    f"began later: a writer of the lost log added it late. Nothing is trimmed. Delete manifest {last.epoch} below "
                     f"log/{self.log.stream}/ in the channel, and restore nothing."
                 )
 
     def _is_whole(self, numbers: Sequence[int], last: Manifest) -> bool:
         """Whether the log has all that some site may still need: it is as far as it was, and nothing is gone that is not acked."""
         memory = self.memories.load(self.log.stream)
-        lost = memory is not None and (memory.incarnation != last.incarnation or memory.number > last.number)
+        lost = memory is not None and (memory.log_id != last.log_id or memory.epoch > last.epoch)
         acked = self._ever_acked(last, self._applied(last, self.log.acks()), memory)
         lacking = sorted(site for site, number in acked.items() if number < numbers[0] - 1)
         if lost or lacking:
@@ -278,7 +281,7 @@ class AckKeeper:
 
     def _find_others(self, last: Manifest) -> None:
         """Two senders with different topologies, while one of them is replaced: the one that began later may serve a site that the other does not know."""
-        newest = last.incarnation, last.number
+        newest = last.log_id, last.epoch
         if self._began is None:
             self._began = newest
         unknown = set(last.addressees) - set(self.served)
@@ -288,7 +291,7 @@ class AckKeeper:
                 "%s: another sender has appended epoch %d for site %s, which this sender does not serve. Its acks are waited for; give both the same "
                 "topology, or stop the older one",
                 self.log.stream,
-                last.number,
+                last.epoch,
                 site,
             )
         self._others = others
@@ -308,7 +311,7 @@ class AckKeeper:
                 self.log.stream,
                 site,
                 applied,
-                last.number,
+                last.epoch,
             )
         self._named = gone
 
@@ -316,12 +319,12 @@ class AckKeeper:
         """Keep what was acked. Returns the highest number that each site has ever acked, as far as the memory reaches."""
         memory = self.memories.load(self.log.stream)
         acked = self._ever_acked(last, applied, memory)
-        published = Published.by(last) if last.kind != EVENTS else None
+        published = PublishedState.by(last) if last.kind != EVENTS else None
         if memory is None:
-            memory = StreamMemory(last.incarnation, last.number, {}, published)
-        if memory.incarnation == last.incarnation:
+            memory = SenderCheckpoint(last.log_id, last.epoch, {}, published)
+        if memory.log_id == last.log_id:
             known = replace(memory, acked=acked)
-            if known.published is None and known.number == last.number:
+            if known.published is None and known.epoch == last.epoch:
                 known = replace(known, published=published)  # it was written by an older version
             if known != memory:
                 self.memories.save(self.log.stream, known)
@@ -332,9 +335,11 @@ class AckKeeper:
         answers = {site: acks.get(site) for site in self._addressees(last)}
         return {site: ack.applied if ack is not None and _answers(last, ack) else 0 for site, ack in answers.items()}
 
-    def _ever_acked(self, last: Manifest, applied: Mapping[str, int], memory: StreamMemory | None) -> dict[str, int]:
+    def _ever_acked(
+        self, last: Manifest, applied: Mapping[str, int], memory: SenderCheckpoint | None
+    ) -> dict[str, int]:
         """The same, at any time: an ack may be lost, or go back."""
-        known = memory.acked if memory is not None and memory.incarnation == last.incarnation else {}
+        known = memory.acked if memory is not None and memory.log_id == last.log_id else {}
         return {site: max(number, known.get(site, 0)) for site, number in applied.items()}
 
     def _announce(self, last: Manifest, everywhere: int, somebody: bool) -> None:
@@ -344,12 +349,12 @@ class AckKeeper:
         answered = [entry for entry in announced if entry[0] <= everywhere]
         if answered:
             channel.withdraw(stream, answered)
-        if everywhere >= last.number:
+        if everywhere >= last.epoch:
             self._waiting = None
             return
         lowest, now = everywhere + 1, self.clock()
-        if self._waiting is None or self._waiting[:2] != (last.incarnation, lowest):
-            self._waiting = (last.incarnation, lowest, now)
+        if self._waiting is None or self._waiting[:2] != (last.log_id, lowest):
+            self._waiting = (last.log_id, lowest, now)
             self._attempts = max((attempt for number, attempt in announced if number == lowest), default=0)
             return
         if 0 <= now - self._waiting[2] < self.ack_timeout:
@@ -367,4 +372,4 @@ class AckKeeper:
             )
             # Only the newest announcement counts; older attempts for the same number are withdrawn.
             channel.withdraw(stream, [e for e in announced if e[0] == lowest and e[1] < self._attempts])
-        self._waiting = (last.incarnation, lowest, now)
+        self._waiting = (last.log_id, lowest, now)

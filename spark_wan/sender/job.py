@@ -14,22 +14,25 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.channels import StreamLog, open_channel
+from spark_wan.capture.source import DeltaSource, SenderDeadLetter
 from spark_wan.channels.base import Channel
-from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import error_text, is_cancelled
+from spark_wan.channels.batches import BatchLimits
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.errors import error_text, is_cancelled
+from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import SessionLostError, StoppedError, TopologyError, WanError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.running import SessionSettings, Slots, is_connect, lost_session, milliseconds, spark_thread
-from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.memory import StoredMemories
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher, StreamSettings
-from spark_wan.sender.source import DeltaSource, SenderDeadLetter
+from spark_wan.sender.slots import Slots
 from spark_wan.steps import Steps, reached, run
-from spark_wan.topology import Sender as SenderConfig
-from spark_wan.topology import Table, Topology, stream_name
-from spark_wan.wire import EVENTS, Manifest
+from spark_wan.topology.model import Sender as SenderConfig
+from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +84,7 @@ class _Stream:
     status: StreamStatus
     publisher: Publisher | None
     """None: a sink publishes the stream, and the sender only keeps it."""
-    keeper: AckKeeper
+    keeper: AckManager
     interval: float
     block_on_ack: float
     wait: float = 0.0
@@ -101,7 +104,7 @@ class Sender:
         senders: Names of senders; default: all of the site's.
         tables: Names of tables; default: all that are attached.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
-            (:func:`spark_wan.decisions.parse_decisions`).
+            (:func:`spark_wan.control.decisions.parse_decisions`).
         parallel: Maximum number of tables captured concurrently. First snapshots and commits with more than ``max_epoch_rows`` rows are
             counted apart, so that they stop no other table; polling is not counted.
 
@@ -179,7 +182,9 @@ class Sender:
         name = stream_name(sender.site, sender.name, table.name)
         spark = self.spark if inherited is None else inherited.new_session(self.spark)
         status = StreamStatus(name, table.name)
-        memories = StoredMemories(f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage)
+        memories = StoredCheckpoints(
+            f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage
+        )
         stream_log = StreamLog(channel, name)
         settings = StreamSettings(
             stream=name,
@@ -204,7 +209,7 @@ class Sender:
         else:
             publisher, interrupt = None, spark.interruptTag
         policy, timeout = AckPolicy(sender.ack_policy), int(sender.ack_timeout * 1000)
-        keeper = AckKeeper(stream_log, memories, policy, timeout, milliseconds, settings.addressees)
+        keeper = AckManager(stream_log, memories, policy, timeout, milliseconds, settings.addressees)
         interval, block = sender.batch_interval, sender.block_on_ack
         return _Stream(spark, inherited, interrupt, status, publisher, keeper, interval, block)
 
@@ -238,7 +243,7 @@ class Sender:
             table.location(sender.site),
             table.keys,
             channel,
-            Limits(sender.batch_size, sender.batch_bytes),
+            BatchLimits(sender.batch_size, sender.batch_bytes),
             record,
             table.max_dead_letters,
         )
@@ -343,7 +348,7 @@ class SenderHandle:
             if self._available_now:
                 if published is None:
                     return
-                if through is not None and published.last >= through:
+                if through is not None and published.last_version >= through:
                     return
                 continue
             if published is not None:
@@ -385,9 +390,9 @@ class SenderHandle:
             log.info(
                 "%s: epoch %d, versions %d to %d, %d events",
                 status.stream,
-                published.number,
-                published.first,
-                published.last,
+                published.epoch,
+                published.first_version,
+                published.last_version,
                 published.rows,
             )
         return published
@@ -409,10 +414,10 @@ class SenderHandle:
             return
         self._release(stream, "acks")
         status = stream.status
-        if state.last is not None:
-            status.published = state.last.number
-            if state.last.kind != EVENTS:
-                status.version = state.last.last
+        if state.newest is not None:
+            status.published = state.newest.epoch
+            if state.newest.kind != EVENTS:
+                status.version = state.newest.last_version
         status.backlog = state.backlog
         status.acked = {site: ack.applied for site, ack in state.acks.items()}
         status.not_served = list(state.not_served)

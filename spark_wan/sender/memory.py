@@ -6,110 +6,56 @@ user lets a new log begin, it says what the old one had published. Losing the me
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.state import StateObjects
 from spark_wan.errors import COPY, LogGapError
-from spark_wan.state import StateObjects
-from spark_wan.wire import Manifest, known_fields
-
-MEMORY_VERSION = 1
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.manifest import Manifest
 
 
-@dataclass(frozen=True)
-class Published:
-    """What the newest manifest says of its source: what follows must be the same table, in the state that the remote sites know."""
-
-    through: int
-    """The newest version that was published."""
-    identity: str
-    """Of that version's commit."""
-    table_id: str
-    keys: tuple[str, ...]
-    schema: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
-
-    @classmethod
-    def by(cls, manifest: Manifest) -> Published:
-        return cls(manifest.last, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
-
-
-@dataclass(frozen=True)
-class StreamMemory:
-    """The last manifest that was seen of a stream, and the highest number that each site acked."""
-
-    incarnation: str
-    number: int
-    acked: Mapping[str, int] = field(default_factory=dict)
-    published: Published | None = None
-    """By manifest ``number``; None: not known, or a user's stream."""
-    swept: int = 0
-    """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
-
-    def encode(self) -> bytes:
-        fields = {"version": MEMORY_VERSION, **asdict(self)}
-        kept = {name: value for name, value in fields.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
-        return json.dumps(kept, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> StreamMemory | None:
-        """None for what cannot be read: as good as lost."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") != MEMORY_VERSION:
-                return None
-            published = fields.get("published")
-            fields["published"] = None if published is None else Published(**known_fields(Published, published))
-            return cls(**known_fields(cls, fields))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-
-_LEFT_OUT = {"published": None, "swept": 0}
-"""Fields that are not written while they have these values."""
-
-
-class MemoryStore(Protocol):
+class CheckpointStore(Protocol):
     """Where stream memories are kept (below the sender's checkpoint)."""
 
-    def load(self, stream: str) -> StreamMemory | None: ...
+    def load(self, stream: str) -> SenderCheckpoint | None: ...
 
-    def save(self, stream: str, memory: StreamMemory) -> None: ...
+    def save(self, stream: str, memory: SenderCheckpoint) -> None: ...
 
 
-class StoredMemories:
+class StoredCheckpoints:
     """Memories as small objects ``<url>/<stream>.json`` in a directory or an object store."""
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
         self.objects = StateObjects(url, "the sender's memory", storage)
 
-    def load(self, stream: str) -> StreamMemory | None:
+    def load(self, stream: str) -> SenderCheckpoint | None:
         """The memory of a stream, or None when there is none. Raises ChannelError when its place does not answer."""
         data = self.objects.read(stream)
-        return None if data is None else StreamMemory.decode(data)
+        return None if data is None else SenderCheckpoint.decode(data)
 
-    def save(self, stream: str, memory: StreamMemory) -> None:
+    def save(self, stream: str, memory: SenderCheckpoint) -> None:
         """Replace the memory of a stream. Raises ChannelError when its place does not answer."""
         self.objects.write(stream, memory.encode())
 
 
-class ForgottenMemories:
+class NoCheckpoints:
     """For a writer that has no place for a memory: a user's sink without checkpoint and ``state``."""
 
-    def load(self, stream: str) -> StreamMemory | None:
+    def load(self, stream: str) -> SenderCheckpoint | None:
         return None
 
-    def save(self, stream: str, memory: StreamMemory) -> None:
+    def save(self, stream: str, memory: SenderCheckpoint) -> None:
         return None
 
 
 def check_log(
-    log: StreamLog, memory: StreamMemory | None, last: Manifest | None, allowed: Callable[[str], bool], how: str | None
+    log: StreamLog,
+    memory: SenderCheckpoint | None,
+    last: Manifest | None,
+    allowed: Callable[[str], bool],
+    how: str | None,
 ) -> None:
     """Raise LogGapError when the log is behind what the sender remembers of it, or another one, or gone although sites have acked it.
 
@@ -122,21 +68,21 @@ def check_log(
     """
     where, stream = log.channel.url, log.stream
 
-    if memory is not None and last is not None and last.incarnation == memory.incarnation:
-        if last.number < memory.number:
-            raise LogGapError(_put_back(log, last, f"it was at {memory.number} ({_acked(memory)})", how))
+    if memory is not None and last is not None and last.log_id == memory.log_id:
+        if last.epoch < memory.epoch:
+            raise LogGapError(_put_back(log, last, f"it was at {memory.epoch} ({_acked(memory)})", how))
         return
     if memory is not None:
-        lost, state = [memory.incarnation], f"it was at manifest {memory.number} ({_acked(memory)})"
+        lost, state = [memory.log_id], f"it was at manifest {memory.epoch} ({_acked(memory)})"
     elif last is None:
         acks = log.acks()
-        lost = sorted({ack.incarnation for ack in acks.values() if ack.incarnation})
+        lost = sorted({ack.log_id for ack in acks.values() if ack.log_id})
         state = f"sites have answered it ({ {site: ack.applied for site, ack in sorted(acks.items())} })"
     else:
         return
-    lost = [incarnation for incarnation in lost if not allowed(incarnation)]
+    lost = [log_id for log_id in lost if not allowed(log_id)]
     if lost:
-        what = "is gone" if last is None else f"is another one than before, {last.incarnation}"
+        what = "is gone" if last is None else f"is another one than before, {last.log_id}"
         raise LogGapError(
             f"{where}: the log of {stream} {what}; {state}. The channel or its manifests were deleted. The stream is held, and nothing is published, "
             f"since epochs that a site has not applied would be lost without a word. Restore the channel; or, when every remote site "
@@ -149,17 +95,17 @@ def check_acks(log: StreamLog, last: Manifest | None, how: str | None) -> None:
     asked before the log is extended: afterwards such an ack looks like one for what is new."""
     if last is None:
         return
-    acks = {site: ack.applied for site, ack in sorted(log.acks().items()) if ack.incarnation == last.incarnation}
+    acks = {site: ack.applied for site, ack in sorted(log.acks().items()) if ack.log_id == last.log_id}
     # Beyond what is there now: another sender may have extended it meanwhile.
-    if max(acks.values(), default=0) > last.number and max(acks.values()) > log.newest():
+    if max(acks.values(), default=0) > last.epoch and max(acks.values()) > log.newest_epoch():
         raise LogGapError(_put_back(log, last, f"sites have acked more ({acks})", how))
 
 
 def _put_back(log: StreamLog, last: Manifest, known: str, how: str | None) -> str:
     return (
-        f"{log.channel.url}: the log of {log.stream} ends at manifest {last.number}, but {known}: an older state of it was restored. The stream is held, "
+        f"{log.channel.url}: the log of {log.stream} ends at manifest {last.epoch}, but {known}: an older state of it was restored. The stream is held, "
         f"and nothing is published. Restore the newer state; or delete what is left below log/{log.stream}/ in the channel, and "
-        f"{_instead(how, last.incarnation)}."
+        f"{_instead(how, last.log_id)}."
     )
 
 
@@ -167,5 +113,5 @@ def _instead(how: str | None, lost: str) -> str:
     return f"make {COPY}" if how is None else f"{how.format(log=lost)} to begin a new log"
 
 
-def _acked(memory: StreamMemory) -> str:
+def _acked(memory: SenderCheckpoint) -> str:
     return f"acked: {dict(memory.acked)}" if memory.acked else "nothing acked"

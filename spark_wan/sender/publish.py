@@ -18,38 +18,31 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow, plan_range
 from spark_wan.channels.base import write_of
-from spark_wan.columns import check_columns, check_keys, fingerprint
-from spark_wan.commits import Commit, is_same_commit, record_after
-from spark_wan.decisions import NEW_LOG, Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import NEW_LOG, Decisions
+from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError, WanError
+from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
-from spark_wan.sender.capture import CaptureRange, check_columns_follow, plan_range
-from spark_wan.sender.memory import MemoryStore, Published, StreamMemory, check_acks, check_log
+from spark_wan.sender.memory import CheckpointStore, check_acks, check_log
 from spark_wan.steps import Steps
-from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, CommitRef, FrameHeader, FrameRef, Manifest
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, CommitRef, Manifest
 
 T = TypeVar("T")
 
 QUIET_COMMITS = 100
 """So many commits without events are recorded by a manifest without frames, before the history can lose them. Fewer are recorded once they are
-old (:func:`spark_wan.commits.record_after`)."""
+old (:func:`spark_wan.delta.commits.record_after`)."""
 
 QUIET_PLANNED = "publish.3 quiet-range-planned"
 """The range needs no frames."""
 PLANNED = "publish.3 range-planned"
 LARGE_PLANNED = "publish.3 large-range-planned"
 """The range is a snapshot, or a commit with more rows than an epoch should have: to write its frames may take long."""
-
-
-@dataclass(frozen=True)
-class Captured:
-    """What capture has written of a range: frames, and in which commits their events were."""
-
-    frames: tuple[FrameRef, ...]
-    disjoint: bool
-    versions: tuple[int, ...]
 
 
 class SourceTable(Protocol):
@@ -79,10 +72,10 @@ class SourceTable(Protocol):
     def schema_at(self, version: int) -> Mapping[str, Any]:
         """The columns at a version, as Spark's schema JSON."""
 
-    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         """Net the changes of a range and publish their frames. Records rows that cannot be events as dead letters."""
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
         """Publish the rows that are there at a version, as ``create`` events of that version."""
 
 
@@ -100,7 +93,6 @@ class StreamSettings:
     on_table_operation: str
     max_epoch_rows: int
     selection: str = "all"
-    generation: int = 0
 
 
 @dataclass
@@ -110,12 +102,12 @@ class Publisher:
     settings: StreamSettings
     log: StreamLog
     source: SourceTable
-    memories: MemoryStore
+    memories: CheckpointStore
     clock: Callable[[], int]
     """Milliseconds since 1970 UTC."""
     decisions: Callable[[], Decisions] = Decisions
     """What the user has decided about the table, as it is recorded now. Asked only where a decision is needed."""
-    _published: Published | None = None
+    _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the memory."""
     _quiet_through: int = -1
     _record_at: int | None = None
@@ -131,10 +123,10 @@ class Publisher:
         stream = self.settings.stream
         # The memory first: another publisher may extend the log and remember that in between.
         memory = self.memories.load(stream)
-        last = self.log.last()
+        last = self.log.newest_manifest()
         remembered = memory.published if memory is not None else None
         how: str | None = f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`"
-        replaced = memory is not None and last is not None and last.incarnation != memory.incarnation
+        replaced = memory is not None and last is not None and last.log_id != memory.log_id
         if not replaced and remembered is None and self.settings.start is None:
             how = None  # it would begin with a snapshot, which no site takes whose table has rows
         check_log(self.log, memory, last, lambda log_id: log_id in self.decisions().new_logs, how)
@@ -143,7 +135,7 @@ class Publisher:
                 f"{self.settings.table}: the stream carries events that a sink writes, so nothing is captured from a table. Set `source: sink` for it in the "
                 "topology; or, to capture the table from now on, give it another name there."
             )
-        self._published = Published.by(last) if last is not None else remembered
+        self._published = PublishedState.by(last) if last is not None else remembered
         yield "publish.1 log-read"
         checked, self._checked = self._checked, None
         newer, stamp = self._newer(), self.source.stamp(self._through)
@@ -175,13 +167,13 @@ class Publisher:
             return (yield from self.round())
         self._record_at = None
         yield "publish.5 manifest-added"
-        if memory is None or memory.incarnation != manifest.incarnation:
-            memory = StreamMemory(manifest.incarnation, manifest.number)
-        self.memories.save(stream, replace(memory, number=manifest.number, published=Published.by(manifest)))
+        if memory is None or memory.log_id != manifest.log_id:
+            memory = SenderCheckpoint(manifest.log_id, manifest.epoch)
+        self.memories.save(stream, replace(memory, epoch=manifest.epoch, published=PublishedState.by(manifest)))
         yield "publish.6 remembered"
         return manifest
 
-    def _check_source(self, known: Published) -> str:
+    def _check_source(self, known: PublishedState) -> str:
         """The identity of the last published commit is compared: a source that was put back is held. Returns the table's ID."""
         table = self.settings.table
         if known.keys != self.settings.keys:
@@ -262,9 +254,9 @@ class Publisher:
             return None
         self._check_columns(planned.schema)
         if before is not None:
-            check_columns_follow(before.schema, planned.schema, settings.table, planned.first)
+            check_columns_follow(before.schema, planned.schema, settings.table, planned.first_version)
         if planned.quiet and not self._worth_recording(planned):
-            self._quiet_through = planned.last
+            self._quiet_through = planned.last_version
             return None
         return planned
 
@@ -290,7 +282,11 @@ class Publisher:
         """Whether a range without events gets a manifest: new columns, a long or an old range, or more commits waiting behind it."""
         before = self._published
         new_columns = before is not None and fingerprint(before.schema) != fingerprint(planned.schema)
-        if new_columns or planned.last < self._latest or planned.last - planned.first + 1 >= QUIET_COMMITS:
+        if (
+            new_columns
+            or planned.last_version < self._latest
+            or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS
+        ):
             return True
         self._record_at = planned.commits[0].time + record_after(self.source.log_retention())
         return self.clock() >= self._record_at
@@ -311,18 +307,18 @@ class Publisher:
             events=0,
         )
         if snapshot:
-            captured = self._whole(header, lambda: self.source.snapshot(planned.last, planned.schema, header))
+            captured = self._whole(header, lambda: self.source.snapshot(planned.last_version, planned.schema, header))
         elif planned.quiet:
-            captured = Captured((), True, ())
+            captured = CaptureResult((), True, ())
         else:
             planned, captured = self._whole(header, lambda: self._capture(planned, header))
             if not captured.frames and not self._worth_recording(planned):
-                self._quiet_through = planned.last
+                self._quiet_through = planned.last_version
                 return None
         return Manifest(
             stream=settings.stream,
-            incarnation=last.incarnation if last is not None else uuid.uuid4().hex,
-            number=last.number + 1 if last is not None else 1,
+            log_id=last.log_id if last is not None else uuid.uuid4().hex,
+            epoch=last.epoch + 1 if last is not None else 1,
             previous=last.fingerprint if last is not None else "",
             kind=SNAPSHOT if snapshot else CAPTURE,
             origin=settings.origin,
@@ -333,14 +329,13 @@ class Publisher:
             selection=settings.selection,
             keys=settings.keys,
             schema=planned.schema,
-            first=planned.first,
-            last=planned.last,
+            first_version=planned.first_version,
+            last_version=planned.last_version,
             start=self._published is None,
             commits=_commit_refs(planned.commits, captured.versions),
             identity=planned.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            generation=settings.generation,
             created=self.clock(),
         )
 
@@ -355,14 +350,14 @@ class Publisher:
                 channel.trim_frames(stream, own)
             raise
 
-    def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, Captured]:
+    def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, CaptureResult]:
         """What is before a commit that cannot be carried is not held with it."""
         while True:
             try:
                 return planned, self.source.capture(planned, header)
             except ChangeError as error:
                 # A range with renames is one: in between, its columns have other names.
-                if error.version <= planned.first or any(
+                if error.version <= planned.first_version or any(
                     commit.operation == "RENAME COLUMN" for commit in planned.commits if commit.version < error.version
                 ):
                     raise

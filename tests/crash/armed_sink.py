@@ -17,7 +17,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import spark_wan.steps as steps
-from spark_wan.datasource import WanDataSource, WanStreamWriter
+from spark_wan.datasource.format import WanDataSource
+from spark_wan.datasource.sink import WanStreamWriter
 
 if TYPE_CHECKING:
     from sites import Sites

@@ -24,9 +24,9 @@ def all_is_applied(sites: Sites) -> bool:
 
 
 def all_is_published(sites: Sites) -> bool:
-    newest = [sites.log(table).last() for table in TABLES]
+    newest = [sites.log(table).newest_manifest() for table in TABLES]
     return all(
-        last is not None and last.last == sites.version(table, NEWARK)
+        last is not None and last.last_version == sites.version(table, NEWARK)
         for table, last in zip(TABLES, newest, strict=True)
     )
 

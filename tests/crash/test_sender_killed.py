@@ -74,7 +74,7 @@ def test_the_ack_keeper_is_killed_at_each_of_its_steps(
 ) -> None:
     """Two epochs are acked and may go, the third is not: it stays readable, is announced again, and goes once it is acked.
 
-    Taken out once: the order of frames and manifest in `AckKeeper.round`, and the question whether every site has an epoch.
+    Taken out once: the order of frames and manifest in `AckManager.round`, and the question whether every site has an epoch.
     """
     replicated.write_topology(ack_timeout="1ms")
     replicated.change(50)

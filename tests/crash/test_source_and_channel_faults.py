@@ -78,7 +78,7 @@ def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
 ) -> None:
     """The receiver was woken, and the channel is gone: the micro-batch neither fails nor counts as done.
 
-    Taken out once: the wait in `InboundChannel.__call__`.
+    Taken out once: the wait in `ChannelReceiver.__call__`.
     """
     inbound = waiting.inbound()
     micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))

@@ -23,8 +23,8 @@ import pytest
 from file_faults import Fault, cut_in_half, deleted, emptied, restored
 from sites import NEWARK, SEATTLE, Sites, at
 
-from spark_wan.decisions import Decisions, StoredDecisions
-from spark_wan.delta import is_python_missing
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.errors import is_python_missing
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
 

@@ -11,8 +11,8 @@ from processes import Worker
 from sites import SEATTLE, Sites
 from waiting import wait_until
 
-from spark_wan.receiver.ledger import Mark
 from spark_wan.steps import Steps, run
+from spark_wan.wire.mark import Mark
 
 TABLES = ("orders", "readings")
 
@@ -63,7 +63,7 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, w
     replicated.assert_equal()
     for table in TABLES:
         log = replicated.log(table)
-        ranges = [(m.first, m.last) for m in map(log.read, log.since(0))]
+        ranges = [(m.first_version, m.last_version) for m in map(log.read, log.since(0))]
         assert all(after[0] == before[1] + 1 for before, after in pairwise(ranges))
         applies = [mark.apply for mark in marks(replicated, table)]
         assert applies == list(range(1, len(applies) + 1))
@@ -78,7 +78,7 @@ def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
     slow = replicated.publisher(spark, "readings").round()
     until(slow, "publish.4")
     fast = run(replicated.publisher(spark, "readings").round())
-    assert fast is not None and fast.number == 3
+    assert fast is not None and fast.epoch == 3
     assert run(slow) is None
     assert replicated.numbers("readings") == [1, 2, 3]
     assert {frame.path for frame in replicated.log("readings").read(3).frames} == {f.path for f in fast.frames}

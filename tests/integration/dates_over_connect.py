@@ -9,7 +9,7 @@ from pathlib import Path
 from over_connect import connect
 from test_type_family import carry_dates
 
-from spark_wan.sender.change_feed import JAVA_TIME
+from spark_wan.capture.change_feed import JAVA_TIME
 
 
 def main() -> None:

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
-import spark_wan.sender.source as source
+import spark_wan.capture.source as source
 from spark_wan import Receiver, Sender
-from spark_wan.delta import is_python_missing
+from spark_wan.delta.errors import is_python_missing
+from spark_wan.delta.sessions import is_connect
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
-from spark_wan.running import is_connect
 
 
 def connect(options: str = "") -> Any:

@@ -12,11 +12,13 @@ import yaml
 from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE, Sites
 
-from spark_wan.channels import StreamLog
-from spark_wan.delta import load, map_in_arrow, reference
-from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.topology import stream_name
-from spark_wan.wire import Manifest, decode_frame
+from spark_wan.channels.log import StreamLog
+from spark_wan.delta.sql import reference
+from spark_wan.delta.tables import load, map_in_arrow
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.topology.model import stream_name
+from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.manifest import Manifest
 
 Settings = Mapping[str, Any]
 

@@ -25,12 +25,12 @@ from users import clicks, frame, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.decisions import parse_decisions
-from spark_wan.delta import history
+from spark_wan.control.decisions import parse_decisions
+from spark_wan.delta.history import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender, StreamStatus
-from spark_wan.topology import load_topology
+from spark_wan.topology.parsing import load_topology
 
 ORDER = {"id": 900, "item": "after it all", "amount": 9.0}
 
@@ -138,7 +138,7 @@ def test_a_source_that_is_not_what_it_was(
     edit(sent, "orders", keys=["id"])
     sent.upsert("orders", [ORDER])
     assert attempt(spark, sent)["orders"].held is None
-    assert sent.log("orders").read(2).last == 8
+    assert sent.log("orders").read(2).last_version == 8
 
 
 def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> None:
@@ -152,7 +152,7 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
     status = attempt(spark, sent)
     advice = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
     assert re.match(f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held))
-    assert [sent.log("orders").read(n).last for n in sent.numbers("orders")] == [7, 8]
+    assert [sent.log("orders").read(n).last_version for n in sent.numbers("orders")] == [7, 8]
     assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
 
     decided = parse_decisions(["orders@9=distribute"])
@@ -377,7 +377,7 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
 
     originals = {path: path.read_bytes() for path in (root / "log").rglob("*.json")}
     change(manifest("altered"), lambda data: data.replace(b'"clicks"', b'"prices"'))
-    change(manifest("newer"), lambda data: data.replace(b"WANM 1", b"WANM 2"))
+    change(manifest("newer"), lambda data: data.replace(b"WANM 2", b"WANM 3"))
     frames = {kind: next((root / "frames" / kind).iterdir()) for kind in ("frame", "foreign-frame")}
     originals |= {path: path.read_bytes() for path in frames.values()}
     change(frames["frame"], lambda data: data[:4] + b"\x02" + data[5:])
@@ -391,7 +391,7 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
 
     expected = {
         "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held\. Restore the object",
-        "newer": r"manifest 1 of newer: manifest version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
+        "newer": r"manifest 1 of newer: manifest version 3; this spark_wan reads versions 1 and 2\..* Update spark_wan at this site",
         "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. Its stream is held",
         "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
         "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame \(foreign or empty object\)\. Its stream is held",

@@ -14,10 +14,10 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
 from spark_wan import Receiver
-from spark_wan.channels import StreamLog
+from spark_wan.capture.source import MOST_ROW_BYTES, DeltaSource
+from spark_wan.channels.log import StreamLog
 from spark_wan.sender.job import Sender, SenderHandle
-from spark_wan.sender.source import MOST_ROW_BYTES, DeltaSource
-from spark_wan.wire import decode_frame
+from spark_wan.wire.frame import decode_frame
 
 LIMIT = 10_000
 """``batch_bytes`` of these tests."""

@@ -27,7 +27,7 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
     """First the sender's, then the receiver's. No stream ends; the receiver's batch does not count as done while one is not.
 
     Taken out once: the retry in `SenderHandle._hold` (the thread ended without a word), and the wait for cancelled streams in
-    `InboundChannel.apply_all` (the batch was committed).
+    `ChannelReceiver.apply_all` (the batch was committed).
     """
     monkeypatch.setattr(receiver_job, "RETRY_INTERVAL", 3_600.0)
     monkeypatch.setattr(receiver_job, "LONGEST_RETRY", 3_600.0)

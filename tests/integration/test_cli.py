@@ -21,7 +21,7 @@ from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import QUICK, java_options
 
 ROOT = Path(__file__).parents[2]
-SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli import main; main()"
+SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
 """``spark-wan`` where an import of pyspark fails."""
 
 
@@ -189,7 +189,7 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     ensure_java()
     environment = {
         **os.environ,
-        "PYTHONPATH": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

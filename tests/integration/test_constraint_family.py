@@ -20,10 +20,10 @@ from pair import Pair
 from sites import SEATTLE
 
 import spark_wan.receiver.constraints as constraints
-from spark_wan.channels import Ack
-from spark_wan.delta import load
+from spark_wan.delta.tables import load
 from spark_wan.receiver.job import TableStatus
 from spark_wan.receiver.target import merge_statement
+from spark_wan.wire.ack import Ack
 
 DAY = datetime.date(2024, 5, 6)
 GOOD = {

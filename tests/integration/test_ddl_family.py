@@ -16,8 +16,8 @@ import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
-from spark_wan.decisions import Decisions
-from spark_wan.delta import load
+from spark_wan.control.decisions import Decisions
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 from spark_wan.sender.job import Sender
 

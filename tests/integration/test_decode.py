@@ -17,8 +17,8 @@ from sites import COLUMNS, NEWARK, Sites
 from users import CLICKS, clicks, write_epoch
 
 import spark_wan
-from spark_wan.events import keyed_event_id
-from spark_wan.wire import decode_frame, encode_frame
+from spark_wan.events.operations import keyed_event_id
+from spark_wan.wire.frame import decode_frame, encode_frame
 
 ORDERS = "newark.east.orders"
 
@@ -117,6 +117,10 @@ def test_f20_a_damaged_frame_ends_the_query_and_is_named(
 
 def test_the_package_names_the_function_and_needs_no_spark_for_it() -> None:
     """Whichever is imported first, ``spark_wan.decode`` is the function and not its module."""
-    for first in ("import spark_wan", "import spark_wan.decode", "from spark_wan.decode import decode"):
+    for first in (
+        "import spark_wan",
+        "import spark_wan.datasource.decode",
+        "from spark_wan.datasource.decode import decode",
+    ):
         code = f"{first}\nimport sys, spark_wan\nassert callable(spark_wan.decode) and 'pyspark' not in sys.modules"
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

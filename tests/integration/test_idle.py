@@ -12,7 +12,7 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import started, wait_until
 
 from spark_wan import Receiver, Sender
-from spark_wan.ledger_tables import SCHEMAS
+from spark_wan.ledger.tables import SCHEMAS
 from spark_wan.sender.publish import Publisher
 
 TABLES = ("orders", "readings")

@@ -20,9 +20,9 @@ import spark_wan.sender.job as sender_job
 from spark_wan import Receiver, Sender, register
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import ReceiverHandle
-from spark_wan.sender.acks import AckKeeper, AckPolicy
+from spark_wan.sender.acks import AckManager, AckPolicy
 from spark_wan.sender.job import SenderHandle
-from spark_wan.sender.memory import ForgottenMemories
+from spark_wan.sender.memory import NoCheckpoints
 from spark_wan.steps import run
 
 TABLES = ("orders", "readings")
@@ -284,7 +284,7 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
     here.send(spark)
     assert read() == [(1, False), (2, False)]
     times = iter(range(0, 10**9, 1_000))
-    keeper = AckKeeper(here.log("orders"), ForgottenMemories(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE])
+    keeper = AckManager(here.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE])
     for _ in range(2):
         run(keeper.round())  # seattle has acked epoch 1; 2 is overdue
     here.change(50)

@@ -11,7 +11,7 @@ import pytest
 from sites import Sites, at
 from users import CLICKS, clicks
 
-from spark_wan.decisions import parse_decisions
+from spark_wan.control.decisions import parse_decisions
 
 
 def manifests(sites: Sites) -> None:
@@ -55,7 +55,7 @@ def test_f48_a_lost_log_is_held_at_both_ends_until_told(
 
     write(0)
     here.apply(spark, "events")
-    old = here.log("clicks").read(1).incarnation
+    old = here.log("clicks").read(1).log_id
     write(10)
     lost(here)
     with pytest.raises(Exception, match=f"the log of {CLICKS} is gone; it was at manifest 2.*option newLog to {old}"):
@@ -65,7 +65,7 @@ def test_f48_a_lost_log_is_held_at_both_ends_until_told(
     write(30, newLog=old)
     epochs = here.numbers("clicks")
     assert epochs[0] == 1
-    new = here.log("clicks").read(1).incarnation
+    new = here.log("clicks").read(1).log_id
     held = str(here.apply(spark, "events")["clicks"].held)
     advice = f"receive --decide clicks@{new}=new-log"
     assert f"begins another log, {new}; this site has applied the log {old} through epoch 1" in held and advice in held

@@ -10,7 +10,7 @@ from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan import LOCAL_ONLY
-from spark_wan.delta import load
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"

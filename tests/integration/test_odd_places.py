@@ -12,12 +12,13 @@ from pair import Pair
 from sites import NEWARK, SEATTLE
 
 from spark_wan import Sender, load_topology
-from spark_wan.decisions import Decisions
-from spark_wan.delta import load, reference, table_id
+from spark_wan.control.decisions import Decisions
+from spark_wan.delta.sql import reference
+from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.receiver.job import InboundChannel
-from spark_wan.topology import catalog_parts
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.receiver.job import ChannelReceiver
+from spark_wan.topology.values import catalog_parts
 
 ODD = [
     "main.`my schema`.`t.1`",
@@ -122,7 +123,7 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: P
     )
     topology = load_topology(second)
     LedgerTables(spark, topology.site("tacoma").state).ensure()
-    inbound = InboundChannel(topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28)
+    inbound = ChannelReceiver(topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28)
 
     def on(**settings: Any) -> None:
         Sender(spark, topology, SEATTLE, **settings).start(available_now=True).await_termination()

@@ -12,14 +12,16 @@ from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan import Sender
-from spark_wan.channels import StreamLog
-from spark_wan.delta import load, reference
+from spark_wan.capture import source
+from spark_wan.channels.log import StreamLog
+from spark_wan.delta.sql import reference
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
-from spark_wan.events import OP, VERSION, Operation
-from spark_wan.sender import source
+from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.sender.job import StreamStatus
-from spark_wan.topology import stream_name
-from spark_wan.wire import CAPTURE, SNAPSHOT, decode_frame
+from spark_wan.topology.model import stream_name
+from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.manifest import CAPTURE, SNAPSHOT
 
 BULK = 60_000
 """Rows of the bulk load: more than one task of the sender takes."""
@@ -191,13 +193,13 @@ def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: P
     """One epoch of creates that stands for everything through its version; the changes go on at the next."""
     first, second = queued.manifests("orders")
     third = world.manifests("orders")[-1]
-    assert (first.kind, first.start, first.first, first.last) == (SNAPSHOT, True, 0, 2)
-    assert (second.kind, second.start, second.first) == (CAPTURE, False, 3)
-    assert (second.last, third.first) == (8, 9)
+    assert (first.kind, first.start, first.first_version, first.last_version) == (SNAPSHOT, True, 0, 2)
+    assert (second.kind, second.start, second.first_version) == (CAPTURE, False, 3)
+    assert (second.last_version, third.first_version) == (8, 9)
 
 
 def test_a_start_at_a_version_leaves_out_what_was_before(spark: Any, world: Pair, queued: Pair) -> None:
-    assert [manifest.first for manifest in (*queued.manifests("late"), *world.manifests("late")[-1:])] == [2, 3]
+    assert [manifest.first_version for manifest in (*queued.manifests("late"), *world.manifests("late")[-1:])] == [2, 3]
     found = {row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()}
     assert found == {2: 3.0, 3: 3.0}
 
@@ -232,7 +234,7 @@ def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, wh
         with pytest.raises(WanError, match=rf"readings: version {version} changes rows other than by inserting"):
             here.send(spark)
     assert here.numbers("orders")[-1] == 2
-    assert [here.log("readings").read(number).last for number in here.numbers("readings")][-1] < version
+    assert [here.log("readings").read(number).last_version for number in here.numbers("readings")][-1] < version
     here.apply(spark)
     here.assert_equal("orders")
 

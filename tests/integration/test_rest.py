@@ -13,7 +13,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-from spark_wan.delta import history
+from spark_wan.delta.history import history
 
 SHORT = (
     "delta.logRetentionDuration = 'interval 4 hours', delta.deletedFileRetentionDuration = 'interval 4 hours', "
@@ -59,12 +59,12 @@ def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(spark: Any,
 
     Taken out once: the age in `Publisher._worth_recording`."""
     here = pair()
-    published = here.manifests("orders")[-1].last
+    published = here.manifests("orders")[-1].last_version
     maintain(spark, here.name("orders"), 5)
     age_newer(here.location("orders"), published)
     here.send(spark)
     recorded = here.manifests("orders")[-1]
-    assert (recorded.first, recorded.last, recorded.frames) == (published + 1, published + 5, ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames) == (published + 1, published + 5, ())
     maintain(spark, here.name("orders"), 4)
     assert begins(spark, here.location("orders")) > published + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")

@@ -9,7 +9,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-from spark_wan.delta import load
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 
 WEIRD = "struct<`a-b`:int,c:array<struct<`e.f`:string>>>"
@@ -128,7 +128,7 @@ def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
     with pytest.raises(WanError) as held:
         pair.send(spark)
     assert f"people: {told}" in str(held.value)
-    assert [manifest.last for manifest in pair.manifests("people")] == [0, 1]
+    assert [manifest.last_version for manifest in pair.manifests("people")] == [0, 1]
 
 
 def test_b81_types_that_cannot_be_reconciled_are_refused_with_names(spark: Any, tmp_path: Path) -> None:

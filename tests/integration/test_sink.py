@@ -14,9 +14,13 @@ from users import CLICKS, PRICES, clicks, frame, price
 from waiting import DEADLINE, wait_until
 
 import spark_wan
-from spark_wan import Sender, datasource
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.wire import FrameHeader, Manifest, check_frame, decode_frame
+from spark_wan import Sender
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.datasource import format as datasource
+from spark_wan.wire.frame import FrameHeader, check_frame, decode_frame
+from spark_wan.wire.manifest import Manifest
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, 
     told = []
     for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
         manifest = log.read(1)
-        of_its_own = ("incarnation", "created", "frames", "writes")
+        of_its_own = ("log_id", "created", "frames", "writes", "fingerprint")
         said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
         found = [
             (head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)
@@ -325,7 +329,7 @@ def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
     """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session knows nothing of what was registered in another."""
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
-    assert batches.columns[:3] == ["stream", "incarnation", "epoch"]
+    assert batches.columns[:3] == ["stream", "log_id", "epoch"]
     other.createDataFrame([("c", at(1), "/")], "event string, at timestamp, page string").write.format("wan").mode(
         "append"
     ).options(**wan.sink_options("clicks")).save()

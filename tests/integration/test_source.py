@@ -19,17 +19,17 @@ from users import CLICKS, PRICES, clicks, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.datasource import WanStreamReader
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
-from spark_wan.options import SourceOptions
-from spark_wan.wire import decode_frame
+from spark_wan.topology.options import SourceOptions
+from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
 """Per micro-batch that had rows, stream and epoch of each gateway batch."""
 
 COLUMNS = [
     ("stream", "string"),
-    ("incarnation", "string"),
+    ("log_id", "string"),
     ("epoch", "bigint"),
     ("batch", "int"),
     ("kind", "string"),
@@ -119,7 +119,7 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     header, events = decode_frame(bytes(row["payload"]), row["path"], ref)
     assert row.asDict() == {
         "stream": CLICKS,
-        "incarnation": manifest.incarnation,
+        "log_id": manifest.log_id,
         "epoch": 1,
         "batch": 1,
         "kind": "events",

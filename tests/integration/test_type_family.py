@@ -27,10 +27,11 @@ from sites import NEWARK, SEATTLE
 
 import spark_wan
 from spark_wan import Sender
-from spark_wan.decode import decode
-from spark_wan.delta import load, schema_json
+from spark_wan.capture.change_feed import JAVA_TIME, refuse, refused
+from spark_wan.datasource.decode import decode
+from spark_wan.delta.schema import schema_json
+from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
-from spark_wan.sender.change_feed import JAVA_TIME, refuse, refused
 
 ZONE = "spark.sql.session.timeZone"
 ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia")
@@ -442,7 +443,10 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     found = held(spark, pair)
     assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
     assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
-    assert [[manifest.last for manifest in pair.manifests(table)] for table in ("texts", "maps")] == [[2, 3], [1, 2]]
+    assert [[manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")] == [
+        [2, 3],
+        [1, 2],
+    ]
     assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")

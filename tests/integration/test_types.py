@@ -13,8 +13,8 @@ from pair import Pair, hashes
 from sites import NEWARK, SEATTLE
 
 import spark_wan
-from spark_wan.decode import decode
-from spark_wan.delta import load
+from spark_wan.datasource.decode import decode
+from spark_wan.delta.tables import load
 
 # column: type, then one literal each for a low row, a high row and an odd one
 TYPES = {

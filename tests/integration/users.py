@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import COLUMNS, Row, Sites, at
 
-from spark_wan.channels import StreamLog
-from spark_wan.options import SinkOptions
-from spark_wan.running import milliseconds
-from spark_wan.sender.events_sink import EventsWriter, SinkColumns, append_epoch
-from spark_wan.sender.memory import ForgottenMemories
+from spark_wan.channels.log import StreamLog
+from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.sender.memory import NoCheckpoints
 from spark_wan.steps import run
-from spark_wan.wire import Manifest
+from spark_wan.topology.options import SinkOptions
+from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import Manifest
 
 CLICKS = "newark.events.clicks"
 PRICES = "newark.events.prices"
@@ -49,8 +49,6 @@ def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: obj
     log.channel.prepare()
     batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
     written = EventsWriter(log.channel, given, columns, content, milliseconds).write([batch])
-    manifest = run(
-        append_epoch(log, given, content, [written], uuid.uuid4().hex, "0", milliseconds, ForgottenMemories())
-    )
+    manifest = run(append_epoch(log, given, content, [written], uuid.uuid4().hex, "0", milliseconds, NoCheckpoints()))
     assert manifest is not None
     return manifest

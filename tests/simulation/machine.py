@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from world import ACK_TIMEOUT, CHANNEL, NAMES, STREAM, Fault, World, seeded_uuid4
 
 from spark_wan.channels.object_store import open_store
-from spark_wan.events import LOCAL_ONLY
 from spark_wan.sender import publish
+from spark_wan.wire.mark import LOCAL_ONLY
 
 RECEIVED = '{"spark_wan":{"site":"newark","table":"orders","version":1,"origin":"seattle"}}'
 METADATA = {"plain": None, "local-only": LOCAL_ONLY, "a receiver's": RECEIVED}

@@ -13,20 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.columns import differences
-from spark_wan.commits import DAY, Commit
-from spark_wan.events import ID, LOCAL_ONLY, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation, read_mark
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.event_ids import RecordedIds
-from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
+from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.delta.commits import DAY, Commit
+from spark_wan.events.columns import differences
+from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
+from spark_wan.receiver.apply import ApplyWork, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.rowhash import hex_ids, row_hashes
-from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.netting import COMMIT_VERSION, RANK, net
-from spark_wan.sender.publish import Captured
-from spark_wan.wire import EVENTS, FrameHeader, FrameRef, check_frame, decode_frame
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY, Mark, read_mark
 
 CONTENT = "content hash"
 
@@ -174,21 +175,23 @@ class SimulatedSource:
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return schema_of(self.versions[version].columns)
 
-    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         rows = [
             (row, number, change)
-            for number in range(planned.first, planned.last + 1)
+            for number in range(planned.first_version, planned.last_version + 1)
             if number not in planned.left_out
             for change, row in self.versions[number].changes
         ]
         return self._publish(rows, planned.schema, header)
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
         rows = self.versions[version].rows
         assert isinstance(rows, dict)
         return self._publish([(row, version, "insert") for row in rows.values()], schema, header)
 
-    def _publish(self, rows: list[tuple[Row, int, str]], schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+    def _publish(
+        self, rows: list[tuple[Row, int, str]], schema: Mapping[str, Any], header: FrameHeader
+    ) -> CaptureResult:
         """Two tasks, by key; each nets, encodes and publishes its part in tiny batches."""
         names = [entry["name"] for entry in schema["fields"]]
         if self.keyed:
@@ -199,7 +202,7 @@ class SimulatedSource:
         for part in (0, 1):
             mine = [entry for entry in rows if entry[0][0] % 2 == part]
             batches = (_change_rows(mine[at : at + 3], names, self.keyed) for at in range(0, len(mine), 3))
-            publisher = BatchPublisher(self.channel, replace(header, attempt=uuid.uuid4().hex), Limits(2, 1 << 20))
+            publisher = BatchPublisher(self.channel, replace(header, attempt=uuid.uuid4().hex), BatchLimits(2, 1 << 20))
             if self.keyed:
                 events = ((netted.events, netted.run_starts) for netted in net(batches, ("id",)))
             else:
@@ -207,7 +210,7 @@ class SimulatedSource:
             publisher.publish(_noted(events, versions))
             frames += publisher.refs
             split = split or publisher.split_runs
-        return Captured(tuple(sorted(frames, key=lambda ref: ref.path)), not split, tuple(sorted(versions)))
+        return CaptureResult(tuple(sorted(frames, key=lambda ref: ref.path)), not split, tuple(sorted(versions)))
 
 
 def _noted(events: Iterable[tuple[pa.RecordBatch, Any]], versions: set[int]) -> Iterator[tuple[pa.RecordBatch, Any]]:
@@ -264,7 +267,7 @@ class DeltaTable:
 
 @dataclass
 class SimulatedLedger:
-    """What is durable of a site's ledger (see :class:`spark_wan.receiver.ledger.LedgerStore`)."""
+    """What is durable of a site's ledger (see :class:`spark_wan.ledger.ledger.LedgerStore`)."""
 
     effect: Effect
     rows: list[LedgerRow] = field(default_factory=list)
@@ -345,20 +348,20 @@ class SimulatedTarget:
 
         self.effect("the table is created", create)
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         newest = epochs[-1].manifest
         applied.check(schema_of(self.table.columns), newest.schema, "orders", self.site, "`orders`")
         added = differences(schema_of(self.table.columns), newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)
-        return Work(epochs, ids=newest.kind == EVENTS)
+        return ApplyWork(epochs, ids=newest.kind == EVENTS)
 
     def _add_columns(self, columns: dict[str, str]) -> None:
         self.table.columns |= columns
         self.table.commit("ADD COLUMNS", self.clock())
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         """A user's events are decoded and judged here; captured ones only when they are written, as Spark does."""
         if not work.ids:
             return
@@ -376,12 +379,12 @@ class SimulatedTarget:
                 work.duplicates += 1
         work.content, work.new_ids = rows, len(rows)
 
-    def record(self, work: Work, apply: int, token: str) -> None:
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
         if work.ids:
             fresh = [(row[ID], row[CONTENT], token) for row in work.content]
             self.effect("event IDs are recorded", lambda: self.ledger.ids.extend(fresh))
 
-    def write(self, work: Work, mark: Mark) -> None:
+    def write(self, work: ApplyWork, mark: Mark) -> None:
         rows = work.content if work.ids else self._decode(work.epochs)
         keyed = bool(work.epochs[-1].manifest.keys)
         app = transaction_name(mark.site, mark.table, str(self.table_id()))
@@ -389,7 +392,7 @@ class SimulatedTarget:
         self.effect("the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed))
 
     def _transaction(
-        self, began: int, rows: list[dict[str, Any]], work: Work, mark: Mark, app: str, keyed: bool
+        self, began: int, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool
     ) -> None:
         """What Delta decides at the moment of the commit."""
         others = self.table.app_commits.get(app, -1) >= began
@@ -398,7 +401,7 @@ class SimulatedTarget:
         if self.table.transactions.get(app, 0) < mark.apply:  # otherwise it is skipped: no error, no commit
             self._commit(rows, work, mark, app, keyed)
 
-    def _commit(self, rows: list[dict[str, Any]], work: Work, mark: Mark, app: str, keyed: bool) -> None:
+    def _commit(self, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool) -> None:
         names = list(_columns(work.epochs[-1]))
         table = self.table
         if keyed:
@@ -422,7 +425,7 @@ class SimulatedTarget:
         table.commit("MERGE" if keyed else "WRITE", self.clock(), mark.user_metadata())
         self.on_write(self.site, mark)
 
-    def done(self, work: Work) -> None:
+    def done(self, work: ApplyWork) -> None:
         work.content = None
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
@@ -443,7 +446,7 @@ class SimulatedTarget:
                     content = [name for name in events.schema.names if not name.startswith(RESERVED_PREFIX)]
                     hashes = hex_ids(row_hashes(events, [OP, *content])).to_pylist()
                     for row, content_hash in zip(found, hashes, strict=True):
-                        row |= {VERSION: epoch.manifest.number, CONTENT: content_hash}
+                        row |= {VERSION: epoch.manifest.epoch, CONTENT: content_hash}
                 rows += [row for row in found if row[VERSION] > epoch.above]
         return rows
 

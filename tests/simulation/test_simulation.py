@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 from machine import Replication
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
-from spark_wan.receiver.apply import Outcome, TableApplier, Work
-from spark_wan.receiver.ledger import Mark
+from spark_wan.receiver.apply import ApplyResult, ApplyWork, TableApplier
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.steps import Steps
+from spark_wan.wire.mark import Mark
 
 SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
 SEED = os.environ.get("SPARK_WAN_SEED")
@@ -68,15 +68,15 @@ def test_nothing_is_lost_doubled_or_reordered() -> None:
 class AcksBeforeItApplies(TableApplier):
     """Acks what was planned, and then applies it."""
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: Outcome) -> Steps[bool]:
-        self._ack(replace(outcome, applied=epochs[-1].manifest.number), None)
+    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult) -> Steps[bool]:
+        self._ack(replace(outcome, applied=epochs[-1].manifest.epoch), None)
         return (yield from super()._apply(epochs, number, outcome))
 
 
 class TakesTheNumberLate(TableApplier):
     """Does not fix the apply number at step 1: takes the next one right before the write."""
 
-    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: Work) -> Mark:
+    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: ApplyWork) -> Mark:
         return super()._mark(epochs, self.ledger.catch_up(self.target) or 1, work)
 
 
@@ -90,17 +90,17 @@ def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
     """All writes of a (query, batch) look equal."""
-    patch.setattr("spark_wan.sender.events_sink.combine", lambda digests: "the same")
+    patch.setattr("spark_wan.sender.events.combine", lambda digests: "the same")
 
 
 def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
     """No two writes of a (query, batch) look equal."""
     digests = itertools.count()
-    patch.setattr("spark_wan.sender.events_sink.combine", lambda parts: str(next(digests)))
+    patch.setattr("spark_wan.sender.events.combine", lambda parts: str(next(digests)))
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("spark_wan.sender.acks.AckKeeper._everyone_has", lambda keeper, manifest: True)
+    patch.setattr("spark_wan.sender.acks.AckManager._everyone_has", lambda keeper, manifest: True)
 
 
 def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:

@@ -17,21 +17,24 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+from faulty_channel import Fault, FaultyChannel
 from tables import DeltaTable, Row, SimulatedLedger, SimulatedSource, SimulatedTarget, schema_of
 
-from spark_wan.channels import Ack, StreamLog, open_channel
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import open_store
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanError
-from spark_wan.options import SinkOptions
-from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger, Mark
-from spark_wan.sender import events_sink
-from spark_wan.sender.acks import AckKeeper, AckPolicy, StreamState
-from spark_wan.sender.events_sink import EventsWriter, SinkColumns
-from spark_wan.sender.memory import StreamMemory
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.sender import events as events_sink
+from spark_wan.sender.acks import AckManager, AckPolicy, StreamState
+from spark_wan.sender.events import EventsWriter, SinkColumns
 from spark_wan.sender.publish import Publisher, StreamSettings
-from spark_wan.wire import SNAPSHOT, Manifest
+from spark_wan.topology.options import SinkOptions
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.manifest import SNAPSHOT, Manifest
+from spark_wan.wire.mark import Mark
 
 CHANNEL, TABLE, ORIGIN = "memory://simulation", "orders", "newark"
 STREAM = f"{ORIGIN}.east.{TABLE}"
@@ -94,8 +97,10 @@ class WatchedChannel:
         self.appended[number], self.manifests[number] = data, manifest
         if number > 1:
             before = self.manifests[number - 1]
-            assert manifest.incarnation == before.incarnation, f"manifest {number} begins another log"
-            assert manifest.first in (-1, before.last + 1), f"manifest {number} begins at {manifest.first}"
+            assert manifest.log_id == before.log_id, f"manifest {number} begins another log"
+            assert manifest.first_version in (-1, before.last_version + 1), (
+                f"manifest {number} begins at {manifest.first_version}"
+            )
         self.world.appended(manifest)
 
     def manifest(self, stream: str, number: int) -> bytes:
@@ -120,7 +125,7 @@ class WatchedChannel:
         named = {ref.path: manifest for manifest in self.manifests.values() for ref in manifest.frames}
         for path in paths:
             if path in named:
-                self._check_trim(named[path], f"a frame of manifest {named[path].number} is trimmed")
+                self._check_trim(named[path], f"a frame of manifest {named[path].epoch} is trimmed")
             self.world.effect("a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path]))
 
     def trim_manifest(self, stream: str, number: int) -> None:
@@ -136,8 +141,8 @@ class WatchedChannel:
 
     def _check_trim(self, manifest: Manifest, what: str) -> None:
         for site in manifest.addressees:
-            assert self.acked.get(site, 0) >= manifest.number, f"{what}, but {site} never acked it"
-            self.world.check_durable(site, manifest.number, what)
+            assert self.acked.get(site, 0) >= manifest.epoch, f"{what}, but {site} never acked it"
+            self.world.check_durable(site, manifest.epoch, what)
 
     def announce(self, stream: str, number: int, attempt: int) -> None:
         self.world.effect("an epoch is announced", lambda: self.inner.announce(stream, number, attempt))
@@ -154,16 +159,16 @@ class WatchedChannel:
 
 @dataclass
 class Memories:
-    """The sender's memory, durable (see :class:`spark_wan.sender.memory.MemoryStore`)."""
+    """The sender's memory, durable (see :class:`spark_wan.sender.memory.CheckpointStore`)."""
 
     effect: Callable[[str, Callable[[], Any]], Any]
-    kept: StreamMemory | None = None
-    older: list[StreamMemory] = field(default_factory=list)
+    kept: SenderCheckpoint | None = None
+    older: list[SenderCheckpoint] = field(default_factory=list)
 
-    def load(self, stream: str) -> StreamMemory | None:
+    def load(self, stream: str) -> SenderCheckpoint | None:
         return self.kept
 
-    def save(self, stream: str, memory: StreamMemory) -> None:
+    def save(self, stream: str, memory: SenderCheckpoint) -> None:
         def save() -> None:
             self.kept = memory
             self.older.append(memory)
@@ -311,9 +316,9 @@ class World:
         except Killed as death:
             self._forget(process)
             ended = f"killed {death}"
-        if isinstance(process.result, Outcome) and process.result.held is None and not process.result.again:
+        if isinstance(process.result, ApplyResult) and process.result.held is None and not process.result.again:
             process.answered = process.listed
-        if isinstance(process.result, Outcome) and process.result.held is not None:
+        if isinstance(process.result, ApplyResult) and process.result.held is not None:
             ended = f"held at {process.result.held}: {process.result.cause}"
             process.error = process.result.cause
         self.note(f"    {name}: {', '.join(step.split(' ')[0] for step in reached)} {ended}")
@@ -331,7 +336,7 @@ class World:
         kind = process.name.split()[0]
         process.rounds += 1
         if kind == "keeper":
-            process.memory = process.memory or AckKeeper(
+            process.memory = process.memory or AckManager(
                 self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
             )
             return process.memory.round()
@@ -461,7 +466,7 @@ class World:
     def sweep(self) -> None:
         """Two days pass; then frames that nobody names are removed."""
         self.now += int(2 * ORPHAN_AGE * 1000)
-        keeper = AckKeeper(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites)
+        keeper = AckManager(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites)
         with suppress(ChannelError):
             keeper.sweep(ORPHAN_AGE)
 
@@ -476,12 +481,12 @@ class World:
 
     def appended(self, manifest: Manifest) -> None:
         if manifest.kind == SNAPSHOT:
-            self.snapshot = manifest.last
+            self.snapshot = manifest.last_version
         if self.user:
-            assert self.writing not in self.written, f"epoch {manifest.number} is an equal replay of {self.writing}"
+            assert self.writing not in self.written, f"epoch {manifest.epoch} is an equal replay of {self.writing}"
             assert self.writing.end is not None
             self.written.add(self.writing)
-            self.prefix[manifest.number] = max(self.writing.end, self.prefix[manifest.number - 1])
+            self.prefix[manifest.epoch] = max(self.writing.end, self.prefix[manifest.epoch - 1])
 
     def check_durable(self, site: str, number: int, what: str) -> None:
         """Everything through epoch ``number`` is in the site's table, marked, and in its ledger."""
@@ -543,7 +548,7 @@ class World:
         self.advance(name)
         if process.error is not None or before != (len(self.watched.appended), len(self.watched.old_acks)):
             return True
-        if isinstance(process.result, Outcome):
+        if isinstance(process.result, ApplyResult):
             return process.result.again
         if isinstance(process.result, StreamState):
             return process.result.backlog > 0
@@ -559,7 +564,7 @@ class World:
             assert self.prefix[last] == len(self.events), f"{len(self.events)} events, sent {self.prefix[last]}"
         else:
             newest = len(self.source.versions) - 1
-            through = self.watched.manifests[last].last if last else -1
+            through = self.watched.manifests[last].last_version if last else -1
             final = self.source.expected(newest, self.snapshot)
             assert self.source.expected(through, self.snapshot) == final, f"published through {through} of {newest}"
         if not last:

@@ -10,21 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.channels import Ack, Channel, StreamLog, open_channel
-from spark_wan.channels.base import new_attempt
-from spark_wan.columns import differences, fingerprint
-from spark_wan.commits import DAY, Commit
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.base import Channel, new_attempt
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.delta.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
-from spark_wan.events import read_mark
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.apply import Work, WriteConflict
-from spark_wan.receiver.event_ids import RecordedIds
-from spark_wan.receiver.ledger import LedgerRow, Mark, Seen, transaction_name
+from spark_wan.events.columns import differences, fingerprint
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
+from spark_wan.receiver.apply import ApplyWork, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.memory import StreamMemory
-from spark_wan.sender.publish import Captured
-from spark_wan.wire import CAPTURE, FrameHeader, FrameRef, Manifest, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.manifest import CAPTURE, Manifest
+from spark_wan.wire.mark import Mark, read_mark
 
 STREAM = "newark.east.orders"
 
@@ -38,8 +40,8 @@ def schema(**columns: str) -> dict[str, Any]:
 
 MANIFEST = Manifest(
     stream=STREAM,
-    incarnation="a" * 32,
-    number=1,
+    log_id="a" * 32,
+    epoch=1,
     previous="",
     kind=CAPTURE,
     origin="newark",
@@ -50,14 +52,13 @@ MANIFEST = Manifest(
     selection="all",
     keys=("id",),
     schema=schema(),
-    first=0,
-    last=3,
+    first_version=0,
+    last_version=3,
     start=True,
     commits=(),
     identity="0123456789abcdef01234567",
     frames=(),
     disjoint=True,
-    generation=0,
     created=1_700_000_000_000,
 )
 
@@ -77,8 +78,8 @@ HEADER = FrameHeader(
 
 def manifest(number: int = 1, **changes: Any) -> Manifest:
     """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 unless told otherwise."""
-    versions = {"first": 10 * number - 10, "last": 10 * number - 1, "start": number == 1}
-    return replace(MANIFEST, number=number, **{**versions, **changes})
+    versions = {"first_version": 10 * number - 10, "last_version": 10 * number - 1, "start": number == 1}
+    return replace(MANIFEST, epoch=number, **{**versions, **changes})
 
 
 def chained(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -117,9 +118,9 @@ def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> l
     return appended
 
 
-def ack(log: StreamLog, site: str, applied: int, incarnation: str = MANIFEST.incarnation, **more: Any) -> None:
+def ack(log: StreamLog, site: str, applied: int, log_id: str = MANIFEST.log_id, **more: Any) -> None:
     """A site's answer."""
-    log.channel.put_ack(log.stream, site, Ack(site, log.stream, incarnation, applied, **more).encode())
+    log.channel.put_ack(log.stream, site, Ack(site, log.stream, log_id, applied, **more).encode())
 
 
 @dataclass
@@ -139,12 +140,12 @@ class Clock:
 class Memories:
     """A memory store that is a dict."""
 
-    kept: dict[str, StreamMemory] = field(default_factory=dict)
+    kept: dict[str, SenderCheckpoint] = field(default_factory=dict)
 
-    def load(self, stream: str) -> StreamMemory | None:
+    def load(self, stream: str) -> SenderCheckpoint | None:
         return self.kept.get(stream)
 
-    def save(self, stream: str, memory: StreamMemory) -> None:
+    def save(self, stream: str, memory: SenderCheckpoint) -> None:
         self.kept[stream] = memory
 
 
@@ -192,19 +193,19 @@ class Source:
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return self.columns[max(since for since in self.columns if since <= version)]
 
-    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
-        self.calls.append(f"capture {planned.first}-{planned.last}")
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
+        self.calls.append(f"capture {planned.first_version}-{planned.last_version}")
         versions = [
             each.version
             for each in planned.commits
             if each.changes_rows and each.version not in {*planned.left_out, *self.without_events}
         ]
         frames = (put_frame(self.channel, len(versions), header.stream, write=header.attempt),) if versions else ()
-        return Captured(frames, True, tuple(versions))
+        return CaptureResult(frames, True, tuple(versions))
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> Captured:
+    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
         self.calls.append(f"snapshot {version}")
-        return Captured((put_frame(self.channel, stream=header.stream, write=header.attempt),), True, (version,))
+        return CaptureResult((put_frame(self.channel, stream=header.stream, write=header.attempt),), True, (version,))
 
     def add(self, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
         """One more commit."""
@@ -282,7 +283,7 @@ class Target:
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> Work:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         travelling = epochs[-1].manifest.schema
         applied.check(self.columns, travelling, "orders", "seattle", "`orders`")
         added = [entry for _, entry in differences(self.columns, travelling).added]
@@ -292,22 +293,22 @@ class Target:
         for epoch in epochs:
             self.check_frames(epoch)
         self.open_work += 1
-        return Work(epochs, dead_letters=self.letters_per_apply)
+        return ApplyWork(epochs, dead_letters=self.letters_per_apply)
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         pass
 
-    def record(self, work: Work, apply: int, token: str) -> None:
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
         self.recorded.append((apply, token))
 
-    def write(self, work: Work, mark: Mark) -> None:
+    def write(self, work: ApplyWork, mark: Mark) -> None:
         if self.before_write:
             self.before_write.pop(0)()
         # As Delta does: a transaction number that is there already skips the write.
         if self.transactions.get(transaction_name(mark.site, mark.table, str(self.id)), 0) >= mark.apply:
             return
         self.put(mark.user_metadata(), "MERGE")
-        self.written.append([epoch.manifest.number for epoch in work.epochs])
+        self.written.append([epoch.manifest.epoch for epoch in work.epochs])
 
     def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
         """One more commit, by whomever."""
@@ -317,7 +318,7 @@ class Target:
         if "site" in mark:
             self.transactions[transaction_name(mark["site"], mark["table"], str(self.id))] = mark["apply"]
 
-    def done(self, work: Work) -> None:
+    def done(self, work: ApplyWork) -> None:
         self.open_work -= 1
 
     def check_frames(self, epoch: PlannedEpoch) -> None:

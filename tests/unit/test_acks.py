@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, ack, manifest, memory_channel, publish, put_frame
 
-from spark_wan.channels import StreamLog
 from spark_wan.channels.base import new_attempt
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import (
     NOBODY_THERE_LOOK,
     ORPHAN_AGE,
     SWEEP_INTERVAL,
-    AckKeeper,
+    AckManager,
     AckPolicy,
     StreamState,
     are_safe,
 )
-from spark_wan.sender.memory import Published, StreamMemory
 from spark_wan.steps import run
-from spark_wan.wire import FrameRef
+from spark_wan.units import milliseconds
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.frame import FrameRef
 
 TIMEOUT = 60
 
@@ -42,8 +42,8 @@ class Kept:
         self.calls: list[tuple[Any, ...]] = []
         self._record()
 
-    def new(self) -> AckKeeper:
-        return AckKeeper(self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock, self.served)
+    def new(self) -> AckManager:
+        return AckManager(self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock, self.served)
 
     def _record(self) -> None:
         for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
@@ -96,9 +96,9 @@ def test_an_epoch_is_done_when_the_policy_is_met() -> None:
 
 
 def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
-    """Fails when the incarnation of an ack is not compared."""
+    """Fails when the log_id of an ack is not compared."""
     kept = Kept(1, 2)
-    kept.ack("seattle", 2, incarnation="another")
+    kept.ack("seattle", 2, log_id="another")
     state = kept.round()
     assert (state.backlog, kept.left()) == (2, ([1, 2], 4))
 
@@ -112,7 +112,7 @@ def test_what_everybody_has_is_trimmed_and_the_newest_manifest_stays() -> None:
     state = kept.round()
     assert kept.left() == ([3], 0)
     assert (state.backlog, state.oldest) == (0, 3)
-    assert state.last is not None and state.last.number == 3
+    assert state.newest is not None and state.newest.epoch == 3
 
 
 def test_what_one_site_lacks_is_not_trimmed() -> None:
@@ -164,7 +164,7 @@ def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
     kept.ack("seattle", 2)
     kept.round()
     assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
-    assert kept.memories.kept[STREAM] == StreamMemory("a" * 32, 2, {"seattle": 2}, Published.by(manifest(2)))
+    assert kept.memories.kept[STREAM] == SenderCheckpoint("a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2)))
 
 
 def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
@@ -208,8 +208,8 @@ def test_a_new_log_with_the_old_number_is_trimmed_too() -> None:
     kept.ack("seattle", 1)
     kept.round()
     kept.log.channel.trim_manifest(STREAM, 1)
-    publish(kept.log, 1, incarnation="b" * 32, addressees=kept.sites)
-    kept.ack("seattle", 1, incarnation="b" * 32)
+    publish(kept.log, 1, log_id="b" * 32, addressees=kept.sites)
+    kept.ack("seattle", 1, log_id="b" * 32)
     kept.round()
     assert kept.left() == ([1], 0)
 
@@ -242,7 +242,7 @@ def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
 def stray(kept: Kept, number: int) -> str:
     """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and its frame."""
     frame = put_frame(kept.log.channel)
-    left = manifest(number, identity="stray", incarnation="c" * 32, frames=(frame,))
+    left = manifest(number, identity="stray", log_id="c" * 32, frames=(frame,))
     kept.log.channel.append(STREAM, number, left.encode())
     return frame.path
 
@@ -291,7 +291,7 @@ def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> Non
 def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer was frozen inside append while the log was lost, and killed right after. Fails when the new log's manifests are removed as strays."""
     kept = Kept()
-    publish(kept.log, 1, 2, 3, incarnation="b" * 32, created=MANIFEST.created + 1)
+    publish(kept.log, 1, 2, 3, log_id="b" * 32, created=MANIFEST.created + 1)
     kept.log.channel.append(STREAM, 10, manifest(10, previous="of 9").encode())
     kept.ack("seattle", 9)
     with pytest.raises(
@@ -372,18 +372,18 @@ def test_an_unchanged_memory_is_not_written() -> None:
 def test_the_memory_of_another_log_is_left_alone() -> None:
     """The publisher finds out about that; a keeper that wrote over it would hide it."""
     kept = Kept(1)
-    kept.memories.kept[STREAM] = StreamMemory("another", 9, {"seattle": 9})
+    kept.memories.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
     kept.ack("seattle", 1)
     kept.round()
-    assert kept.memories.kept[STREAM] == StreamMemory("another", 9, {"seattle": 9})
+    assert kept.memories.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
 
 
 def test_a_memory_of_an_older_version_is_completed() -> None:
     """It knows nothing of what was published. Fails when it stays so while the table rests: a new log in place of a lost one would be compared with nothing."""
     kept = Kept(1, 2)
-    kept.memories.kept[STREAM] = StreamMemory("a" * 32, 2, {"seattle": 0})
+    kept.memories.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
     kept.round()
-    assert kept.memories.kept[STREAM].published == Published.by(manifest(2))
+    assert kept.memories.kept[STREAM].published == PublishedState.by(manifest(2))
 
 
 # --- announcing again -------------------------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ def test_a_site_that_is_slow_is_announced_to_although_others_are_not() -> None:
 def test_an_empty_stream_is_nothing_to_do() -> None:
     kept = Kept()
     state = kept.round()
-    assert (state.last, state.backlog, kept.calls) == (None, 0, [])
+    assert (state.newest, state.backlog, kept.calls) == (None, 0, [])
 
 
 # --- orphans ----------------------------------------------------------------------------------------------------------
@@ -597,7 +597,7 @@ def test_orphans_are_swept_once_an_hour_also_by_keepers_that_live_for_a_moment(m
     kept = Kept(1)
     kept.round()
     swept: list[float] = []
-    monkeypatch.setattr(AckKeeper, "sweep", lambda keeper, older_than: swept.append(older_than))
+    monkeypatch.setattr(AckManager, "sweep", lambda keeper, older_than: swept.append(older_than))
     for _ in range(3):
         kept.new().sweep_when_due()
     assert swept == [ORPHAN_AGE]
@@ -613,13 +613,13 @@ def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
     kept.ack("seattle", 7)
     state = kept.round()
     assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
-    assert not kept.keeper.done(state.last)
+    assert not kept.keeper.done(state.newest)
 
 
 def test_a_site_that_answered_another_log_of_this_name_is_told_of_this_one() -> None:
     """The log was begun anew: nothing else would wake a receiver that has seen as high numbers."""
     kept = Kept(1, 2)
-    kept.ack("seattle", 9, incarnation="another")
+    kept.ack("seattle", 9, log_id="another")
     kept.round()
     kept.clock.pass_seconds(TIMEOUT)
     kept.round()

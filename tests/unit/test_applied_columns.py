@@ -11,13 +11,14 @@ from fakes import STREAM, LedgerRows, Target, commit, memory_channel, publish, s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.channels import StreamLog
-from spark_wan.columns import column_paths
-from spark_wan.commits import Commit
-from spark_wan.receiver.applied import AppliedColumns
-from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger, LedgerRow, Mark
+from spark_wan.channels.log import StreamLog
+from spark_wan.delta.commits import Commit
+from spark_wan.events.columns import column_paths
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.steps import run
+from spark_wan.wire.mark import Mark
 
 NAMES = ("a", "b", "c", "d")
 
@@ -79,7 +80,7 @@ class Site:
         self.number += 1
         publish(self.log, self.number, schema=schema(**dict.fromkeys(self.travelling, "long")))
 
-    def apply(self) -> Outcome:
+    def apply(self) -> ApplyResult:
         outcome = run(self.applier.round())
         for entry in self.target.columns["fields"]:
             if entry["name"] not in self.ids:  # the receiver has added it

@@ -20,14 +20,15 @@ from fakes import (
     publish,
     raising,
 )
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError, LedgerError, StoppedError, TargetError
-from spark_wan.receiver.apply import ATTEMPTS, Outcome, TableApplier
-from spark_wan.receiver.ledger import Ledger
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver.apply import ATTEMPTS, ApplyResult, TableApplier
 from spark_wan.steps import run
-from spark_wan.wire import EVENTS
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS
 
 STEPS = [
     "apply.1 caught-up",
@@ -58,7 +59,7 @@ class Site:
         ledger = Ledger("seattle", "orders", self.store, clock=Clock())
         return TableApplier("seattle", "orders", self.log, self.target, ledger, **{**self.limits, **more})
 
-    def round(self, numbers: list[int] | None = None) -> Outcome:
+    def round(self, numbers: list[int] | None = None) -> ApplyResult:
         outcome = run(self.applier.round(numbers))
         assert self.target.open_work == 0
         return outcome
@@ -101,7 +102,7 @@ def test_epochs_are_applied_in_one_commit_and_acked() -> None:
     outcome = site.round()
     assert site.target.written == [[1, 2, 3]]
     assert (outcome.applied, outcome.epochs, outcome.events, outcome.again) == (3, 3, 3, False)
-    assert site.acked() == Ack("seattle", STREAM, MANIFEST.incarnation, 3)
+    assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 3)
 
 
 def test_the_steps_come_in_their_order() -> None:
@@ -298,7 +299,7 @@ def test_frames_that_could_not_be_read_for_a_moment_hold_nothing() -> None:
 def test_f55_the_ledger_is_read_again_after_any_of_its_errors(where: str) -> None:
     """A running receiver meets a damaged file of event IDs; somebody restores an older state of it, as the message says. Fails when the ledger is read
     again only after errors of its own look: what repeats the lost IDs is applied again."""
-    user = {"kind": EVENTS, "first": -1, "last": -1}
+    user = {"kind": EVENTS, "first_version": -1, "last_version": -1}
     site = Site()
     read = site.target.read
 
@@ -354,7 +355,7 @@ def test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact() ->
     site.round()
     other = StreamLog(site.channel, "newark.west.orders")
     west = TableApplier("seattle", "orders", other, site.target, Ledger("seattle", "orders", site.store, clock=Clock()))
-    publish(other, 1, table_id="another", incarnation="b" * 32, origin="denver")
+    publish(other, 1, table_id="another", log_id="b" * 32, origin="denver")
     assert run(west.round()).applied == 1
     rows = site.store.rows
     site.store.rows, site.target.commits = rows[1:], site.target.commits[-1:]
@@ -404,9 +405,9 @@ def test_f31_an_error_of_the_table_holds_the_stream_and_is_tried_again() -> None
     site.target.before_write = [raising(TargetError("orders: the disk is full"))]
     outcome = site.round()
     assert (outcome.held, outcome.cause, outcome.applied) == (1, "orders: the disk is full", 0)
-    assert site.acked() == Ack("seattle", STREAM, MANIFEST.incarnation, 0, 1, "orders: the disk is full")
+    assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 0, 1, "orders: the disk is full")
     assert site.round().applied == 2
-    assert site.acked() == Ack("seattle", STREAM, MANIFEST.incarnation, 2)
+    assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 2)
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
@@ -551,7 +552,7 @@ def test_an_unexpected_error_holds_the_stream_where_it_is() -> None:
     site.round()
     outcome = site.applier.unexpected("orders: KeyError: 'x'")
     assert (outcome.held, outcome.applied) == (2, 1)
-    assert site.acked() == Ack("seattle", STREAM, MANIFEST.incarnation, 1, 2, "orders: KeyError: 'x'")
+    assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 1, 2, "orders: KeyError: 'x'")
 
 
 def test_an_ack_that_cannot_be_written_is_written_by_the_next_round() -> None:

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dead_letter_cap import changes
 
-from spark_wan.channels import Channel
-from spark_wan.channels.base import write_of
-from spark_wan.sender.batches import BatchPublisher, Limits
-from spark_wan.sender.source import _CaptureTask
-from spark_wan.wire import decode_frame
+from spark_wan.capture.source import _CaptureTask
+from spark_wan.channels.base import Channel, write_of
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.wire.frame import decode_frame
 
 randomly = settings(derandomize=True, deadline=None, max_examples=120, print_blob=True)
 
@@ -39,7 +38,7 @@ def published(
 ) -> tuple[BatchPublisher, list[pa.RecordBatch]]:
     """What is in the frames, in their order."""
     channel: Channel = memory_channel()
-    publisher = BatchPublisher(channel, HEADER, Limits(rows, size))
+    publisher = BatchPublisher(channel, HEADER, BatchLimits(rows, size))
     publisher.publish(batches)
     frames = []
     for index, ref in enumerate(publisher.refs):
@@ -58,7 +57,7 @@ def test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write() -> None:
     """They share their age. Fails when the name of a task's attempt says nothing of its write: a sweep takes the first frames of a long snapshot."""
     channel = memory_channel()
     for _ in range(2):
-        list(_CaptureTask(channel, HEADER, Limits(100, 1 << 20), ("id",), False)(iter([changes(1, 2)])))
+        list(_CaptureTask(channel, HEADER, BatchLimits(100, 1 << 20), ("id",), False)(iter([changes(1, 2)])))
     paths = [path for path, _ in channel.frames(STREAM)]
     assert len(paths) == 2
     assert {write_of(path) for path in paths} == {HEADER.attempt[:16]}
@@ -136,7 +135,7 @@ def test_frames_of_two_attempts_stand_side_by_side() -> None:
     channel = memory_channel()
     for attempt in ("a" * 32, "b" * 32):
         header = HEADER.__class__(**{**HEADER.__dict__, "attempt": attempt})
-        BatchPublisher(channel, header, Limits(10, 1_000)).publish([(batch([1, 2]), None)])
+        BatchPublisher(channel, header, BatchLimits(10, 1_000)).publish([(batch([1, 2]), None)])
     assert len(channel.frames(STREAM)) == 2
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.errors import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, SourceError, StoppedError, TargetError
-from spark_wan.running import lost_session
 
 
 class Java:
@@ -38,7 +38,7 @@ class Py4JJavaError(Exception):
         self.java_exception = java
 
 
-class Captured(Exception):
+class CaptureResult(Exception):
     """An exception that pyspark made of a Java one, or (``condition`` alone) had from a Spark Connect server."""
 
     def __init__(self, text: str, condition: str | None = None, origin: Java | None = None) -> None:
@@ -63,8 +63,8 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
         Py4JJavaError("calling o75.collectToPython", JOB),
         Py4JJavaError("calling o60.sql", Java("org.apache.spark.SparkException", None, JOB)),
         Py4JJavaError("calling o75.collect", Java("java.lang.InterruptedException")),
-        Captured("[OPERATION_CANCELED]", "OPERATION_CANCELED"),
-        Captured("the write failed", "TASK_WRITE_FAILED", Java("org.apache.spark.SparkException", "A", JOB)),
+        CaptureResult("[OPERATION_CANCELED]", "OPERATION_CANCELED"),
+        CaptureResult("the write failed", "TASK_WRITE_FAILED", Java("org.apache.spark.SparkException", "A", JOB)),
         with_cause(TargetError("cannot be written now"), Py4JJavaError("o1.save", JOB)),
         StoppedError("stopped"),
     ],
@@ -77,7 +77,7 @@ def test_f50_a_cancelled_job_is_known_by_its_condition_and_by_those_of_its_cause
 def test_f50_a_row_whose_value_says_cancelled_cancels_nothing(text: str) -> None:
     """Spark quotes values in its errors. Fails when the text of an error is searched: the stream of such a row ended for good."""
     java = Java("org.apache.spark.SparkNumberFormatException", "CAST_INVALID_INPUT")
-    error = Captured(f"[CAST_INVALID_INPUT] The value '{text}' of the type STRING cannot be cast", None, java)
+    error = CaptureResult(f"[CAST_INVALID_INPUT] The value '{text}' of the type STRING cannot be cast", None, java)
     assert not is_cancelled(error)
     assert not is_cancelled(SourceError(f"orders: {text}"))
     assert not is_cancelled(with_cause(TargetError("cannot be written"), error))
@@ -98,8 +98,8 @@ def test_the_condition_of_a_java_exception_counts_as_that_of_its_error() -> None
 def test_a_conflict_about_a_checkpoint_stands_among_the_causes() -> None:
     conflict = Java("org.apache.spark.SparkException", "CONCURRENT_STREAM_LOG_UPDATE")
     failed = Java("org.apache.spark.sql.streaming.StreamingQueryException", "STREAM_FAILED", conflict)
-    assert is_checkpoint_conflict(Captured("[STREAM_FAILED]", "STREAM_FAILED", failed))
-    assert not is_checkpoint_conflict(Captured("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED"))
+    assert is_checkpoint_conflict(CaptureResult("[STREAM_FAILED]", "STREAM_FAILED", failed))
+    assert not is_checkpoint_conflict(CaptureResult("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED"))
 
 
 class Session:

@@ -12,11 +12,11 @@ from fakes import commit, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.columns import fingerprint
-from spark_wan.commits import Commit
+from spark_wan.capture.ranges import CaptureRange, _Names, check_columns_follow, plan_range
+from spark_wan.delta.commits import Commit
 from spark_wan.errors import ForwardingError, HistoryLostError, SchemaError, TableOperationError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.sender.capture import CaptureRange, _Names, check_columns_follow, plan_range
+from spark_wan.events.columns import fingerprint
+from spark_wan.wire.mark import LOCAL_ONLY
 
 randomly = settings(derandomize=True, deadline=None, max_examples=300, print_blob=True)
 
@@ -40,7 +40,7 @@ def test_nothing_newer_is_nothing_to_do() -> None:
 def test_all_newer_commits_become_one_range() -> None:
     commits = [commit(version, rows=10) for version in range(5)]
     found = planned(commits, published=1)
-    assert (found.first, found.last, found.rows, found.left_out) == (2, 4, 30, ())
+    assert (found.first_version, found.last_version, found.rows, found.left_out) == (2, 4, 30, ())
     assert found.commits == tuple(commits[2:])
     assert found.identity == commits[4].identity
     assert not found.quiet
@@ -48,20 +48,20 @@ def test_all_newer_commits_become_one_range() -> None:
 
 def test_a_range_ends_before_it_has_too_many_rows() -> None:
     commits = [commit(version, rows=10) for version in range(5)]
-    assert planned(commits, max_rows=25).last == 1
-    assert planned(commits, max_rows=20).last == 1
-    assert planned(commits, max_rows=30).last == 2
+    assert planned(commits, max_rows=25).last_version == 1
+    assert planned(commits, max_rows=20).last_version == 1
+    assert planned(commits, max_rows=30).last_version == 2
 
 
 def test_b56_a_commit_is_never_split() -> None:
     commits = [commit(0, rows=1_000_000), commit(1)]
-    assert planned(commits, max_rows=10).last == 0
+    assert planned(commits, max_rows=10).last_version == 0
 
 
 def test_commits_that_change_no_row_cost_nothing() -> None:
     commits = [commit(0, rows=10), commit(1, "OPTIMIZE", rows=5), commit(2, rows=10)]
     found = planned(commits, max_rows=20)
-    assert (found.last, found.rows, found.quiet) == (2, 20, False)
+    assert (found.last_version, found.rows, found.quiet) == (2, 20, False)
 
 
 def test_b83_only_maintenance_is_quiet() -> None:
@@ -72,7 +72,7 @@ def test_b84_receiver_made_and_local_only_commits_are_left_out() -> None:
     received = commit(1, "MERGE", user_metadata='{"spark_wan": {"site": "newark"}}')
     local = commit(2, user_metadata=LOCAL_ONLY)
     found = planned([commit(0), received, local, commit(3)])
-    assert (found.first, found.last, found.left_out, found.rows) == (0, 3, (1, 2), 2)
+    assert (found.first_version, found.last_version, found.left_out, found.rows) == (0, 3, (1, 2), 2)
     assert planned([received, local], published=0).quiet
 
 
@@ -99,7 +99,7 @@ def test_what_another_site_wrote_holds_a_stream_to_sites_that_lack_it(
     if not lacking:
         assert planned(commits, addressees=addressees).left_out == (1,)
         return
-    assert planned(commits, addressees=addressees).last == 0
+    assert planned(commits, addressees=addressees).last_version == 0
     with pytest.raises(
         ForwardingError,
         match=f"version 1 was written by a receiver .* not send them on to {lacking} .*--decide orders@1=dis",
@@ -112,19 +112,19 @@ def test_what_another_site_wrote_can_be_sent_or_left_out_by_decision_alone() -> 
     commits = [commit(0), received(1), commit(2)]
     for action, left_out in (("distribute", ()), ("skip", (1,))):
         found = planned(commits, addressees=("seattle",), decision={1: action}.get)
-        assert (found.last, found.left_out) == (2, left_out)
+        assert (found.last_version, found.left_out) == (2, left_out)
         with pytest.raises(ForwardingError):
             plan(commits, published=0, addressees=("seattle",), on_table_operation=action, decision={2: action}.get)
 
 
 def test_a_receivers_commit_without_rows_holds_nothing() -> None:
     """It adds the columns that came."""
-    assert planned([commit(0), received(1, operation="ADD COLUMNS")], addressees=("seattle",)).last == 1
+    assert planned([commit(0), received(1, operation="ADD COLUMNS")], addressees=("seattle",)).last_version == 1
 
 
 def test_what_is_left_out_does_not_end_a_range() -> None:
     local = commit(1, rows=1_000, user_metadata=LOCAL_ONLY)
-    assert planned([commit(0), local, commit(2)], max_rows=2).last == 2
+    assert planned([commit(0), local, commit(2)], max_rows=2).last_version == 2
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ TRUNCATE = [commit(0), commit(1), commit(2, "TRUNCATE"), commit(3)]
 
 
 def test_what_is_before_a_table_operation_is_sent_first() -> None:
-    assert planned(TRUNCATE).last == 1
+    assert planned(TRUNCATE).last_version == 1
 
 
 def test_a_table_operation_holds_the_stream_and_says_how_to_decide() -> None:
@@ -158,18 +158,18 @@ def test_a_table_operation_holds_the_stream_and_says_how_to_decide() -> None:
 
 def test_a_table_operation_is_distributed_or_skipped_by_the_topology() -> None:
     sent = planned(TRUNCATE, published=1, on_table_operation="distribute")
-    assert (sent.last, sent.left_out) == (3, ())
+    assert (sent.last_version, sent.left_out) == (3, ())
     skipped = planned(TRUNCATE, published=1, on_table_operation="skip")
-    assert (skipped.last, skipped.left_out) == (3, (2,))
+    assert (skipped.last_version, skipped.left_out) == (3, (2,))
 
 
 def test_a_decision_counts_for_its_version_only() -> None:
     commits = [*TRUNCATE, commit(4, "RESTORE")]
     found = planned(commits, decision={2: "skip"}.get)
-    assert (found.last, found.left_out) == (3, (2,))
+    assert (found.last_version, found.left_out) == (3, (2,))
     with pytest.raises(TableOperationError, match="version 4 is a RESTORE"):
         plan(commits, published=3, decision={2: "skip"}.get)
-    assert planned(commits, decision={2: "distribute", 4: "distribute"}.get).last == 4
+    assert planned(commits, decision={2: "distribute", 4: "distribute"}.get).last_version == 4
     with pytest.raises(TableOperationError):
         plan(TRUNCATE, published=1, on_table_operation="distribute", decision={2: "hold"}.get)
 
@@ -192,9 +192,9 @@ def test_f41_a_range_is_cut_where_the_columns_change() -> None:
     commits = [commit(version) for version in range(8)]
     at = columns_since({0: schema(), 5: wider})
     first = planned(commits, schema_at=at)
-    assert (first.last, first.schema, len(first.commits)) == (4, schema(), 5)
+    assert (first.last_version, first.schema, len(first.commits)) == (4, schema(), 5)
     second = planned(commits, published=4, schema_at=at)
-    assert (second.first, second.last, second.schema) == (5, 7, wider)
+    assert (second.first_version, second.last_version, second.schema) == (5, 7, wider)
 
 
 def test_what_is_left_out_behind_the_cut_is_left_to_the_next_range() -> None:
@@ -216,12 +216,12 @@ def test_ranges_follow_each_other_and_each_has_one_schema(
     at = columns_since({since: schema(**{f"c{n}": "long" for n in range(width)}) for since, width in widths.items()})
     published, seen = -1, []
     while (found := plan(commits, published, max_rows, schema_at=at)) is not None:
-        assert found.first == published + 1
-        versions = range(found.first, found.last + 1)
+        assert found.first_version == published + 1
+        versions = range(found.first_version, found.last_version + 1)
         assert {fingerprint(at(version)) for version in versions} == {fingerprint(found.schema)}
         assert sum(rows[version] for version in versions) <= max_rows or len(versions) == 1
         seen += versions
-        published = found.last
+        published = found.last_version
     assert seen == list(range(count))
 
 
@@ -249,7 +249,7 @@ def drop(version: int, operation: str = "DROP COLUMNS") -> Commit:
 def test_f41_what_is_before_a_rename_is_sent_and_the_rename_holds_the_stream() -> None:
     at = columns_since({0: schema(), 3: schema(id="long", town="string")})
     commits = [commit(0), commit(1), commit(2), rename(3, "city", "town"), commit(4)]
-    assert planned(commits, schema_at=at, published_schema=schema()).last == 2
+    assert planned(commits, schema_at=at, published_schema=schema()).last_version == 2
     with pytest.raises(SchemaError, match=r"version 3 renames columns: city is named town now.*Rename back"):
         plan(commits, 2, schema_at=at, published_schema=schema())
 
@@ -266,10 +266,10 @@ def test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last(ma
         commit(1), rename(2, "city", "t"), commit(3, rows=50), commit(4, "ADD COLUMNS"), commit(5, rows=50), rename(6, "t", "city"), commit(7),
     ]  # fmt: skip
     told = {"schema_at": names, "published_schema": schema(), "max_rows": max_rows}
-    assert planned(commits, 0, **told).last == 1
+    assert planned(commits, 0, **told).last_version == 1
     across = planned(commits, 1, **told)
-    assert (across.first, across.last, across.schema, across.keeps_columns) == (2, 6, wider, True)
-    assert planned(commits, 6, **told).last == 7
+    assert (across.first_version, across.last_version, across.schema, across.keeps_columns) == (2, 6, wider, True)
+    assert planned(commits, 6, **told).last_version == 7
 
 
 def test_f41_names_that_are_exchanged_hold_the_stream() -> None:
@@ -326,14 +326,14 @@ def test_f41_a_table_operation_between_a_rename_and_its_undoing_waits_for_its_de
     commits = [commit(0), rename(1, "city", "t"), commit(2, "TRUNCATE"), rename(3, "t", "city")]
     with pytest.raises(TableOperationError, match="version 2 is a TRUNCATE"):
         plan(commits, 0, published_schema=schema())
-    assert planned(commits, 0, published_schema=schema(), decision={2: "distribute"}.get).last == 3
+    assert planned(commits, 0, published_schema=schema(), decision={2: "distribute"}.get).last_version == 3
 
 
 def test_columns_that_are_dropped_by_replacing_them_hold_the_stream() -> None:
     """Added again, they have their names and types."""
     at = columns_since({0: schema(), 2: schema(id="long"), 3: schema()})
     commits = [commit(0), commit(1), drop(2, "REPLACE COLUMNS"), commit(3, "ADD COLUMNS")]
-    assert planned(commits, schema_at=at, published_schema=schema()).last == 1
+    assert planned(commits, schema_at=at, published_schema=schema()).last_version == 1
     with pytest.raises(SchemaError, match=r"version 2 drops columns .city."):
         plan(commits, 1, schema_at=at, published_schema=schema())
 
@@ -342,12 +342,12 @@ def test_replacing_columns_may_add_some() -> None:
     wider = schema(id="long", city="string", zip="string")
     commits = [commit(0), commit(1, "REPLACE COLUMNS"), commit(2)]
     found = planned(commits, 0, schema_at=columns_since({0: schema(), 1: wider}), published_schema=schema())
-    assert (found.last, found.schema) == (2, wider)
+    assert (found.last_version, found.schema) == (2, wider)
 
 
 def test_what_moved_columns_before_anything_was_sent_holds_nothing() -> None:
     for first in (rename(5, "town", "city"), drop(5)):
-        assert planned([first, commit(6)], 4, published_schema=None).last == 6
+        assert planned([first, commit(6)], 4, published_schema=None).last_version == 6
 
 
 def test_a_range_in_which_columns_may_have_been_replaced_says_so() -> None:

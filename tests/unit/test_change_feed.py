@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_wan.capture.change_feed import JAVA_TIME, has_replacements, refused
+from spark_wan.capture.source import DeltaSource
+from spark_wan.channels.batches import BatchLimits
 from spark_wan.errors import UnreadableChangeError
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.change_feed import JAVA_TIME, has_replacements, refused
-from spark_wan.sender.source import DeltaSource
 
 REPLACED = "a\ufffdb"
 SCHEMA = {"fields": [{"name": "id", "type": "long"}, {"name": "no.te`", "type": "string"}]}
@@ -100,7 +100,7 @@ class RemoteSession(Session):
 
 def source(session: Any) -> DeltaSource:
     return DeltaSource(
-        session, "orders", "/orders", ("id",), SimpleNamespace(), Limits(1000, 10**6), lambda letters: None
+        session, "orders", "/orders", ("id",), SimpleNamespace(), BatchLimits(1000, 10**6), lambda letters: None
     )  # type: ignore[arg-type]
 
 

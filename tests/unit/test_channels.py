@@ -19,9 +19,11 @@ import pytest
 from fakes import STREAM, ack, publish
 from waiting import DEADLINE
 
-from spark_wan.channels import Channel, StreamLog, open_channel
 from spark_wan.channels import object_store as object_store_module
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import MARKER, ObjectStoreChannel, open_store
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists, WanError
 
 ATTEMPT = "c" * 32
@@ -245,8 +247,8 @@ def test_foreign_files_are_listed_and_do_no_harm(channel: Channel) -> None:
     assert channel.numbers() == {STREAM: [1, 2]}
     assert channel.announcements() == {STREAM: [(2, 1)]}
     assert list(log.acks()) == ["seattle"]
-    last = log.last()
-    assert last is not None and last.number == 2
+    last = log.newest_manifest()
+    assert last is not None and last.epoch == 2
 
 
 def test_a_frame_that_is_foreign_by_name_only_is_swept_not_read(channel: Channel) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.columns import (
+from spark_wan.errors import SchemaError, UnsupportedTypeError
+from spark_wan.events.columns import (
     Differences,
     arrow_ready,
     check_columns,
@@ -19,7 +20,6 @@ from spark_wan.columns import (
     type_name,
     widens,
 )
-from spark_wan.errors import SchemaError, UnsupportedTypeError
 
 CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 UTC = timezone.utc

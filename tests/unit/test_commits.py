@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from fakes import commit
 
-from spark_wan.commits import SAME_TIME, Commit, is_same_commit
-from spark_wan.events import LOCAL_ONLY
+from spark_wan.delta.commits import SAME_TIME, Commit, is_same_commit
+from spark_wan.wire.mark import LOCAL_ONLY
 
 WRITE = Commit(5, 1_700_000_000_000, "WRITE", {"mode": "Append"}, {"numOutputRows": "3"}, None, 4)
 

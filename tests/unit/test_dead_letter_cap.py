@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.source import DeltaSource, _CaptureTask
+from spark_wan.channels.batches import BatchLimits
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
-from spark_wan.receiver.apply import TableApplier, Work
-from spark_wan.receiver.ledger import Ledger
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import DeltaSource, _CaptureTask
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver.apply import ApplyWork, TableApplier
 from spark_wan.steps import run
 
 
@@ -32,7 +32,7 @@ def changes(*keys: int | None) -> pa.RecordBatch:
 
 
 def told(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
-    task = _CaptureTask(memory_channel(), HEADER, Limits(100, 1 << 20), ("id",), False, most)
+    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, most)
     return [(row["kind"], json.loads(row["content"])) for batch in task(iter(batches)) for row in batch.to_pylist()]
 
 
@@ -61,7 +61,7 @@ def test_a_task_ends_early() -> None:
 
     assert [kind for kind, _ in told(*batches(), most=3)] == ["too many"]
     read.clear()
-    task = _CaptureTask(memory_channel(), HEADER, Limits(100, 1 << 20), ("id",), False, 3)
+    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, 3)
     assert len(list(task(batches()))) == 1
     assert read == [0]
 
@@ -79,7 +79,7 @@ class Frame:
 @pytest.mark.parametrize("one_task", [True, False])
 def test_the_sender_holds_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch, one_task: bool) -> None:
     """Whether one task has too many or all have together; nothing is recorded, and no frame stays."""
-    import spark_wan.sender.source as module
+    import spark_wan.capture.source as module
 
     channel, recorded, nothing = memory_channel(), [], Any
     path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")
@@ -90,7 +90,7 @@ def test_the_sender_holds_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch, o
     monkeypatch.setattr(module, "map_in_arrow", lambda *_: Frame(*answers))
     monkeypatch.setattr(module, "select_columns", lambda names: names)
     rows: Any = type("Rows", (), {"repartition": lambda s, *_: s, "sortWithinPartitions": lambda s, *_: s})()
-    source = DeltaSource(nothing, "orders", "/lake/orders", ("id",), channel, Limits(9, 9), recorded.append, 3)
+    source = DeltaSource(nothing, "orders", "/lake/orders", ("id",), channel, BatchLimits(9, 9), recorded.append, 3)
     with pytest.raises(SourceError) as error:
         source._publish(rows, HEADER, 1)
     for part in ("orders: more than 3 rows", "null_in_key in version 7", '"city 0"', "`max_dead_letters`"):
@@ -106,8 +106,8 @@ class Refusing(Target):
         super().__init__(channel)
         self.most, self.letters = most, {int(name.removeprefix("epoch")): n for name, n in letters.items()}
 
-    def resolve(self, work: Work) -> None:
-        work.dead_letters = sum(self.letters.get(epoch.manifest.number, 0) for epoch in work.epochs)
+    def resolve(self, work: ApplyWork) -> None:
+        work.dead_letters = sum(self.letters.get(epoch.manifest.epoch, 0) for epoch in work.epochs)
         if work.dead_letters > self.most:
             raise DeadLettersError(f"{work.dead_letters} dead letters")
 
@@ -153,7 +153,7 @@ class Vanishing(Refusing):
         super().__init__(channel, most, **letters)
         self.path = path
 
-    def resolve(self, work: Work) -> None:
+    def resolve(self, work: ApplyWork) -> None:
         self.channel.trim_frames(STREAM, [self.path])
         super().resolve(work)
 

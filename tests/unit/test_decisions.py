@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_wan.decisions import Decisions, StoredDecisions, parse_decisions
+from spark_wan.control.decisions import Decisions, StoredDecisions, parse_decisions
 from spark_wan.errors import LedgerError, OptionError
 
 LOG = "0123456789abcdef" * 2

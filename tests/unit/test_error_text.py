@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_wan.delta import error_text
+from spark_wan.delta.errors import error_text
 
 PLANS = """[DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION] Cannot resolve "a" due to data type mismatch. SQLSTATE: 42K09; line 1 pos 0;
 'MergeIntoCommand SubqueryAlias s, Delta[version={n}, file:/lake/orders], (id#{n}865L = id#{n}862L), [Delete [condition: (op#{n} = 2)]]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.events import LOCAL_ONLY, Operation, keyed_event_id, keyless_event_id, read_mark
+from spark_wan.events.operations import Operation, keyed_event_id, keyless_event_id
+from spark_wan.wire.mark import LOCAL_ONLY, read_mark
 
 randomly = settings(derandomize=True, deadline=None, max_examples=200, print_blob=True)
 TABLE = "11111111-2222-3333-4444-555555555555"

@@ -14,15 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
+from faulty_channel import Fault, FaultyChannel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-from spark_wan import datasource
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.channels.base import write_of
-from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.datasource import WanStreamWriter, WanWriter, _Written
+from spark_wan.channels.base import Channel, write_of
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.datasource import sink as datasource
+from spark_wan.datasource.sink import WanStreamWriter, WanWriter, _Written
 from spark_wan.errors import (
     ChannelError,
     EventError,
@@ -33,19 +34,13 @@ from spark_wan.errors import (
     SourceError,
     StaleWriteError,
 )
-from spark_wan.options import SinkOptions
-from spark_wan.running import milliseconds
 from spark_wan.sender.acks import STALE_AGE
-from spark_wan.sender.events_sink import (
-    KEPT_WRITES,
-    EventsWriter,
-    EventsWritten,
-    SinkColumns,
-    append_epoch,
-    remove_unnamed,
-)
+from spark_wan.sender.events import KEPT_WRITES, EventsWriter, SinkColumns, WriteResult, append_epoch, remove_unnamed
 from spark_wan.steps import Steps, run
-from spark_wan.wire import EVENTS, Manifest, decode_frame
+from spark_wan.topology.options import SinkOptions
+from spark_wan.units import milliseconds
+from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.manifest import EVENTS, Manifest
 
 randomly = settings(derandomize=True, deadline=None, max_examples=100, print_blob=True)
 
@@ -96,17 +91,17 @@ class Sink:
         self.channel.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.memories = Memories()
 
-    def task(self, *rows: dict[str, Any], batches: int = 1) -> EventsWritten:
+    def task(self, *rows: dict[str, Any], batches: int = 1) -> WriteResult:
         table = pa.Table.from_pylist(list(rows), schema=ARROW)
         size = max(1, -(-len(rows) // batches))
         return EventsWriter(self.channel, self.options, self.columns, self.schema, self.clock).write(
             table.to_batches(max_chunksize=size)
         )
 
-    def commit(self, written: Sequence[EventsWritten], query: str = "q", batch: int = 0) -> Manifest | None:
+    def commit(self, written: Sequence[WriteResult], query: str = "q", batch: int = 0) -> Manifest | None:
         return run(self.steps(written, query, batch))
 
-    def steps(self, written: Sequence[EventsWritten], query: str = "q", batch: int = 0) -> Steps[Manifest | None]:
+    def steps(self, written: Sequence[WriteResult], query: str = "q", batch: int = 0) -> Steps[Manifest | None]:
         return append_epoch(self.log, self.options, self.schema, written, query, str(batch), self.clock, self.memories)
 
     def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
@@ -161,14 +156,14 @@ def test_a_manifest_of_a_users_stream_says_what_it_is() -> None:
     assert first == replace(
         MANIFEST,
         stream=STREAM,
-        incarnation=first.incarnation,
+        log_id=first.log_id,
         kind=EVENTS,
         sent_to=("seattle", "tacoma"),
         addressees=("seattle", "tacoma"),
         table_id="events",
         schema=sink.schema,
-        first=-1,
-        last=-1,
+        first_version=-1,
+        last_version=-1,
         identity="",
         frames=first.frames,
         disjoint=False,
@@ -180,15 +175,15 @@ def test_a_manifest_of_a_users_stream_says_what_it_is() -> None:
 def test_epochs_follow_each_other() -> None:
     sink = Sink()
     found = [sink.write(row(f"e{batch}"), batch=batch) for batch in range(3)]
-    assert [(each.number, each.start) for each in found if each] == [(1, True), (2, False), (3, False)]
-    assert len({each.incarnation for each in found if each}) == 1
+    assert [(each.epoch, each.start) for each in found if each] == [(1, True), (2, False), (3, False)]
+    assert len({each.log_id for each in found if each}) == 1
 
 
 def test_nothing_written_is_no_epoch() -> None:
     sink = Sink()
     assert sink.commit([]) is None
     assert sink.write() is None
-    assert sink.log.last() is None
+    assert sink.log.newest_manifest() is None
 
 
 def test_numbers_make_ids_too() -> None:
@@ -220,7 +215,7 @@ def test_columns_that_do_not_fit_are_refused_by_name(options: dict[str, str], ma
 def refused(sink: Sink, match: str, *rows: dict[str, Any]) -> None:
     with pytest.raises(EventError, match=match):
         sink.write(*rows)
-    assert sink.log.last() is None
+    assert sink.log.newest_manifest() is None
 
 
 def test_unknown_operations_are_refused_by_name() -> None:
@@ -247,7 +242,7 @@ def test_an_id_that_comes_twice_in_an_epoch_is_refused() -> None:
     sink = Sink()
     with pytest.raises(EventError, match=r"1 event IDs come twice.*Nothing of it was sent"):
         sink.commit([sink.task(row("e", 1)), sink.task(row("e", 2))])
-    assert sink.log.last() is None
+    assert sink.log.newest_manifest() is None
 
 
 def test_a_key_that_comes_twice_needs_a_sequence() -> None:
@@ -289,7 +284,7 @@ def test_f41_columns_of_a_stream_may_be_added_and_not_dropped_or_retyped() -> No
     written = [sink.task(row("e2"))]
     sink.schema = schema(**{**fields, "more": "long"})
     second = sink.commit(written)
-    assert second is not None and second.number == 2
+    assert second is not None and second.epoch == 2
 
 
 @pytest.mark.parametrize("memory", [True, False])
@@ -302,19 +297,19 @@ def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> 
     assert first is not None
     sink.channel.trim_manifest(STREAM, 1)
     if acked:
-        ack(sink.log, "seattle", 0, first.incarnation)
+        ack(sink.log, "seattle", 0, first.log_id)
     if not memory:
         sink.memories.kept.clear()
     if not memory and not acked:
         return  # nothing is left that could tell; the receivers notice
-    with pytest.raises(LogGapError, match=f"set the sink's option newLog to {first.incarnation}"):
+    with pytest.raises(LogGapError, match=f"set the sink's option newLog to {first.log_id}"):
         sink.write(row("e2"), batch=1)
-    assert sink.log.last() is None
-    sink.options = replace(sink.options, new_log=(first.incarnation,))
+    assert sink.log.newest_manifest() is None
+    sink.options = replace(sink.options, new_log=(first.log_id,))
     second = sink.write(row("e2"), batch=1)
-    assert second is not None and (second.number, second.start) == (1, True)
+    assert second is not None and (second.epoch, second.start) == (1, True)
     third = sink.write(row("e3"), batch=2)
-    assert third is not None and third.number == 2
+    assert third is not None and third.epoch == 2
 
 
 def test_f47_a_write_that_was_frozen_until_it_was_trimmed_is_made_again() -> None:
@@ -339,7 +334,7 @@ def test_f47_frames_that_may_be_swept_are_not_named() -> None:
     sink.clock.pass_seconds(STALE_AGE + 1)
     with pytest.raises(StaleWriteError, match="Write the rows again"):
         sink.commit(written)
-    assert sink.log.last() is None
+    assert sink.log.newest_manifest() is None
 
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
@@ -357,7 +352,7 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     sink.channel.append = slow  # type: ignore[method-assign]
     with pytest.raises(StaleWriteError, match="Write the rows again"):
         sink.write(row("e1"))
-    assert sink.log.last() is None
+    assert sink.log.newest_manifest() is None
 
 
 def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
@@ -366,7 +361,7 @@ def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
     sink.write(row("e1"))
     second = sink.write(row("e2"), batch=1)
     assert second is not None
-    ack(sink.log, "seattle", 2, second.incarnation)
+    ack(sink.log, "seattle", 2, second.log_id)
     sink.log.channel.trim_manifest(STREAM, 2)
     sink.memories.kept.clear()
     with pytest.raises(LogGapError, match=r"ends at manifest 1, but sites have acked more .*newLog to "):
@@ -429,23 +424,23 @@ def test_another_replay_is_the_next_epoch(other: list[dict[str, Any]]) -> None:
     sink = Sink()
     sink.write(row("e1", 1), row("e3", 3))
     second = sink.write(*other)
-    assert second is not None and second.number == 2
+    assert second is not None and second.epoch == 2
 
 
 def test_the_operation_counts_for_the_digest() -> None:
     sink = Sink(operation="op")
     sink.write(row("e1", op="put"))
     second = sink.write(row("e1", op="destroy"))
-    assert second is not None and second.number == 2
+    assert second is not None and second.epoch == 2
 
 
 def test_another_batch_or_query_with_the_same_events_is_the_next_epoch() -> None:
     sink = Sink()
     sink.write(row("e1"), batch=0)
     second = sink.write(row("e1"), batch=1)
-    assert second is not None and second.number == 2
+    assert second is not None and second.epoch == 2
     third = sink.commit([sink.task(row("e1"))], query="another", batch=1)
-    assert third is not None and third.number == 3
+    assert third is not None and third.epoch == 3
 
 
 @randomly
@@ -465,11 +460,11 @@ def test_a_replay_is_recognised_for_a_hundred_writes() -> None:
     sink = Sink()
     for batch in range(KEPT_WRITES + 1):
         sink.write(row(f"e{batch}"), batch=batch)
-    last = sink.log.last()
+    last = sink.log.newest_manifest()
     assert last is not None and len(last.writes) == KEPT_WRITES
     assert sink.write(row("e1"), batch=1) == last
     again = sink.write(row("e0"), batch=0)
-    assert again is not None and again.number == last.number + 1
+    assert again is not None and again.epoch == last.epoch + 1
 
 
 def test_two_tasks_attempts_are_named_once() -> None:
@@ -490,7 +485,7 @@ def test_of_two_writers_at_once_both_are_in_the_log() -> None:
     assert [next(slow) for _ in range(3)] == ["sink.1 frames-published", "sink.2 log-read", "sink.3 checked"]
     other = sink.commit([sink.task(row("e2"))], query="another")
     second = run(slow)
-    assert second is not None and second.number == 2
+    assert second is not None and second.epoch == 2
     assert [write.query for write in second.writes] == ["another", "q"]
     assert sink.frames() == named(other, second)
 
@@ -515,8 +510,8 @@ def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(kind: 
         sink.commit([written])
     except ChannelError:
         sink.write(row("e1"))  # Spark runs the micro-batch again
-    last = sink.log.last()
-    assert last is not None and last.number == 1
+    last = sink.log.newest_manifest()
+    assert last is not None and last.epoch == 1
     assert [event["_wan_id"] for event in sink.events(last)] == ["e1"]
     assert sink.frames() >= named(last)  # the others are swept
 
@@ -639,9 +634,9 @@ def test_a_write_for_other_sites_trims_nothing_that_those_lack(tmp_path: Path, c
     for number in range(3):
         write(number, [f"e{number}"])
     log = StreamLog(open_channel(f"{tmp_path}/channel"), f"newark.{'east' if config else 'sink'}.orders")
-    last = log.last()
+    last = log.newest_manifest()
     assert last is not None
-    ack(log, "seattle", 3, last.incarnation)
+    ack(log, "seattle", 3, last.log_id)
     for options in ({"remotes": "seattle"}, {"remotes": "seattle", "formerRemotes": "elsewhere"}):
         with suppress(SourceError):
             write(2 if events == ["e2"] else 3, events, **options)
@@ -709,4 +704,4 @@ def test_the_sinks_of_two_queries_share_nothing() -> None:
     other.log = StreamLog(channel, other.options.stream)
     one.write(row("e1"))
     second = other.write(row("e1"))
-    assert second is not None and second.number == 1
+    assert second is not None and second.epoch == 1

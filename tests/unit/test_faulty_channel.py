@@ -7,9 +7,11 @@ import uuid
 
 import pytest
 from fakes import STREAM, memory_channel
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Channel, StreamLog, open_channel
-from spark_wan.channels.faulty import Fault, FaultyChannel
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
 
 
@@ -95,7 +97,7 @@ def test_truncated_is_written_by_half(method: str) -> None:
         channel.append(STREAM, 1, b"12345678")
         assert inner.manifest(STREAM, 1) == b"1234"
         with pytest.raises(ManifestError):
-            StreamLog(inner, STREAM).last()
+            StreamLog(inner, STREAM).newest_manifest()
     else:
         channel.put_ack(STREAM, "seattle", b"12345678")
         assert inner.acks(STREAM) == {"seattle": b"1234"}

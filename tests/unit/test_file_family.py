@@ -18,16 +18,17 @@ from fakes import STREAM, Clock, LedgerRows, Source, Target, schema
 from file_faults import Fault, altered, cut_in_half, deleted, emptied, restored
 from test_publish import SETTINGS
 
-from spark_wan.channels import StreamLog, open_channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
-from spark_wan.options import SinkOptions
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.ledger import Ledger
-from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.events_sink import EventsWriter, SinkColumns, append_epoch
-from spark_wan.sender.memory import StoredMemories
+from spark_wan.sender.acks import AckManager, AckPolicy
+from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
+from spark_wan.topology.options import SinkOptions
 
 WAY_OUT = re.compile(r"[Rr]estore|--decide|newLog|full copy|a place of its own")
 TIMEOUT = 60_000
@@ -44,7 +45,7 @@ class World:
         self.channel = open_channel(str(self.folder / "channel"))
         self.channel.prepare()
         self.log = StreamLog(self.channel, STREAM)
-        self.memories = StoredMemories(str(self.folder / "state"))
+        self.memories = StoredCheckpoints(str(self.folder / "state"))
         self.source = Source(self.channel)
         self.target = Target(self.channel)
         self.ledger = LedgerRows()
@@ -100,7 +101,7 @@ class World:
 
     def keep(self) -> None:
         with self.noting():
-            run(AckKeeper(self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]).round())
+            run(AckManager(self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]).round())
 
     def apply(self) -> None:
         applier = TableApplier("seattle", "orders", self.log, self.target, Ledger("seattle", "orders", self.ledger))

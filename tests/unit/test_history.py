@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta import newest
+from spark_wan.delta.history import newest
 
 
 @pytest.fixture

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 from fakes import STREAM, LedgerRows, Target, manifest, memory_channel, publish
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver import job
-from spark_wan.receiver.apply import Outcome, TableApplier, WriteConflict
-from spark_wan.receiver.job import InboundChannel, Receiver
-from spark_wan.receiver.ledger import Ledger
+from spark_wan.receiver.apply import ApplyResult, TableApplier, WriteConflict
+from spark_wan.receiver.job import ChannelReceiver, Receiver
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.topology import parse_topology
-from spark_wan.wire import EVENTS, FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.wire.manifest import EVENTS
 
 CONTENT: dict[str, Any] = {
     "version": 1,
@@ -53,12 +54,12 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
     )
     seen: list[int] = []
 
-    def busy(_: str, outcome: Outcome) -> None:
+    def busy(_: str, outcome: ApplyResult) -> None:
         seen.append(outcome.applied)
         publish(log, 3 + len(seen))
 
     spark: Any = None
-    inbound = InboundChannel(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20, on_outcome=busy)
+    inbound = ChannelReceiver(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20, on_outcome=busy)
     inbound._appliers[STREAM] = applier
     inbound._apply_stream(spark, "orders", log, log.since(0), ())
     assert seen == [1, 2, 3]
@@ -69,7 +70,7 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
 def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inbound = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    inbound = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     turns: list[str] = []
 
     def apply(spark: Any, table: str, stream: StreamLog, *_: Any) -> None:
@@ -94,7 +95,7 @@ def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCapt
     topology = parse_topology(
         {**CONTENT, "tables": {"orders": {**CONTENT["tables"]["orders"], "event_id_ttl": "1h"}}}, "wan.yaml"
     )
-    inbound = InboundChannel(topology, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
+    inbound = ChannelReceiver(topology, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
     spark: Any = None
     tables: Any = None
     channel = memory_channel()

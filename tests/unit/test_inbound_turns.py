@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from fakes import LedgerRows, Target, memory_channel, publish
 
-from spark_wan.channels import StreamLog
 from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, SessionLostError, StoppedError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver import job
-from spark_wan.receiver.apply import Outcome, TableApplier
-from spark_wan.receiver.job import InboundChannel
-from spark_wan.receiver.ledger import Ledger
+from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.receiver.job import ChannelReceiver
 from spark_wan.receiver.plan import StreamPlan
-from spark_wan.topology import parse_topology
+from spark_wan.topology.parsing import parse_topology
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""
@@ -50,7 +50,7 @@ class Cancelled(Exception):
         return "SPARK_JOB_CANCELLED"
 
 
-class Inbound(InboundChannel):
+class Inbound(ChannelReceiver):
     """Applies in memory. Streams are called as their tables."""
 
     before: Callable[[str], None]
@@ -209,10 +209,10 @@ def test_another_stream_of_the_table_wakes_a_held_one(channel: Channel) -> None:
     """It may bring the versions that the other waits for."""
     receiver = inbound(lambda _: None)
     receiver._tables.update({"a": "orders", "b": "orders"})
-    held = Outcome(StreamPlan("a"), held=1, cause="it waits for the versions 3 to 4")
+    held = ApplyResult(StreamPlan("a"), held=1, cause="it waits for the versions 3 to 4")
     receiver._schedule("orders", "a", held, ((), ()), cancelled=False)
     assert not receiver._is_due("a", [], ())
-    receiver._schedule("orders", "b", Outcome(StreamPlan("b"), epochs=1), ((), ()), cancelled=False)
+    receiver._schedule("orders", "b", ApplyResult(StreamPlan("b"), epochs=1), ((), ()), cancelled=False)
     assert receiver._is_due("a", [], ())
 
 
@@ -285,7 +285,7 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fails (dictionary changed size during iteration, which ended the query) when one looks for its table's ledger while another adds."""
-    receiver = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=2, max_bytes=1 << 20)
+    receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=2, max_bytes=1 << 20)
     log = StreamLog(channel, "newark.east.orders")
     other = threading.Thread(target=receiver._applier, args=(None, "readings", log.__class__(channel, "other")))
 
@@ -350,7 +350,7 @@ def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
 
     @contextmanager
     def one_of_many(stream: str, errors: Any) -> Iterator[None]:
-        with InboundChannel._one_of_many(receiver, stream, errors):
+        with ChannelReceiver._one_of_many(receiver, stream, errors):
             yield
         if threading.current_thread() is not main:
             again.set()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark_wan import jobs
+from spark_wan.cli import launcher as jobs
+from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, WanError
-from spark_wan.jobs import watch
 
 
 class Job:

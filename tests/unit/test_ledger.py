@@ -10,10 +10,10 @@ import pytest
 from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
 
 from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError, WanError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.receiver.ledger import Ledger, LedgerRow, Mark
-from spark_wan.receiver.ledger_store import _read
-from spark_wan.receiver.plan import origin_of
+from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.progress import origin_of
+from spark_wan.ledger.store import _read
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 MARK = Mark(
     site="seattle",
@@ -25,13 +25,13 @@ MARK = Mark(
     selection="all",
     through=9,
     stream=STREAM,
-    incarnation=MANIFEST.incarnation,
+    log_id=MANIFEST.log_id,
     epoch=1,
     fingerprint=MANIFEST.fingerprint,
     ids=False,
 )
 ORIGIN = origin_of(MANIFEST)
-PLACE = (STREAM, MANIFEST.incarnation)
+PLACE = (STREAM, MANIFEST.log_id)
 
 MARK_V1 = (
     '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1","origin":"newark",'
@@ -67,9 +67,13 @@ def held(found: Ledger, table: Target, error: type[WanError], match: str) -> Non
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_of_version_1_is_read_and_written_the_same() -> None:
+MARK_V2 = MARK_V1.replace('"version":1', '"version":2').replace("incarnation", "log_id")
+
+
+def test_a_mark_is_read_and_written_the_same() -> None:
     assert Mark.read(MARK_V1, "seattle", "orders") == MARK
-    assert MARK.user_metadata() == MARK_V1
+    assert Mark.read(MARK_V2, "seattle", "orders") == MARK
+    assert MARK.user_metadata() == MARK_V2
 
 
 def test_marks_of_others_are_not_ours() -> None:
@@ -80,8 +84,8 @@ def test_marks_of_others_are_not_ours() -> None:
 
 
 def test_a_mark_from_the_future_is_refused() -> None:
-    with pytest.raises(LedgerError, match=r"mark of version 2; this spark_wan reads version 1.*Update"):
-        Mark.read(MARK_V1.replace('"version":1', '"version":2'), "seattle", "orders")
+    with pytest.raises(LedgerError, match=r"mark of version 3; this spark_wan reads versions 1 and 2.*Update"):
+        Mark.read(MARK_V1.replace('"version":1', '"version":3'), "seattle", "orders")
 
 
 @pytest.mark.parametrize("field", ["token", "through", "epoch"])
@@ -166,7 +170,7 @@ def test_streams_of_one_table_share_its_apply_numbers() -> None:
     found = ledger()
     assert found.catch_up(target(mark(1), mark(2, **other, epoch=7, through=70), mark(3))) == 4
     assert found.progress.through == {ORIGIN: 29, ("denver", MANIFEST.table_id, "all"): 70}
-    assert found.progress.positions == {PLACE: 3, ("denver.west.orders", MANIFEST.incarnation): 7}
+    assert found.progress.positions == {PLACE: 3, ("denver.west.orders", MANIFEST.log_id): 7}
 
 
 def test_dead_letters_are_counted_by_the_marks() -> None:

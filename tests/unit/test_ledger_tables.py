@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_wan import ledger_tables
 from spark_wan.errors import LedgerError
-from spark_wan.ledger_tables import LedgerTables
-from spark_wan.receiver.ledger_store import DeltaLedgerStore
+from spark_wan.ledger import tables as ledger_tables
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
 
 SESSION: Any = SimpleNamespace(range=lambda _: None)
 """One that answers."""

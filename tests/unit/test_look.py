@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fakes import memory_channel
 
-from spark_wan.sender import source as module
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import ASK_INTERVAL, DeltaSource
+from spark_wan.capture import source as module
+from spark_wan.capture.source import ASK_INTERVAL, DeltaSource
+from spark_wan.channels.batches import BatchLimits
 
 
 class Asked:
@@ -35,7 +35,7 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (log / f"{version:020d}.json").touch()
     spark: Any = None
     source = DeltaSource(
-        spark, "orders", str(tmp_path / "orders"), ("id",), memory_channel(), Limits(1, 1), lambda letters: None
+        spark, "orders", str(tmp_path / "orders"), ("id",), memory_channel(), BatchLimits(1, 1), lambda letters: None
     )
 
     def look(known: int, seconds: float = 0.0) -> int:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_wan.events import Operation
-from spark_wan.sender.netting import RANK, Netted, net
+from spark_wan.capture.netting import RANK, Netted, net
+from spark_wan.events.operations import Operation
 
 randomly = settings(derandomize=True, deadline=None, max_examples=150, print_blob=True)
 

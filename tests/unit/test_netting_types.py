@@ -6,7 +6,7 @@ import exact
 import pyarrow as pa
 import pytest
 
-from spark_wan.sender.netting import COMMIT_VERSION, net
+from spark_wan.capture.netting import COMMIT_VERSION, net
 
 NESTED = exact.generated(exact.types(), 60)[2::3]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_wan.errors import OptionError, TopologyError
-from spark_wan.options import SinkOptions, SourceOptions
-from spark_wan.topology import Sender, load_topology
+from spark_wan.topology.model import Sender
+from spark_wan.topology.options import SinkOptions, SourceOptions
+from spark_wan.topology.parsing import load_topology
 
 CONFIG = str(Path(__file__).parents[2] / "conf" / "two_sites.yaml")
 BY_CONFIG = {"config": CONFIG, "sender": "east", "table": "flights", "eventId": "id"}

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 CHILD = """
 import os, sys, time
-from spark_wan.running import is_orphan
+from spark_wan.datasource.orphans import is_orphan
 print("orphan" if is_orphan() else "healthy", os.getppid(), flush=True)
 sys.stdin.readline()                        # until the test says that the parent has ended
 while os.getppid() == int(sys.argv[1]):     # the kernel gives it another parent a moment later
@@ -79,7 +79,7 @@ def test_a_worker_forked_by_a_daemon_knows_its_own_parent() -> None:
     """pyspark's daemon may have imported spark_wan before it forks a worker: the daemon's parent is not the worker's."""
     fork = textwrap.dedent("""
         import os
-        from spark_wan.running import is_orphan
+        from spark_wan.datasource.orphans import is_orphan
         if (child := os.fork()) == 0:
             print("orphan" if is_orphan() else "healthy", flush=True)
             os._exit(0)
@@ -92,7 +92,7 @@ def test_a_worker_forked_by_a_daemon_knows_its_own_parent() -> None:
 LOOKS = """
 import sys
 from spark_wan.channels.object_store import ObjectStoreChannel
-from spark_wan.datasource import WanDataSource
+from spark_wan.datasource.format import WanDataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 reader = WanDataSource({"channel": sys.argv[1], "wakeToken": "w"}).streamReader(None)
 start = reader.initialOffset()

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from test_topology import refused, topology
 
-from spark_wan.delta import reference
+from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
-from spark_wan.options import SinkOptions
 from spark_wan.sender.job import Sender
-from spark_wan.sender.memory import StoredMemories, StreamMemory
-from spark_wan.topology import catalog_parts, is_path
+from spark_wan.sender.memory import StoredCheckpoints
+from spark_wan.topology.options import SinkOptions
+from spark_wan.topology.values import catalog_parts, is_path
+from spark_wan.wire.checkpoint import SenderCheckpoint
 
 AT = "tables.flights.at.seattle"
 
@@ -142,9 +143,9 @@ def test_a_state_takes_storage_options_and_shows_no_secrets(monkeypatch: pytest.
     assert site.storage == options
     assert "hunter2" not in repr(site)
     opened: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("spark_wan.state.open_store", lambda *told: opened.append(told))
-    monkeypatch.setattr("spark_wan.state.obstore.put", lambda *_: None)
-    StoredMemories(site.state, site.storage).save("s", StreamMemory("i", 1))
+    monkeypatch.setattr("spark_wan.control.state.open_store", lambda *told: opened.append(told))
+    monkeypatch.setattr("spark_wan.control.state.obstore.put", lambda *_: None)
+    StoredCheckpoints(site.state, site.storage).save("s", SenderCheckpoint("i", 1))
     assert opened == [("s3://b/x", options)]
 
 
@@ -154,7 +155,7 @@ def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
     sender = Sender(no_spark, loaded, "newark")
     stream = sender._stream(loaded.sender("east"), loaded.table("flights"), no_spark, no_spark, None)
     memories = stream.publisher.memories
-    assert isinstance(memories, StoredMemories)
+    assert isinstance(memories, StoredCheckpoints)
     assert (memories.objects.url, memories.objects.storage) == ("s3://b/x/checkpoints/sender/east", {"region": "eu-1"})
 
 

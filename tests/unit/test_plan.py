@@ -10,11 +10,13 @@ import pytest
 from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.errors import ManifestError
-from spark_wan.receiver.plan import Progress, StreamPlan, origin_of, plan_stream
-from spark_wan.wire import EVENTS, SNAPSHOT, FrameRef, Manifest
+from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.receiver.plan import StreamPlan, plan_stream
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
 ORIGIN = origin_of(MANIFEST)
-A = MANIFEST.incarnation
+A = MANIFEST.log_id
 FRAME = FrameRef("f", 5, 100, 0)
 
 
@@ -22,12 +24,12 @@ class Log:
     """Manifests by number; reading is counted."""
 
     def __init__(self, *manifests: Manifest) -> None:
-        self.manifests = {each.number: each for each in chained(manifests)}
+        self.manifests = {each.epoch: each for each in chained(manifests)}
         self.read: list[int] = []
         self.broken: set[int] = set()
 
     def extend(self, added: Manifest) -> None:
-        self.manifests[added.number] = replace(added, previous=self.manifests[added.number - 1].fingerprint)
+        self.manifests[added.epoch] = replace(added, previous=self.manifests[added.epoch - 1].fingerprint)
 
     def __call__(self, number: int) -> Manifest:
         self.read.append(number)
@@ -55,7 +57,7 @@ def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> P
 
 
 def new(found: StreamPlan) -> list[tuple[int, int]]:
-    return [(each.manifest.number, each.above) for each in found.new]
+    return [(each.manifest.epoch, each.above) for each in found.new]
 
 
 def epochs(*numbers: int, **changes: Any) -> Log:
@@ -70,7 +72,7 @@ def test_an_empty_log_is_nothing_to_do() -> None:
 def test_first_contact_begins_at_the_start_of_the_stream() -> None:
     found = plan(epochs(1, 2, 3))
     assert new(found) == [(1, -1), (2, -1), (3, -1)]
-    assert (found.incarnation, found.known, found.held) == (A, 0, None)
+    assert (found.log_id, found.known, found.held) == (A, 0, None)
 
 
 def test_what_the_ledger_has_is_known_and_is_not_read() -> None:
@@ -95,13 +97,13 @@ def test_f25_what_the_version_proves_is_known_although_the_position_is_lost() ->
 
 def test_an_epoch_that_overlaps_applies_only_the_rows_above() -> None:
     """Invariant 2. Fails when the whole epoch is taken."""
-    found = plan(Log(manifest(7, first=5, last=14, frames=(FRAME,))), applied(9, 3))
+    found = plan(Log(manifest(7, first_version=5, last_version=14, frames=(FRAME,))), applied(9, 3))
     assert new(found) == [(7, 9)]
 
 
 def test_an_epoch_that_begins_above_what_is_next_waits() -> None:
     """Invariant 2. Fails when the range's beginning is not compared."""
-    found = plan(Log(manifest(7, first=21, last=30)), applied(9, 3))
+    found = plan(Log(manifest(7, first_version=21, last_version=30)), applied(9, 3))
     assert (found.held, found.new, found.known) == (7, [], 3)
     assert "waits for the versions 10 to 20" in str(found.cause)
 
@@ -114,7 +116,9 @@ def test_first_contact_in_the_middle_of_a_stream_is_held() -> None:
 
 
 def test_a_snapshot_stands_for_everything_through_its_version() -> None:
-    log = Log(manifest(1, kind=SNAPSHOT, first=0, last=50), manifest(2, first=51, last=60))
+    log = Log(
+        manifest(1, kind=SNAPSHOT, first_version=0, last_version=50), manifest(2, first_version=51, last_version=60)
+    )
     assert new(plan(log)) == [(1, -1), (2, -1)]
     found = plan(log, applied(50, 1))
     assert (new(found), found.known) == ([(2, -1)], 1)
@@ -122,7 +126,7 @@ def test_a_snapshot_stands_for_everything_through_its_version() -> None:
 
 def test_a_snapshot_over_rows_that_are_there_is_held() -> None:
     """Rows deleted in between would stay."""
-    found = plan(Log(manifest(1, kind=SNAPSHOT, first=0, last=50)), applied(20, 0))
+    found = plan(Log(manifest(1, kind=SNAPSHOT, first_version=0, last_version=50)), applied(20, 0))
     assert found.held == 1
     assert "is a snapshot of version 50" in str(found.cause)
 
@@ -159,18 +163,18 @@ def test_f20_a_manifest_that_cannot_be_read_holds_the_stream_there_and_not_befor
 
 
 def test_f17_a_log_that_was_rewritten_in_the_middle_is_held() -> None:
-    """Fails when incarnations are not compared."""
-    log = Log(manifest(1), manifest(2, incarnation="b" * 32))
+    """Fails when log_ids are not compared."""
+    log = Log(manifest(1), manifest(2, log_id="b" * 32))
     found = plan(log)
     assert (new(found), found.held) == ([(1, -1)], 2)
     assert "was rewritten" in str(found.cause)
 
 
 def test_f17_a_log_made_again_is_decided_by_versions() -> None:
-    """Another incarnation: positions do not count, versions do."""
-    log = Log(*(manifest(number, incarnation="b" * 32, frames=(FRAME,)) for number in (1, 2, 3)))
+    """Another log_id: positions do not count, versions do."""
+    log = Log(*(manifest(number, log_id="b" * 32, frames=(FRAME,)) for number in (1, 2, 3)))
     found = plan(log, applied(19, 9))
-    assert (new(found), found.known, found.incarnation) == ([(3, -1)], 2, "b" * 32)
+    assert (new(found), found.known, found.log_id) == ([(3, -1)], 2, "b" * 32)
 
 
 def test_f17_a_log_that_was_put_back_is_held() -> None:
@@ -257,7 +261,9 @@ def test_epochs_with_other_columns_or_keys_are_applied_by_themselves(change: dic
 
 
 def users(*numbers: int, **changes: Any) -> Log:
-    return epochs(*numbers, **{"kind": EVENTS, "table_id": "events", "first": -1, "last": -1, **changes})
+    return epochs(
+        *numbers, **{"kind": EVENTS, "table_id": "events", "first_version": -1, "last_version": -1, **changes}
+    )
 
 
 def position(epoch: int, fingerprint: str = "") -> Progress:
@@ -285,7 +291,7 @@ def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() 
     """Its channel was deleted: what this site had not applied is lost. Fails when a log with another ID begins at its first epoch: nothing ever
     says that events are missing."""
     begun = "b" * 32
-    log = users(1, 2, incarnation=begun)
+    log = users(1, 2, log_id=begun)
     found = plan(log, position(7))
     assert (found.held, found.new) == (1, [])
     assert f"this site has applied the log {A} through epoch 7" in str(found.cause)
@@ -324,6 +330,8 @@ def test_planning_bit_by_bit_is_planning_at_once(cut: int) -> None:
     step: Callable[[], StreamPlan] = lambda: plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)  # noqa: E731
     while (part := step()).new:
         for each in part.new:
-            progress.advance(ORIGIN, each.manifest.last, STREAM, A, each.manifest.number, each.manifest.fingerprint)
+            progress.advance(
+                ORIGIN, each.manifest.last_version, STREAM, A, each.manifest.epoch, each.manifest.fingerprint
+            )
         found += new(part)
     assert found == everything

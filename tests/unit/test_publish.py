@@ -9,10 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
+from faulty_channel import Fault, FaultyChannel
 
-from spark_wan.channels import Channel, StreamLog
-from spark_wan.channels.faulty import Fault, FaultyChannel
-from spark_wan.decisions import Decisions
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     ChannelError,
     ForwardingError,
@@ -27,14 +29,14 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.running import milliseconds
-from spark_wan.sender.acks import STALE_AGE, AckKeeper, AckPolicy
-from spark_wan.sender.capture import CaptureRange
-from spark_wan.sender.memory import StreamMemory
-from spark_wan.sender.publish import QUIET_COMMITS, Captured, Publisher, StreamSettings
+from spark_wan.sender.acks import STALE_AGE, AckManager, AckPolicy
+from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
 from spark_wan.steps import run
-from spark_wan.wire import CAPTURE, EVENTS, SNAPSHOT, FrameHeader, Manifest
+from spark_wan.units import milliseconds
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.mark import LOCAL_ONLY
 
 SETTINGS = StreamSettings(
     stream=STREAM,
@@ -113,7 +115,7 @@ def test_a_stream_begins_at_a_version() -> None:
     for _ in range(4):
         site.source.add()
     first = site.published()
-    assert (first.number, first.kind, first.first, first.last, first.start) == (1, CAPTURE, 2, 4, True)
+    assert (first.epoch, first.kind, first.first_version, first.last_version, first.start) == (1, CAPTURE, 2, 4, True)
     assert [ref.version for ref in first.commits] == [2, 3, 4]
     assert site.source.calls[-1] == "capture 2-4"
 
@@ -122,7 +124,7 @@ def test_a_stream_waits_for_the_version_that_it_begins_at() -> None:
     site = Site(start=1)
     assert site.round() is None
     site.source.add()
-    assert site.published().first == 1
+    assert site.published().first_version == 1
 
 
 def test_a_start_far_beyond_the_table_is_an_error() -> None:
@@ -135,11 +137,11 @@ def test_a_stream_begins_with_the_rows_that_are_there() -> None:
     for _ in range(3):
         site.source.add()
     first = site.published()
-    assert (first.kind, first.first, first.last, first.start) == (SNAPSHOT, 0, 3, True)
+    assert (first.kind, first.first_version, first.last_version, first.start) == (SNAPSHOT, 0, 3, True)
     assert site.source.calls == ["snapshot 3"]
     site.source.add()
     second = site.published()
-    assert (second.kind, second.first, second.last, second.start) == (CAPTURE, 4, 4, False)
+    assert (second.kind, second.first_version, second.last_version, second.start) == (CAPTURE, 4, 4, False)
 
 
 def test_a_manifest_says_where_its_events_come_from_and_go_to() -> None:
@@ -147,26 +149,26 @@ def test_a_manifest_says_where_its_events_come_from_and_go_to() -> None:
     first = site.published()
     expected = replace(
         MANIFEST,
-        incarnation=first.incarnation,
+        log_id=first.log_id,
         sent_to=("seattle", "tacoma"),
-        last=0,
+        last_version=0,
         commits=first.commits,
         identity=site.source.commits[0].identity,
         frames=first.frames,
         created=site.clock(),
     )
     assert first == expected
-    assert site.log.last() == first
+    assert site.log.newest_manifest() == first
     assert [frame.path for frame in first.frames] == [path for path, _ in site.channel.frames(STREAM)]
 
 
-def test_epochs_follow_each_other_under_one_incarnation() -> None:
+def test_epochs_follow_each_other_under_one_log_id() -> None:
     site = Site(max_epoch_rows=2)
     for _ in range(5):
         site.source.add()
-    ranges = [(each.number, each.first, each.last, each.start) for each in site.rounds()]
+    ranges = [(each.epoch, each.first_version, each.last_version, each.start) for each in site.rounds()]
     assert ranges == [(1, 0, 1, True), (2, 2, 3, False), (3, 4, 5, False)]
-    assert len({site.log.read(number).incarnation for number in (1, 2, 3)}) == 1
+    assert len({site.log.read(number).log_id for number in (1, 2, 3)}) == 1
 
 
 def test_the_steps_come_in_their_order() -> None:
@@ -185,10 +187,10 @@ def test_nothing_is_visible_before_the_manifest_and_a_crash_changes_nothing() ->
         attempt.close()
         site.restart()
         site.rounds()
-        last = site.log.last()
-        assert last is not None and (last.number, last.first, last.last) == (1, 0, 1)
+        last = site.log.newest_manifest()
+        assert last is not None and (last.epoch, last.first_version, last.last_version) == (1, 0, 1)
         site.source.add()
-        assert site.published().first == 2
+        assert site.published().first_version == 2
 
 
 # --- idle and quiet ---------------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def test_b83_maintenance_is_no_epoch_and_is_looked_at_once() -> None:
     assert site.rounds() == []
     assert site.source.calls.count("history") == 1
     site.source.add()
-    assert (site.published().first, site.log.since(0)) == (1, [1, 2])
+    assert (site.published().first_version, site.log.since(0)) == (1, [1, 2])
 
 
 def test_b84_what_stays_here_is_no_epoch() -> None:
@@ -249,7 +251,7 @@ def test_commits_without_events_are_no_epoch() -> None:
     assert site.rounds() == []
     assert [call for call in site.source.calls if call.startswith("capture")] == ["capture 1-1"]
     site.source.add()
-    assert (site.published().first, site.source.calls[-1]) == (1, "capture 1-2")
+    assert (site.published().first_version, site.source.calls[-1]) == (1, "capture 1-2")
 
 
 def test_a_long_quiet_range_is_recorded_without_frames() -> None:
@@ -261,7 +263,12 @@ def test_a_long_quiet_range_is_recorded_without_frames() -> None:
     assert site.rounds() == []
     site.source.add("OPTIMIZE")
     (recorded,) = site.rounds()
-    assert (recorded.first, recorded.last, recorded.frames, recorded.commits) == (1, QUIET_COMMITS, (), ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames, recorded.commits) == (
+        1,
+        QUIET_COMMITS,
+        (),
+        (),
+    )
 
 
 def test_a_quiet_range_before_others_is_recorded_so_that_they_go_on() -> None:
@@ -271,7 +278,10 @@ def test_a_quiet_range_before_others_is_recorded_so_that_they_go_on() -> None:
     site.source.without_events = {1}
     site.source.add()
     site.source.add()
-    assert [(each.first, each.last, len(each.frames)) for each in site.rounds()] == [(1, 1, 0), (2, 2, 1)]
+    assert [(each.first_version, each.last_version, len(each.frames)) for each in site.rounds()] == [
+        (1, 1, 0),
+        (2, 2, 1),
+    ]
 
 
 def test_b80_new_columns_are_recorded_although_no_row_came() -> None:
@@ -292,7 +302,10 @@ def test_f41_epochs_are_cut_where_the_columns_change() -> None:
     for _ in range(5):
         site.source.add()
     site.source.columns[3] = schema(id="long", city="string", zip="string")
-    assert [(each.first, each.last, len(each.schema["fields"])) for each in site.rounds()] == [(0, 2, 2), (3, 5, 3)]
+    assert [(each.first_version, each.last_version, len(each.schema["fields"])) for each in site.rounds()] == [
+        (0, 2, 2),
+        (3, 5, 3),
+    ]
 
 
 @pytest.mark.parametrize("columns", [schema(id="long"), schema(id="string", city="string")])
@@ -302,7 +315,7 @@ def test_f41_columns_dropped_or_retyped_hold_the_stream_before_that_version(colu
     for _ in range(3):
         site.source.add()
     site.source.columns[2] = columns
-    assert [(each.first, each.last) for each in [site.published()]] == [(0, 1)]
+    assert [(each.first_version, each.last_version) for each in [site.published()]] == [(0, 1)]
     site.held(SchemaError, "at version 2")
 
 
@@ -331,7 +344,7 @@ def truncated(**settings: Any) -> Site:
 
 def test_a_table_operation_holds_the_stream_after_what_is_before_it() -> None:
     site = truncated()
-    assert site.published().last == 1
+    assert site.published().last_version == 1
     site.held(TableOperationError, "orders@2=distribute")
 
 
@@ -421,7 +434,7 @@ def test_a_published_commit_that_log_cleanup_took_is_no_error() -> None:
     site.source.add()
     site.source.commits = site.source.commits[2:]
     site.restart()
-    assert site.published().first == 2
+    assert site.published().first_version == 2
 
 
 def test_f09_commits_that_log_cleanup_took_before_they_were_published_are_an_error() -> None:
@@ -467,7 +480,7 @@ def test_f17_a_channel_that_another_log_took_is_held(start: int | None) -> None:
     """It is there, and says how far it is: what was published by the lost one need not be known. Fails when only a full copy is advised then."""
     site = Site(start=start)
     site.published()
-    site.memories.save(STREAM, StreamMemory("another", 1))
+    site.memories.save(STREAM, SenderCheckpoint("another", 1))
     site.held(LogGapError, "another one than before.*orders@another=new-log")
 
 
@@ -476,8 +489,8 @@ def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
     site.published()
     site.memories.kept.clear()
     site.source.add()
-    assert site.published().number == 2
-    assert site.memories.kept[STREAM].number == 2
+    assert site.published().epoch == 2
+    assert site.memories.kept[STREAM].epoch == 2
 
 
 def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> None:
@@ -487,18 +500,18 @@ def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> Non
     first = site.published()
     site.channel.trim_manifest(STREAM, 1)
     site.source.add()
-    site.held(LogGapError, f"is gone.*send --decide orders@{first.incarnation}=new-log")
-    site.decisions = Decisions(new_logs=frozenset((first.incarnation,)))
+    site.held(LogGapError, f"is gone.*send --decide orders@{first.log_id}=new-log")
+    site.decisions = Decisions(new_logs=frozenset((first.log_id,)))
     second = site.published()
-    assert (second.number, second.start, second.kind) == (1, False, CAPTURE)
-    assert (second.first, second.last) == (first.last + 1, first.last + 1)
-    assert second.incarnation != first.incarnation
+    assert (second.epoch, second.start, second.kind) == (1, False, CAPTURE)
+    assert (second.first_version, second.last_version) == (first.last_version + 1, first.last_version + 1)
+    assert second.log_id != first.log_id
     site.restart()
     site.source.add()
-    assert site.published().number == 2
+    assert site.published().epoch == 2
     site.channel.trim_manifest(STREAM, 1)
     site.channel.trim_manifest(STREAM, 2)
-    site.held(LogGapError, f"is gone.*{second.incarnation}")
+    site.held(LogGapError, f"is gone.*{second.log_id}")
 
 
 def next_commit(site: Site, operation: str, now: Mapping[str, Any], **parameters: str) -> None:
@@ -516,7 +529,7 @@ def lose(site: Site, first: Manifest) -> None:
     """The log is gone, and the user lets a new one begin."""
     for number in site.log.since(0):
         site.channel.trim_manifest(STREAM, number)
-    site.decisions = Decisions(new_logs=frozenset((first.incarnation,)))
+    site.decisions = Decisions(new_logs=frozenset((first.log_id,)))
     site.restart()
 
 
@@ -556,7 +569,7 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
 def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> None:
     """A sink with the sender's name, say. Fails (publishes) when such a log is taken for one that tells nothing of the source."""
     site = Site(start=start)
-    users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
+    users = replace(MANIFEST, kind=EVENTS, table_id="events", first_version=-1, last_version=-1, identity="")
     site.log.append(users)
     site.held(SourceError, "carries events that a sink writes.*`source: sink`")
 
@@ -565,20 +578,20 @@ def test_a_users_stream_has_published_nothing_of_the_table() -> None:
     """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries events) when the ack keeper remembers what such a log
     says of its source."""
     site = Site()
-    users = replace(MANIFEST, kind=EVENTS, table_id="events", first=-1, last=-1, identity="")
+    users = replace(MANIFEST, kind=EVENTS, table_id="events", first_version=-1, last_version=-1, identity="")
     site.log.append(users)
-    run(AckKeeper(site.log, site.memories, AckPolicy.ALL, 60_000, site.clock, ("seattle",)).round())
-    assert site.memories.kept[STREAM].incarnation == users.incarnation
+    run(AckManager(site.log, site.memories, AckPolicy.ALL, 60_000, site.clock, ("seattle",)).round())
+    assert site.memories.kept[STREAM].log_id == users.log_id
     lose(site, users)
     first = site.published()
-    assert (first.number, first.start, first.first) == (1, True, 0)
+    assert (first.epoch, first.start, first.first_version) == (1, True, 0)
 
 
 def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
     """Every site that has the table refuses one. It is not advised where it is not known how far the old log was."""
     site = Site(start=None)
     first = site.published()
-    ack(site.log, "seattle", 1, first.incarnation)
+    ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
     site.memories.kept.clear()
     site.restart()
@@ -590,7 +603,7 @@ def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
 def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
     site = Site()
     first = site.published()
-    ack(site.log, "seattle", 1, first.incarnation)
+    ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
     site.memories.kept.clear()
     site.restart()
@@ -607,7 +620,7 @@ def test_f48_a_log_that_was_put_back_is_known_by_its_acks(memory: bool, start: i
     backup = dict(site.memories.kept)
     site.source.add()
     site.published()
-    ack(site.log, "seattle", 2, first.incarnation)
+    ack(site.log, "seattle", 2, first.log_id)
     site.channel.trim_manifest(STREAM, 2)
     site.memories.kept = backup if memory else {}
     site.source.add()
@@ -616,8 +629,8 @@ def test_f48_a_log_that_was_put_back_is_known_by_its_acks(memory: bool, start: i
     site.held(
         LogGapError, rf"ends at manifest 1, but sites have acked more \({{'seattle': 2}}\): an older state .*{way_out}"
     )
-    ack(site.log, "seattle", 1, first.incarnation)
-    assert site.published().number == 2
+    ack(site.log, "seattle", 1, first.log_id)
+    assert site.published().epoch == 2
 
 
 def test_an_ack_for_what_another_sender_has_appended_meanwhile_is_none_beyond_the_end() -> None:
@@ -627,7 +640,7 @@ def test_an_ack_for_what_another_sender_has_appended_meanwhile_is_none_beyond_th
     slow = site.new().round()
     advance(slow, STEPS[2])
     site.published()
-    ack(site.log, "seattle", 2, first.incarnation)
+    ack(site.log, "seattle", 2, first.log_id)
     assert run(slow) is None
     assert site.log.since(0) == [1, 2]
 
@@ -640,7 +653,7 @@ def test_a_capture_that_fails_leaves_no_frames() -> None:
     kept = site.channel.frames(STREAM)
     capture = site.source.capture
 
-    def fails(*planned: Any) -> Captured:
+    def fails(*planned: Any) -> CaptureResult:
         capture(*planned)
         raise SourceUnreadableError("the store throttles")
 
@@ -693,7 +706,7 @@ def test_a_snapshot_may_take_days() -> None:
     site.clock.now = milliseconds() - 30 * 3_600_000
     snapshot = site.source.snapshot
 
-    def slow(*planned: Any) -> Captured:
+    def slow(*planned: Any) -> CaptureResult:
         captured = snapshot(*planned)
         site.clock.now = milliseconds()
         return captured
@@ -724,7 +737,7 @@ def test_of_two_publishers_one_extends_the_log_and_the_other_decides_again(at: s
     site.source.add()
     second = run(slow)
     assert second is not None
-    assert (first.first, first.last, second.first, second.last) == (0, 1, 2, 2)
+    assert (first.first_version, first.last_version, second.first_version, second.last_version) == (0, 1, 2, 2)
     assert site.log.since(0) == [1, 2]
     named = {frame.path for manifest in (first, second) for frame in manifest.frames}
     assert {path for path, _ in site.channel.frames(STREAM)} == named
@@ -762,16 +775,16 @@ def test_two_publishers_with_one_memory_do_not_alarm_each_other() -> None:
     site.published()
     site.source.add()
     other = site.new()
-    real: Callable[[], Manifest | None] = site.log.last
+    real: Callable[[], Manifest | None] = site.log.newest_manifest
     log = StreamLog(site.channel, STREAM)
 
     def last_then_the_other_publishes() -> Manifest | None:
         found = real()
-        log.last = real  # type: ignore[method-assign]
+        log.newest_manifest = real  # type: ignore[method-assign]
         run(other.round())
         return found
 
-    log.last = last_then_the_other_publishes  # type: ignore[method-assign]
+    log.newest_manifest = last_then_the_other_publishes  # type: ignore[method-assign]
     assert run(replace(site.publisher, log=log).round()) is None
     assert site.log.since(0) == [1, 2]
 
@@ -790,7 +803,7 @@ def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(method
     for frame in site.log.read(1).frames:
         assert len(site.inner.get_frame(frame.path)) == frame.bytes
     site.source.add()
-    assert site.published().first == 1
+    assert site.published().first_version == 1
 
 
 def test_a_source_put_back_among_what_was_quiet_goes_on() -> None:
@@ -803,7 +816,7 @@ def test_a_source_put_back_among_what_was_quiet_goes_on() -> None:
     del site.source.commits[1:]
     for _ in range(3):
         site.source.add()
-    assert [(manifest.first, manifest.last) for manifest in site.rounds()] == [(1, 3)]
+    assert [(manifest.first_version, manifest.last_version) for manifest in site.rounds()] == [(1, 3)]
 
 
 def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
@@ -813,16 +826,16 @@ def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
         site.source.add()
     real = site.source.capture
 
-    def capture(planned: CaptureRange, header: FrameHeader) -> Captured:
+    def capture(planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         # A task tells of the first change that it meets, which need not be the oldest.
-        found = [version for version in (4, 3) if planned.first <= version <= planned.last]
+        found = [version for version in (4, 3) if planned.first_version <= version <= planned.last_version]
         if found:
             raise KeylessChangeError(f"version {found[0]} changes rows", found[0])
         return real(planned, header)
 
     site.source.capture = capture  # type: ignore[method-assign]
-    assert (published := site.published()).first == 1
-    assert (published.last, [ref.version for ref in published.commits]) == (2, [1, 2])
+    assert (published := site.published()).first_version == 1
+    assert (published.last_version, [ref.version for ref in published.commits]) == (2, [1, 2])
     assert published.identity == site.source.commits[2].identity
     site.held(KeylessChangeError, "version 3")
 
@@ -836,8 +849,8 @@ def test_a_change_between_a_rename_and_the_rename_back_is_the_cause() -> None:
     next_commit(site, "RENAME COLUMN", schema(), oldColumnPath="town", newColumnPath="city")
     real = site.source.capture
 
-    def capture(planned: CaptureRange, header: FrameHeader) -> Captured:
-        if planned.last < 2:
+    def capture(planned: CaptureRange, header: FrameHeader) -> CaptureResult:
+        if planned.last_version < 2:
             return real(planned, header)
         raise KeylessChangeError("version 2 changes rows", 2)
 
@@ -858,5 +871,5 @@ def test_f41_a_dropped_column_holds_the_stream_also_when_one_of_its_name_came_ba
         site.source.add("ADD COLUMNS")
         site.source.columns[3] = schema(id="long", note="string")
     site.source.add()
-    assert [(manifest.first, manifest.last) for manifest in [site.published()]] == [(1, 1)]
+    assert [(manifest.first_version, manifest.last_version) for manifest in [site.published()]] == [(1, 1)]
     site.held(SchemaError, "version 2 drops columns")

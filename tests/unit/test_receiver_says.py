@@ -14,16 +14,17 @@ from fakes import MANIFEST, STREAM, memory_channel, publish
 from test_inbound_turns import LONG, SPARK, TOPOLOGY, Clock, held_at, inbound, send
 from test_receiver_handle import Channel, Query, supervised
 
-from spark_wan import datasource
-from spark_wan.channels import Ack, StreamLog
-from spark_wan.datasource import WanStreamReader
-from spark_wan.decisions import Decisions
+from spark_wan.channels.log import StreamLog
+from spark_wan.cli.launcher import watch
+from spark_wan.control.decisions import Decisions
+from spark_wan.datasource import source as datasource
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import ChannelError, StoppedError
-from spark_wan.jobs import watch
-from spark_wan.options import SourceOptions
 from spark_wan.receiver import job
-from spark_wan.receiver.job import InboundChannel, ReceiverHandle
-from spark_wan.topology import parse_topology
+from spark_wan.receiver.job import ChannelReceiver, ReceiverHandle
+from spark_wan.topology.options import SourceOptions
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.ack import Ack
 
 DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"
 
@@ -48,7 +49,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Cut:
     return found
 
 
-def held(receiver: InboundChannel) -> dict[str, str | None]:
+def held(receiver: ChannelReceiver) -> dict[str, str | None]:
     return {status.stream: status.held for status in receiver.statuses()}
 
 
@@ -116,7 +117,7 @@ def test_f50_a_query_that_somebody_stopped_ends_with_an_error(caplog: pytest.Log
 
 def test_under_connect_what_cannot_be_read_is_held(channel: Cut) -> None:
     """Fails when asking for the status raises: it would end the receiver of all streams."""
-    receiver = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     answering = inbound(lambda _: None)
     for stream in ("orders", "readings"):
         send(channel.inner, stream, 1)
@@ -132,9 +133,9 @@ def test_under_connect_what_cannot_be_read_is_held(channel: Cut) -> None:
 
 
 def test_under_connect_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
-    receiver = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     send(channel.inner, "orders", 1)
-    ack = Ack("seattle", "orders", MANIFEST.incarnation, 0, 1, "orders: cannot be read")
+    ack = Ack("seattle", "orders", MANIFEST.log_id, 0, 1, "orders: cannot be read")
     channel.inner.put_ack("orders", "seattle", ack.encode())
     assert receiver.acked()[0].held == ack.cause
     obstore.delete(channel.inner._store, "acks/orders/seattle.json")
@@ -212,7 +213,7 @@ def test_an_answer_that_cannot_be_read_is_told(channel: Cut, monkeypatch: pytest
 def test_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
     """As the cause says: 'remove what is left of this stream from the channel'."""
     publish(StreamLog(channel.inner, "newark.east.old"), 1, table="old")
-    receiver = InboundChannel(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     receiver.apply_all(SPARK)
     assert "remove what is left of this stream" in str(held(receiver)["newark.east.old"])
     for found in list(channel.inner._metas("")):
@@ -242,7 +243,7 @@ def test_decisions_that_cannot_be_recorded_hold_their_table_alone(channel: Cut, 
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{")
     publish(StreamLog(channel.inner, STREAM), 1)
-    receiver = InboundChannel(
+    receiver = ChannelReceiver(
         parse_topology(content, "wan.yaml"), "seattle", "memory:///", {}, 2, 1 << 20,
         decisions={"orders": Decisions(new_logs=frozenset({"a" * 32}))},
     )  # fmt: skip

@@ -12,23 +12,22 @@ from test_inbound_channel import TOPOLOGY
 from test_ledger import ORIGIN, held, ledger, mark, target
 from test_publish import Site
 
-from spark_wan import datasource
-from spark_wan.channels import StreamLog
-from spark_wan.commits import DAY, record_after
-from spark_wan.datasource import WanStreamReader
-from spark_wan.delta import milliseconds_of
+from spark_wan.capture import source as source_module
+from spark_wan.capture.source import DeltaSource
+from spark_wan.channels.batches import BatchLimits
+from spark_wan.channels.log import StreamLog
+from spark_wan.datasource import source as datasource
+from spark_wan.datasource.source import WanStreamReader
+from spark_wan.delta.commits import DAY, record_after
+from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
-from spark_wan.events import LOCAL_ONLY
-from spark_wan.options import IDLE_INTERVAL, SourceOptions
 from spark_wan.receiver import job
 from spark_wan.receiver import target as target_module
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.job import InboundChannel
-from spark_wan.receiver.ledger import Mark
+from spark_wan.receiver.job import ChannelReceiver
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.sender import source as source_module
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import DeltaSource
+from spark_wan.topology.options import IDLE_INTERVAL, SourceOptions
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 HOUR = DAY // 24
 
@@ -62,7 +61,7 @@ def test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_o
     site.source.add(time=site.clock())
     (manifest,) = site.rounds()
     assert manifest.rows == 1
-    assert manifest.last == 41
+    assert manifest.last_version == 41
 
 
 def test_f49_quiet_commits_are_recorded_while_nothing_else_happens() -> None:
@@ -78,7 +77,7 @@ def test_f49_quiet_commits_are_recorded_while_nothing_else_happens() -> None:
     assert site.source.calls == ["latest"]
     site.clock.pass_seconds(1)
     (recorded,) = site.rounds()
-    assert (recorded.first, recorded.last, recorded.frames) == (1, 2, ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames) == (1, 2, ())
     site.clock.pass_seconds(10 * 86_400)
     site.source.calls.clear()
     assert site.rounds() == []
@@ -98,7 +97,7 @@ def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
         with pytest.raises(SourceUnreadableError):
             site.round()
     (recorded,) = site.rounds()
-    assert (recorded.first, recorded.last) == (1, 1)
+    assert (recorded.first_version, recorded.last_version) == (1, 1)
 
 
 def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_after_an_error_too() -> None:
@@ -114,7 +113,7 @@ def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_after_an
         with pytest.raises(SourceUnreadableError):
             site.round()
     (recorded,) = site.rounds()
-    assert (recorded.first, recorded.last, recorded.frames) == (1, 1, ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames) == (1, 1, ())
 
 
 def _unreadable(after: int) -> None:
@@ -140,7 +139,7 @@ def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_too() ->
     assert site.rounds() == []
     site.clock.pass_seconds(86_400)
     (recorded,) = site.rounds()
-    assert (recorded.first, recorded.last, recorded.frames) == (1, 1, ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames) == (1, 1, ())
 
 
 def test_what_another_publisher_has_recorded_is_not_recorded_again() -> None:
@@ -383,7 +382,7 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(monkeypatch: pytest
     publish(log, 1)
     table, store, clock = Target(log.channel), LedgerRows(), Clock()
     found = ledger(store, clock=clock)
-    inbound = InboundChannel(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
+    inbound = ChannelReceiver(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
     inbound._appliers[STREAM] = TableApplier("seattle", "orders", log, table, found)
     inbound._tables[STREAM] = "orders"
     monkeypatch.setattr(job, "open_channel", lambda *_: log.channel)
@@ -437,7 +436,9 @@ def test_how_long_a_log_keeps_commits_is_asked_once_a_day(end: str, monkeypatch:
     nothing: Any = None
     table: Any = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
     if end == "source":
-        table = DeltaSource(nothing, "orders", "/orders", ("id",), memory_channel(), Limits(1, 1), lambda letters: None)
+        table = DeltaSource(
+            nothing, "orders", "/orders", ("id",), memory_channel(), BatchLimits(1, 1), lambda letters: None
+        )
     for passed in (0.0, 3_600.0, 82_000.0, 3_600.0):
         now[0] += passed
         assert table.log_retention() == 30 * DAY

@@ -9,11 +9,11 @@ import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, publish
 from test_ledger import held, ledger, mark, target
 
-from spark_wan.channels import StreamLog
+from spark_wan.channels.log import StreamLog
 from spark_wan.errors import TableReplacedError
+from spark_wan.ledger.ledger import Ledger, LedgerRow, Seen, transaction_name
+from spark_wan.ledger.store import _read, _written
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.ledger import Ledger, LedgerRow, Seen, transaction_name
-from spark_wan.receiver.ledger_store import _read, _written
 from spark_wan.steps import run
 
 OLD = {"table": "old_orders", "stream": "newark.east.old_orders", "table_id": "the source before"}

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan import rowhash
 from spark_wan.errors import SchemaError, UnsupportedTypeError, WanError
-from spark_wan.rowhash import combine, digest, hex_ids, row_hashes
+from spark_wan.events import row_hash as rowhash
+from spark_wan.events.row_hash import combine, digest, hex_ids, row_hashes
 
 randomly = settings(derandomize=True, deadline=None, max_examples=150, print_blob=True)
 
@@ -33,7 +33,7 @@ def id_of(value: Any, kind: pa.DataType) -> str:
     return ids({"c": pa.array([value], kind)})[0]
 
 
-# --- the algorithm, value by value, as the docstring of spark_wan.rowhash has it --------------------------------------
+# --- the algorithm, value by value, as the docstring of spark_wan.events.row_hash has it --------------------------------------
 
 MASK = (1 << 64) - 1
 POSITION = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from spark_wan.running import SessionSettings
+from spark_wan.delta.sessions import SessionSettings
 
 
 class Conf:

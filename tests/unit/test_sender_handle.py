@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from fakes import MANIFEST, Clock, Memories, Source, ThreadOfAnEndedSession, ack, commit, memory_channel, put_frame
 
-from spark_wan.channels import StreamLog
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.log import StreamLog
+from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, SourceError, WanError
-from spark_wan.jobs import watch
-from spark_wan.sender.acks import AckKeeper, AckPolicy
-from spark_wan.sender.capture import CaptureRange
+from spark_wan.sender.acks import AckManager, AckPolicy
 from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
-from spark_wan.sender.publish import Captured, Publisher, StreamSettings
-from spark_wan.wire import EVENTS, FrameHeader
+from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import EVENTS
 
 LONG = 60.0
 """Seconds after which something is believed never to come. Not a measure."""
@@ -52,11 +53,11 @@ class Table(Source):
         self.before_look()
         return super().latest(known)
 
-    def capture(self, planned: CaptureRange, header: FrameHeader) -> Captured:
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self.before_frames()
         return super().capture(planned, header)
 
-    def snapshot(self, version: int, schema: Any, header: FrameHeader) -> Captured:
+    def snapshot(self, version: int, schema: Any, header: FrameHeader) -> CaptureResult:
         self.before_frames()
         return super().snapshot(version, schema, header)
 
@@ -79,7 +80,7 @@ class Here:
         settings = StreamSettings(name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000)
         log, memories = StreamLog(self.channel, name), Memories()
         publisher = Publisher(settings, log, self.tables[name], memories, Clock())
-        keeper = AckKeeper(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
+        keeper = AckManager(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
         spark: Any = self.spark
         return _Stream(spark, None, spark.interruptTag, StreamStatus(name, name), publisher, keeper, 0.01, 0.0)
 
@@ -326,7 +327,15 @@ def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
     here.handle._streams[0].publisher = None
     log = StreamLog(here.channel, "clicks")
     frames = (put_frame(here.channel, stream="clicks"),)
-    sent = replace(MANIFEST, stream="clicks", kind=EVENTS, first=-1, last=-1, frames=frames, addressees=("seattle",))
+    sent = replace(
+        MANIFEST,
+        stream="clicks",
+        kind=EVENTS,
+        first_version=-1,
+        last_version=-1,
+        frames=frames,
+        addressees=("seattle",),
+    )
     log.append(sent)
     ack(log, "seattle", 1)
     here.handle._begin()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from test_events_sink import Sink, randomly, row
 
 from spark_wan.errors import EventError, OptionError
-from spark_wan.options import SinkOptions
-from spark_wan.sender.events_sink import _doubled
+from spark_wan.sender.events import _doubled
+from spark_wan.topology.options import SinkOptions
 
 
 def test_a_task_with_too_many_rows_is_refused_before_it_has_written_them_all() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_wan.delta import source_error
+from spark_wan.delta.errors import source_error
 from spark_wan.errors import (
     ChangeFeedError,
     ChannelError,

@@ -12,14 +12,14 @@ import pytest
 from deltalake import write_deltalake
 from fakes import memory_channel
 
-from spark_wan.sender import source
-from spark_wan.sender.batches import Limits
-from spark_wan.sender.source import CHECK_INTERVAL, DeltaSource
+from spark_wan.capture import source
+from spark_wan.capture.source import CHECK_INTERVAL, DeltaSource
+from spark_wan.channels.batches import BatchLimits
 
 
 def source_at(location: str) -> DeltaSource:
     nothing: Any = None
-    return DeltaSource(nothing, "orders", location, ("id",), memory_channel(), Limits(1_000, 1 << 20), nothing)
+    return DeltaSource(nothing, "orders", location, ("id",), memory_channel(), BatchLimits(1_000, 1 << 20), nothing)
 
 
 def make(place: Path) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spark_wan.channels import Ack, open_channel
 from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.status import ChannelReport, SiteReport, StreamReport, read_status
-from spark_wan.topology import Topology, load_topology
-from spark_wan.wire import CAPTURE, FrameRef, Manifest
+from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport, read_status
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import CAPTURE, Manifest
 
 STREAM = "newark.east.flights"
 SITES = ("seattle", "denver")
@@ -53,14 +56,14 @@ def publish(
     *,
     events: int,
     size: int,
-    incarnation: str = "log-1",
+    log_id: str = "log-1",
     addressees: tuple[str, ...] = SITES,
 ) -> None:
     """Append epoch ``number`` with one frame; it covers version ``number`` of the source."""
     manifest = Manifest(
         stream=STREAM,
-        incarnation=incarnation,
-        number=number,
+        log_id=log_id,
+        epoch=number,
         previous="",
         kind=CAPTURE,
         origin="newark",
@@ -71,21 +74,20 @@ def publish(
         selection="all",
         keys=("id",),
         schema={"type": "struct", "fields": []},
-        first=number,
-        last=number,
+        first_version=number,
+        last_version=number,
         start=number == 1,
         commits=(),
         identity="",
         frames=(FrameRef(f"frames/{STREAM}/{number:032x}-00000.frame", events, size, 0),),
         disjoint=True,
-        generation=0,
         created=1_000 * number,
     )
     open_channel(topology.sender("east").channel).append(STREAM, number, manifest.encode())
 
 
-def answer(topology: Topology, site: str, applied: int, incarnation: str = "log-1", **more: object) -> None:
-    ack = Ack(site, STREAM, incarnation, applied, **more)  # type: ignore[arg-type]
+def answer(topology: Topology, site: str, applied: int, log_id: str = "log-1", **more: object) -> None:
+    ack = Ack(site, STREAM, log_id, applied, **more)  # type: ignore[arg-type]
     open_channel(topology.sender("east").channel).put_ack(STREAM, site, ack.encode())
 
 
@@ -133,9 +135,9 @@ def test_the_backlog_of_a_site_is_what_it_has_not_acked(topology: Topology) -> N
 
 
 def test_an_ack_counts_for_its_own_log_only(topology: Topology) -> None:
-    """Fails when `_acked` leaves the incarnation out."""
-    publish(topology, 1, events=10, size=1_000, incarnation="log-2")
-    answer(topology, "seattle", 1, incarnation="log-1")
+    """Fails when `_acked` leaves the log_id out."""
+    publish(topology, 1, events=10, size=1_000, log_id="log-2")
+    answer(topology, "seattle", 1, log_id="log-1")
     assert flights(topology).sites[0] == SiteReport("seattle", 0, 1, 10, 1_000)
 
 

@@ -11,7 +11,7 @@ import pytest
 from fakes import commit, manifest, memory_channel
 
 import spark_wan.receiver.target as target_module
-from spark_wan.receiver.apply import Work
+from spark_wan.receiver.apply import ApplyWork
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
 
@@ -70,5 +70,5 @@ def test_the_transaction_names_the_target_whoever_made_the_ledger_known(monkeypa
     seen: list[str] = []
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
     monkeypatch.setattr(target, "_merge", lambda content, keys, chars, mark, transaction: seen.append(transaction))
-    target.write(Work([PlannedEpoch(manifest(), -1)]), nothing)
+    target.write(ApplyWork([PlannedEpoch(manifest(), -1)]), nothing)
     assert seen == ["spark_wan/seattle/orders/0123-4567"]

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology import Start, Topology, load_topology, parse_topology
+from spark_wan.topology.model import Start, Topology
+from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.units import parse_bytes, parse_seconds
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from fakes import ThreadOfAnEndedSession
 
+from spark_wan.delta.sessions import spark_thread
 from spark_wan.errors import SessionLostError
 from spark_wan.receiver.workers import TableWorkers
-from spark_wan.running import Slots, spark_thread
+from spark_wan.sender.slots import Slots
 
 SPARK: Any = None
 LONG = 60.0

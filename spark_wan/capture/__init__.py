@@ -1,0 +1,1 @@
+"""From the commits of a source table to events."""

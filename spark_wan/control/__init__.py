@@ -1,0 +1,1 @@
+"""Small objects in a site's state: the user's decisions."""

@@ -1,0 +1,102 @@
+"""What a user has decided about a table at a site: recorded, so that a restart does not ask again.
+
+A decision is written ``<table>@<what>=<action>``:
+
+==============================  ==================================================================================
+``orders@12=distribute``        send the whole-table operation of version 12 (TRUNCATE, RESTORE …)
+``orders@12=skip``              leave it out: the remote sites keep their rows
+``orders@<ID of a log>=new-log``  at the sender: a new log may begin in place of that one, which is lost;
+                                at a receiver: that log may be applied in place of an earlier one
+==============================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spark_wan.control.state import StateObjects
+from spark_wan.errors import LedgerError, OptionError
+
+DECISIONS_VERSION = 1
+OPERATION_ACTIONS = ("distribute", "skip")
+NEW_LOG = "new-log"
+
+_LOG_ID = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decisions about one table at one site."""
+
+    operations: Mapping[int, str] = field(default_factory=dict)
+    """Version of a whole-table operation -> ``distribute`` or ``skip``."""
+    new_logs: frozenset[str] = frozenset()
+    """IDs of logs: of those that are lost (sender), of those that are accepted (receiver)."""
+
+    def __or__(self, later: Decisions) -> Decisions:
+        """Both; of two decisions about one version the later one."""
+        return Decisions({**self.operations, **later.operations}, self.new_logs | later.new_logs)
+
+    def encode(self) -> bytes:
+        operations = {str(version): action for version, action in sorted(self.operations.items())}
+        fields = {"version": DECISIONS_VERSION, "operations": operations, "new_logs": sorted(self.new_logs)}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Decisions:
+        """Raises LedgerError for what is not a record of this version: a decision must not be forgotten without a word."""
+        try:
+            fields = json.loads(data)
+            if fields["version"] != DECISIONS_VERSION:
+                raise ValueError(f"version {fields['version']}; this spark_wan reads version {DECISIONS_VERSION}")
+            operations = {int(version): str(action) for version, action in fields["operations"].items()}
+            return cls(operations, frozenset(map(str, fields["new_logs"])))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LedgerError(
+                f"{where}: the recorded decisions cannot be read ({error}). Restore the file, or delete it and decide again with --decide."
+            ) from error
+
+
+class StoredDecisions:
+    """The decisions of a site, below its ``state``."""
+
+    def __init__(self, state: str, storage: Mapping[str, str] | None = None) -> None:
+        self._objects = StateObjects(f"{state.rstrip('/')}/decisions", "the decisions", storage)
+
+    def load(self, table: str) -> Decisions:
+        """What is recorded about ``table``. Raises ChannelError, LedgerError."""
+        data = self._objects.read(table)
+        return Decisions() if data is None else Decisions.decode(data, f"{self._objects.url}/{table}.json")
+
+    def record(self, table: str, new: Decisions) -> None:
+        """Add ``new`` to what is recorded, durably. Raises ChannelError, LedgerError."""
+        if new != Decisions():
+            self._objects.write(table, (self.load(table) | new).encode())
+
+
+def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
+    """Read decisions, by table.
+
+    >>> parse_decisions(["flights@12=skip"])
+    {'flights': Decisions(operations={12: 'skip'}, new_logs=frozenset())}
+
+    Raises OptionError when a text is not of that form.
+    """
+    found: dict[str, Decisions] = {}
+    for text in texts:
+        place, _, action = text.partition("=")
+        table, _, what = place.rpartition("@")
+        if table and what.isdecimal() and action in OPERATION_ACTIONS:
+            decision = Decisions({int(what): action})
+        elif table and _LOG_ID.fullmatch(what) and action == NEW_LOG:
+            decision = Decisions(new_logs=frozenset((what,)))
+        else:
+            raise OptionError(
+                f"--decide {text!r} is not understood; write <table>@<version>=distribute, <table>@<version>=skip "
+                f"or <table>@<ID of a log>={NEW_LOG}"
+            )
+        found[table] = found.get(table, Decisions()) | decision
+    return found

@@ -1,0 +1,1 @@
+"""The face of spark_wan in Spark: ``format("wan")``."""

@@ -1,0 +1,1 @@
+"""Delta tables through Spark; the only place that knows Delta's words."""

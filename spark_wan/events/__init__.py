@@ -1,0 +1,1 @@
+"""Events: row changes, their identity, their columns."""

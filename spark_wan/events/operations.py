@@ -1,0 +1,56 @@
+"""Events: one row change each, and the identity that it keeps for ever.
+
+An event is an operation (``create``, ``put``, ``destroy``), a key, values, and where it came from. Its ID is computed from
+the source alone: never from position, partition, time of sending or chance. So the same event has the same ID
+however often it is captured, and what a receiver can compute again from header and row does not travel.
+
+Columns that travel beside the table's own, all reserved (prefix ``_wan_``):
+
+==================  =========  ======================================================================
+``_wan_op``         int8       0 create, 1 put, 2 destroy
+``_wan_version``    int64      commit version at the origin (captured streams)
+``_wan_id``         string     the event ID that the user's stream named (user streams)
+``_wan_sequence``   int64      the user's order inside an epoch; absent or null: 0 (user streams)
+``_wan_time``       int64      the user's event time, microseconds since 1970 UTC, or null (user streams)
+==================  =========  ======================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import IntEnum
+from typing import Any
+
+OP, VERSION, ID, SEQUENCE, TIME = "_wan_op", "_wan_version", "_wan_id", "_wan_sequence", "_wan_time"
+RESERVED_PREFIX = "_wan_"
+
+
+class Operation(IntEnum):
+    """What an event does to its key."""
+
+    CREATE = 0
+    PUT = 1
+    DESTROY = 2
+
+
+def keyed_event_id(table_id: str, version: int, key: tuple[Any, ...]) -> str:
+    """ID of a captured event of a keyed table: 32 hex digits of (table ID, commit version, key).
+
+    At most one event exists per (commit, key), so nothing else is needed. ``key`` holds the key columns' values as text,
+    in the order of the topology.
+    """
+    return _hex(["k", table_id, version, *key])
+
+
+def keyless_event_id(table_id: str, version: int, content: str, occurrence: int) -> str:
+    """ID of a captured insert of a keyless table: (table ID, commit version, row hash, how many-th of equal rows).
+
+    Equal rows of one commit are exchangeable, so their ordinal among themselves is no position.
+    """
+    return _hex(["r", table_id, version, content, occurrence])
+
+
+def _hex(parts: list[Any]) -> str:
+    text = json.dumps(parts, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

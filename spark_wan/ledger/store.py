@@ -1,0 +1,77 @@
+"""The ledger's rows in Delta tables (see :mod:`spark_wan.ledger.tables`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_wan.errors import LedgerError
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen
+from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.wire.mark import Mark
+
+
+@dataclass
+class DeltaLedgerStore:
+    """See :class:`spark_wan.ledger.ledger.LedgerStore`. A :class:`Seen` is a row without token: ``{"seen": <identity>}`` stands for its mark."""
+
+    tables: LedgerTables
+
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
+        from pyspark.sql import functions as F
+
+        with self.tables.errors():
+            rows = self.tables.read("applied").where(F.col("table") == table).collect()
+        newer = [row["version"] for row in rows if row["version"] > LEDGER_VERSION]
+        if newer:
+            raise LedgerError(
+                f"{table}: the ledger has rows of version {newer[0]}; this spark_wan reads version {LEDGER_VERSION}. Update spark_wan at "
+                "this site."
+            )
+        try:
+            return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
+        except (TypeError, ValueError) as error:
+            raise LedgerError(
+                f"{table}: the ledger at {self.tables.location('applied')} has a mark that cannot be read ({error}): it was altered, or written by a newer "
+                "spark_wan. Update spark_wan at this site; or stop its receivers and restore the ledger."
+            ) from error
+
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+        with self.tables.errors():
+            self.tables.append("applied", [{"table": table, **_written(row)} for row in rows])
+
+    def names(self, target_id: str) -> set[str]:
+        from pyspark.sql import functions as F
+
+        with self.tables.errors():
+            known = self.tables.read("applied").where(F.col("target_id") == target_id)
+            return {row[0] for row in known.select("table").distinct().collect()}
+
+    def recorded_ids(self, table: str) -> RecordedIds:
+        from pyspark.sql import functions as F
+
+        tokens = F.when(F.col("event_id").isNotNull(), F.col("token"))  # null: a floor
+        with self.tables.errors():
+            ids = self.tables.read("event_ids").where(F.col("table") == table)
+            rows = ids.groupBy("origin", tokens.alias("token")).agg(F.max("time").alias("time")).collect()
+        return RecordedIds(
+            frozenset(row["token"] for row in rows if row["token"] is not None),
+            {row["origin"]: row["time"] for row in rows if row["token"] is None},
+        )
+
+
+def _read(target_id: str, target_version: int, mark: dict[str, Any]) -> LedgerRow | Seen:
+    if "seen" in mark:
+        return Seen(target_id, target_version, mark["seen"], mark.get("moved", {}))
+    return LedgerRow(target_id, target_version, Mark.of(mark))
+
+
+def _written(row: LedgerRow | Seen) -> dict[str, Any]:
+    place = {"target_id": row.target_id, "target_version": row.target_version}
+    if isinstance(row, Seen):
+        moved = {"moved": dict(row.moved)} if row.moved else {}
+        return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
+    return {**place, "apply": row.mark.apply, "token": row.mark.token, "mark": json.dumps(row.mark.content())}

@@ -1,0 +1,1 @@
+"""Reports on a running topology, without Spark."""

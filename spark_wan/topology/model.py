@@ -1,0 +1,130 @@
+"""Sites, senders and tables, as the rest of the code sees a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from spark_wan.errors import TopologyError, nearest
+
+AckPolicy = Literal["none", "all"]
+OnTableOperation = Literal["hold", "distribute", "skip"]
+Source = Literal["table", "sink"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One deployment with its own tables."""
+
+    name: str
+    state: str  # directory (absolute) or URL of the site's ledger and checkpoints
+    storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # for the sender's memory there; may hold secrets
+    priority: int = 1  # 0 = never a primary
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A gateway sender: carries the tables attached to it from its site to its remotes."""
+
+    name: str
+    site: str
+    remotes: tuple[str, ...]
+    channel: str  # directory (absolute) or URL of the gateway queue
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the object store; may hold secrets
+    ack_policy: AckPolicy = "all"  # whose acks an epoch needs before it counts as done
+    batch_size: int = 10_000  # rows a gateway batch
+    batch_bytes: int = 8 * 2**20  # bytes a gateway batch
+    batch_interval: float = 1.0  # seconds between looks at the source tables
+    max_epoch_rows: int = 1_000_000  # rows an epoch; soft, as a commit is never split
+    ack_timeout: float = 60.0  # seconds until an epoch without its acks is overdue
+    block_on_ack: float = 0.0  # seconds that commit waits for the ack policy; 0 = it does not
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the first contact begins: with a snapshot (``version`` is None) or with the changes of a version."""
+
+    version: int | None = None
+
+
+MAX_DEAD_LETTERS = 10_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """A replicated table: its key, who writes it, who carries it and where it lives."""
+
+    name: str
+    keys: tuple[str, ...]  # () = keyless
+    writers: tuple[str, ...]
+    senders: tuple[str, ...]
+    at: Mapping[str, str]  # site -> path (absolute), URL or catalog name
+    start: Start
+    on_table_operation: OnTableOperation = "hold"  # what TRUNCATE, RESTORE and the like do to the sender
+    event_id_ttl: float | None = None  # seconds that receivers keep event IDs of users' streams; None: for ever
+    source: Source = "table"  # where its rows come from at the writer: the table there, or a sink that sends events
+    max_dead_letters: int = MAX_DEAD_LETTERS  # so many of one epoch are no accident: beyond, the stream is held
+
+    def location(self, site: str) -> str:
+        """Return the path, URL or catalog name of the table at ``site``; TopologyError when it is not there."""
+        return _look_up(self.at, site, f"table {self.name!r}: site")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All sites, senders and tables by name. Every method raises TopologyError for a name that it does not know."""
+
+    file: str
+    sites: Mapping[str, Site]
+    senders: Mapping[str, Sender]
+    tables: Mapping[str, Table]
+
+    def site(self, name: str) -> Site:
+        """Return the site ``name``."""
+        return _look_up(self.sites, name, f"{self.file}: site")
+
+    def sender(self, name: str) -> Sender:
+        """Return the sender ``name``."""
+        return _look_up(self.senders, name, f"{self.file}: sender")
+
+    def table(self, name: str) -> Table:
+        """Return the table ``name``."""
+        return _look_up(self.tables, name, f"{self.file}: table")
+
+    def senders_at(self, site: str) -> tuple[Sender, ...]:
+        """Return the senders that start from ``site``."""
+        origin = self.site(site).name
+        return tuple(sender for sender in self.senders.values() if sender.site == origin)
+
+    def tables_of(self, sender: str) -> tuple[Table, ...]:
+        """Return the tables attached to ``sender``."""
+        carrier = self.sender(sender).name
+        return tuple(table for table in self.tables.values() if carrier in table.senders)
+
+    def inbound_channels(self, site: str) -> tuple[Sender, ...]:
+        """Return the senders that serve ``site``: a receiver there reads the channel of each."""
+        target = self.site(site).name
+        return tuple(sender for sender in self.senders.values() if target in sender.remotes)
+
+    def sent_to(self, table_name: str, origin: str) -> tuple[str, ...]:
+        """Return, sorted, all sites that any sender attached to the table at ``origin`` serves (a header's sent-to)."""
+        attached = self.table(table_name).senders
+        return tuple(
+            sorted({site for sender in self.senders_at(origin) if sender.name in attached for site in sender.remotes})
+        )
+
+
+def stream_name(site: str, sender: str, table: str) -> str:
+    """Return the name of the stream of one table of one sender."""
+    return f"{site}.{sender}.{table}"
+
+
+def _look_up(known: Mapping[str, T], name: str, what: str) -> T:
+    if name not in known:
+        raise TopologyError(f"{what} {name!r} is unknown; {nearest(name, known)}")
+    return known[name]

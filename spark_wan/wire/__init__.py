@@ -1,0 +1,1 @@
+"""Every persisted format."""
