@@ -5,7 +5,8 @@ one alone, while epochs wait, one of which redelivers events of applied epochs. 
 event once; or whoever is in the way of that says so, with a cause that names the way out. For the other files see
 ``tests/unit/test_file_family.py``.
 
-A few are tried here, the newest of their kind. ``SPARK_WAN_ALL_FILES=1`` tries every file with every fault, which takes an hour.
+A few are tried here, the newest of their kind. ``SPARK_WAN_ALL_FILES=1`` tries every file with every fault, which takes about an
+hour; with ``-s`` it says what came of each.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ FEW: dict[Fault, list[str]] = {
 """Fault -> the kinds of files (:func:`kind`) that get it here."""
 
 
+@pytest.mark.timeout(0 if ALL else 1_800)
 @pytest.mark.parametrize("fault", [fault for fault in FEW if ALL or FEW[fault]], ids=lambda fault: fault.__name__)
 def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World, tmp_path: Path, fault: Fault) -> None:
     names = files(world.now)
