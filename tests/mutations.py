@@ -31,7 +31,8 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
             if path not in trees and defined.search(text := path.read_text()):
                 trees[path] = ast.parse(text)
         found = [(path, *place) for path, tree in trees.items() for place in _places(tree, function, wanted)]
-        if len(found) != 1 or before == after:
+        assert before != after, f"{function}: the new code is the old one"
+        if len(found) != 1:
             raise DoesNotFitError(f"{function} has {len(found)} times what is to be changed once: {before}")
         [(path, parent, field, start, bodies)] = found
         new = [_filled(each, bodies) for each in new]

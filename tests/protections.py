@@ -848,6 +848,26 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
+        "version 1 acks",
+        [("Ack.decode", "upgraded(fields)", "fields")],
+        [UNIT + "test_log.py::test_an_ack_is_read_and_written_the_same"],
+    ),
+    (
+        "version 1 marks",
+        [("Mark.of", "upgraded(content)", "content")],
+        [UNIT + "test_ledger.py::test_a_mark_is_read_and_written_the_same"],
+    ),
+    (
+        "version 1 checkpoints",
+        [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
+        [UNIT + "test_memory.py::test_a_memory_is_read_and_written_the_same"],
+    ),
+    (
+        "version 1 manifests",
+        [("Manifest.decode", "upgraded(json.loads(body))", "json.loads(body)")],
+        [UNIT + "test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]"],
+    ),
+    (
         "clock probe",
         [
             (

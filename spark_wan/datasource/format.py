@@ -15,9 +15,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-)
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_wan.datasource.schema import SCHEMA

@@ -87,6 +87,7 @@ def fingerprint(schema_json: SchemaJson) -> str:
 
     Order, case, nullability, comments and other metadata do not count; the length of a char or varchar does.
     """
+    # A name of the format, not of a module: it stays.
     text = f"spark_wan.columns.{_FINGERPRINT_VERSION}\0{type_name(schema_json)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -197,6 +197,7 @@ def _is_decimal(kind: pa.DataType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _seed(tag: str, name: str) -> Words:
+    # A name of the format, not of a module: it stays.
     text = f"spark_wan.rowhash.{VERSION}\0{tag}\0{name.lower()}"
     words = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), dtype="<u8")
     return words.reshape(2, 1)

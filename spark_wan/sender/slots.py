@@ -1,4 +1,4 @@
-"""A few may do it at a time."""
+"""Slots: how many threads may do a kind of work at once."""
 
 from __future__ import annotations
 

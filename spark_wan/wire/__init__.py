@@ -1,1 +1,1 @@
-"""Every persisted format."""
+"""The formats of what senders and receivers write."""

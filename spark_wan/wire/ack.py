@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from spark_wan.wire.records import known_fields, upgraded
+from spark_wan.wire.records import UNREADABLE, known_fields, upgraded
 
 ACK_VERSION = 2
 
@@ -37,6 +37,6 @@ class Ack:
             if fields.pop("version") not in (1, ACK_VERSION):
                 return None
             ack = cls(**known_fields(cls, upgraded(fields)))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except UNREADABLE:
             return None
         return ack if type(ack.applied) is int else None
