@@ -38,7 +38,17 @@ from spark_wan.topology.parsing import parse_topology
 HERE = Path(__file__).parent
 SCRATCH = HERE / "scratch"
 RESULTS = HERE / "results" / "end_to_end.json"
-COLUMNS = ["order_id", "customer", "status", "product", "quantity", "price", "discount", "ordered_on", "updated_at"]
+COLUMNS = [
+    "order_id",
+    "customer",
+    "status",
+    "product",
+    "quantity",
+    "price",
+    "discount",
+    "ordered_on",
+    "updated_at",
+]
 TYPES = "order_id bigint, customer string, status string, product string, quantity int, price double, discount double, ordered_on date, updated_at timestamp"
 MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 """Spark's JSON writes milliseconds unless told: the rows would not be equal."""
@@ -56,7 +66,9 @@ class Bench:
         self.events, self.keys, self.commits = events, keys, commits
         shutil.rmtree(SCRATCH, ignore_errors=True)
         SCRATCH.mkdir(parents=True)
-        self.spark = local_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"})
+        self.spark = local_session(
+            "bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"}
+        )
         spark_wan.register(self.spark)
         self.merging = self.merged = 0.0
         self._time_the_merges_of_spark_wan()
@@ -102,7 +114,11 @@ class Bench:
                 batch.sparkSession.sql(merge(target, "batch", "event_id")).collect()
 
         with hidden_commits(SCRATCH / "events", place / "events") as reveal:
-            stream = self.spark.readStream.format("delta").load(str(place / "events")).writeStream.foreachBatch(write)
+            stream = (
+                self.spark.readStream.format("delta")
+                .load(str(place / "events"))
+                .writeStream.foreachBatch(write)
+            )
             query = stream.option("checkpointLocation", str(place / "checkpoint")).start()
             try:
                 query.processAllAvailable()
@@ -117,18 +133,32 @@ class Bench:
         target, files = str(place / "target"), str(place / "json")
         self.create(target)
         columns = self.spark.read.format("delta").load(str(SCRATCH / "source")).schema
-        change = StructType([*columns.fields]).add("_change_type", StringType()).add("_commit_version", LongType())
+        change = (
+            StructType([*columns.fields])
+            .add("_change_type", StringType())
+            .add("_commit_version", LongType())
+        )
 
         def write(batch: Any, _: int) -> None:
             with self.timed_merge():
                 batch.select(F.from_json("value", change, MICROSECONDS).alias("r")).select(
                     "r.*"
                 ).createOrReplaceTempView("batch")
-                batch.sparkSession.sql(merge(target, "batch", "_commit_version", changes=True)).collect()
+                batch.sparkSession.sql(
+                    merge(target, "batch", "_commit_version", changes=True)
+                ).collect()
 
         with hidden_commits(SCRATCH / "source", place / "source") as reveal:
-            feed = self.spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
-            rows = feed.load(str(place / "source")).where("_change_type <> 'update_preimage'").drop("_commit_timestamp")
+            feed = (
+                self.spark.readStream.format("delta")
+                .option("readChangeFeed", "true")
+                .option("startingVersion", 1)
+            )
+            rows = (
+                feed.load(str(place / "source"))
+                .where("_change_type <> 'update_preimage'")
+                .drop("_commit_timestamp")
+            )
             lines = rows.select(F.to_json(F.struct("*"), MICROSECONDS).alias("value"))
             out = (
                 lines.writeStream.format("text")
@@ -138,7 +168,10 @@ class Bench:
             )
             out.processAllAvailable()
             back = (
-                self.spark.readStream.format("text").schema("value string").load(files).writeStream.foreachBatch(write)
+                self.spark.readStream.format("text")
+                .schema("value string")
+                .load(files)
+                .writeStream.foreachBatch(write)
             )
             into = back.option("checkpointLocation", str(place / "in")).start()
 
@@ -154,9 +187,14 @@ class Bench:
                 into.stop()
 
     def spark_wan(self, place: Path) -> float:
-        with hidden_commits(SCRATCH / "source", place / "source") as reveal, self.running(place) as (sender, receiver):
+        with (
+            hidden_commits(SCRATCH / "source", place / "source") as reveal,
+            self.running(place) as (sender, receiver),
+        ):
             wait_for(lambda: arrived(sender, receiver, 1))
-            return self.clocked(reveal, lambda: wait_for(lambda: arrived(sender, receiver, self.commits + 1)))
+            return self.clocked(
+                reveal, lambda: wait_for(lambda: arrived(sender, receiver, self.commits + 1))
+            )
 
     @contextmanager
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
@@ -183,9 +221,14 @@ class Bench:
         events.count()
         began = time.monotonic()
         writer = (
-            events.write.format("wan").mode("append").option("channel", str(place / "channel")).option("site", "newark")
+            events.write.format("wan")
+            .mode("append")
+            .option("channel", str(place / "channel"))
+            .option("site", "newark")
         )
-        writer = writer.option("remotes", "seattle").option("table", "orders").option("key", "order_id")
+        writer = (
+            writer.option("remotes", "seattle").option("table", "orders").option("key", "order_id")
+        )
         writer.option("eventId", "event_id").option("sequence", "event_id").save()
         took = time.monotonic() - began
         events.unpersist()
@@ -194,12 +237,18 @@ class Bench:
     def channel_bytes(self, place: Path) -> int:
         """Bytes of all frames and manifests of the same change rows, published and not trimmed."""
         shutil.copytree(SCRATCH / "source", place / "source")
-        spark_wan.Sender(self.spark, topology_of(place), "newark").start(available_now=True).await_termination()
+        spark_wan.Sender(self.spark, topology_of(place), "newark").start(
+            available_now=True
+        ).await_termination()
         return size_of(place / "channel", ".frame") + size_of(place / "channel", ".json")
 
     def json_bytes(self, place: Path) -> tuple[int, int]:
         """The same change rows as JSON lines: plain, and under zstd."""
-        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+        feed = (
+            self.spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", 1)
+        )
         rows = (
             feed.load(str(SCRATCH / "source"))
             .where("_change_type <> 'update_preimage'")
@@ -208,32 +257,52 @@ class Bench:
         )
         rows.write.json(str(place / "plain"))
         zstd = pa.Codec("zstd")  # at its own default level, each file as a whole
-        packed = sum(len(zstd.compress(file.read_bytes())) for file in (place / "plain").glob("*.json"))
+        packed = sum(
+            len(zstd.compress(file.read_bytes())) for file in (place / "plain").glob("*.json")
+        )
         return size_of(place / "plain", ".json"), packed
 
     def idle(self, place: Path, looks: int = 10) -> dict[str, int]:
         """Spark jobs, Delta commits and channel writes while nothing happens, over so many looks of sender and receiver."""
         tracker = self.spark.sparkContext.statusTracker()
-        with hidden_commits(SCRATCH / "source", place / "source"), self.running(place) as (sender, receiver):
+        with (
+            hidden_commits(SCRATCH / "source", place / "source"),
+            self.running(place) as (sender, receiver),
+        ):
             wait_for(lambda: arrived(sender, receiver, 1) and sender.status()[0].backlog == 0)
             time.sleep(2)  # what arriving has set off comes to rest
             before = (files_below(place), len(tracker.getJobIdsForGroup(None)))
             time.sleep(looks * LOOK)
             after = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-        changed = {name for name in before[0].keys() | after[0].keys() if before[0].get(name) != after[0].get(name)}
+        changed = {
+            name
+            for name in before[0].keys() | after[0].keys()
+            if before[0].get(name) != after[0].get(name)
+        }
         commits = [name for name in changed if "/_delta_log/" in name]
         channel = [name for name in changed if name.startswith("channel/")]
-        return {"delta_commits": len(commits), "channel_writes": len(channel), "spark_jobs": after[1] - before[1]}
+        return {
+            "delta_commits": len(commits),
+            "channel_writes": len(channel),
+            "spark_jobs": after[1] - before[1],
+        }
 
     def check(self, place: Path) -> None:
         """The target holds the source's rows."""
         wanted, found = (self.contents(path) for path in (SCRATCH / "source", place / "target"))
         if wanted != found:
-            raise RuntimeError(f"{place}: rows differ: {wanted} in the source, {found} in the target")
+            raise RuntimeError(
+                f"{place}: rows differ: {wanted} in the source, {found} in the target"
+            )
 
     def contents(self, path: Path) -> tuple[int, int]:
         sums = f"sum(cast(xxhash64({', '.join(COLUMNS)}) AS decimal(38, 0)))"
-        row = self.spark.read.format("delta").load(str(path)).selectExpr("count(1)", sums).collect()[0]
+        row = (
+            self.spark.read.format("delta")
+            .load(str(path))
+            .selectExpr("count(1)", sums)
+            .collect()[0]
+        )
         return int(row[0]), int(row[1])
 
     @contextmanager
@@ -256,7 +325,10 @@ class Bench:
 def topology_of(place: Path) -> Topology:
     content = {
         "version": 1,
-        "sites": {"newark": {"state": str(place / "newark")}, "seattle": {"state": str(place / "seattle")}},
+        "sites": {
+            "newark": {"state": str(place / "newark")},
+            "seattle": {"state": str(place / "seattle")},
+        },
         "senders": {
             "east": {
                 "site": "newark",
@@ -331,7 +403,11 @@ def size_of(folder: Path, ending: str) -> int:
 
 
 def files_below(folder: Path) -> dict[str, int]:
-    return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.stat().st_mtime_ns
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 class PeakMemory:
@@ -362,23 +438,33 @@ class PeakMemory:
                 except OSError:
                     continue
                 pid, fields = int(stat.parent.name), rest.split()
-                parents[pid], pages[pid], names[pid] = int(fields[1]), int(fields[21]), name.partition("(")[2]
+                parents[pid], pages[pid], names[pid] = (
+                    int(fields[1]),
+                    int(fields[21]),
+                    name.partition("(")[2],
+                )
             mine = {os.getpid()}
             while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
                 mine |= more
             # A process that a JVM has just forked still shows the JVM's memory as its own.
-            counted = (pid for pid in mine if names.get(pid) != "java" or names.get(parents[pid]) != "java")
+            counted = (
+                pid for pid in mine if names.get(pid) != "java" or names.get(parents[pid]) != "java"
+            )
             self.peak = max(self.peak, sum(pages.get(pid, 0) for pid in counted) * page)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5, help=f"measured rounds, after {WARM_UP} to warm up")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help=f"measured rounds, after {WARM_UP} to warm up"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS)
     told = parser.parse_args()
     bench = Bench(told.events, told.keys, told.commits)
@@ -397,7 +483,10 @@ def main() -> None:
                 seconds[name].append(took)
                 outside[name].append(took - bench.merging)
                 memory[name] = max(memory[name], measured.peak)
-            print(f"round {n}: {name:12} {took:6.2f} s, of that {bench.merging:5.2f} s in MERGE", flush=True)
+            print(
+                f"round {n}: {name:12} {took:6.2f} s, of that {bench.merging:5.2f} s in MERGE",
+                flush=True,
+            )
             shutil.rmtree(place)
         took = bench.sink(place := SCRATCH / f"{n}-sink")
         shutil.rmtree(place)

@@ -23,10 +23,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run a site's gateway receiver.")
     parser.add_argument("--config", required=True, help="topology file")
     parser.add_argument("--site", required=True, help="site that receives here")
-    parser.add_argument("--sender", action="append", help="only from this remote sender; may be repeated")
+    parser.add_argument(
+        "--sender", action="append", help="only from this remote sender; may be repeated"
+    )
     parser.add_argument("--available-now", action="store_true", help="apply what is there, and end")
     parser.add_argument(
-        "--decide", action="append", default=[], metavar="TABLE@LOG=new-log", help="accept a log that was begun anew"
+        "--decide",
+        action="append",
+        default=[],
+        metavar="TABLE@LOG=new-log",
+        help="accept a log that was begun anew",
     )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
@@ -36,7 +42,9 @@ def main() -> int:
         decisions = parse_decisions(given.decide)
         spark = SparkSession.builder.appName(f"spark_wan receive {given.site}").getOrCreate()
         stopped = stop_on_signals()
-        receiver = spark_wan.Receiver(spark, topology, given.site, senders=given.sender, decisions=decisions)
+        receiver = spark_wan.Receiver(
+            spark, topology, given.site, senders=given.sender, decisions=decisions
+        )
         handle = receiver.start(available_now=given.available_now)
         watch(handle, stopped, lambda status: print(describe(status), flush=True))
     except spark_wan.WanError as error:

@@ -25,9 +25,15 @@ def main() -> int:
     parser.add_argument("--site", required=True, help="site whose senders run here")
     parser.add_argument("--sender", action="append", help="only this sender; may be repeated")
     parser.add_argument("--table", action="append", help="only this table; may be repeated")
-    parser.add_argument("--available-now", action="store_true", help="publish what is there, and end")
     parser.add_argument(
-        "--decide", action="append", default=[], metavar="TABLE@VERSION=ACTION", help="ACTION: distribute or skip"
+        "--available-now", action="store_true", help="publish what is there, and end"
+    )
+    parser.add_argument(
+        "--decide",
+        action="append",
+        default=[],
+        metavar="TABLE@VERSION=ACTION",
+        help="ACTION: distribute or skip",
     )
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
@@ -38,7 +44,12 @@ def main() -> int:
         spark = SparkSession.builder.appName(f"spark_wan send {given.site}").getOrCreate()
         stopped = stop_on_signals()
         sender = spark_wan.Sender(
-            spark, topology, given.site, senders=given.sender, tables=given.table, decisions=decisions
+            spark,
+            topology,
+            given.site,
+            senders=given.sender,
+            tables=given.table,
+            decisions=decisions,
         )
         handle = sender.start(available_now=given.available_now)
         watch(handle, stopped, lambda status: print(describe(status), flush=True))

@@ -26,8 +26,13 @@ newark, seattle = f"{folder}/newark/orders", f"{folder}/seattle/orders"
 topology = parse_topology(
     {
         "version": 1,
-        "sites": {"newark": {"state": f"{folder}/newark/_wan"}, "seattle": {"state": f"{folder}/seattle/_wan"}},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/channel"}},
+        "sites": {
+            "newark": {"state": f"{folder}/newark/_wan"},
+            "seattle": {"state": f"{folder}/seattle/_wan"},
+        },
+        "senders": {
+            "east": {"site": "newark", "remotes": ["seattle"], "channel": f"{folder}/channel"}
+        },
         "tables": {
             "orders": {
                 "keys": ["id"],

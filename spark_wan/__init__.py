@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from spark_wan.sender.job import Sender
 
 __version__ = "0.1.0"
-__all__ = ["LOCAL_ONLY", "Receiver", "Sender", "Topology", "WanError", "decode", "load_topology", "register"]
+__all__ = [
+    "LOCAL_ONLY",
+    "Receiver",
+    "Sender",
+    "Topology",
+    "WanError",
+    "decode",
+    "load_topology",
+    "register",
+]
 
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",

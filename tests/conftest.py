@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 from sites import Sites
 
 # How long an example takes to make says something of the machine, and nothing of us.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 
@@ -22,7 +24,9 @@ MEMORY = 4 << 30
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process for each core, as far as memory goes. One more took just as long, and leaves each test less of a busy machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # a container's
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
@@ -36,7 +40,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from spark_wan.local import local_session
 
     # Tasks unpickle what tests hand them by reference.
-    folders = [str(Path(__file__).parent), str(Path(__file__).parent / "crash"), os.environ.get("PYTHONPATH", "")]
+    folders = [
+        str(Path(__file__).parent / "support"),
+        str(Path(__file__).parent / "crash"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     session = local_session(
         "spark_wan tests",

@@ -30,10 +30,16 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
         for path in package.rglob("*.py"):
             if path not in trees and defined.search(text := path.read_text()):
                 trees[path] = ast.parse(text)
-        found = [(path, *place) for path, tree in trees.items() for place in _places(tree, function, wanted)]
+        found = [
+            (path, *place)
+            for path, tree in trees.items()
+            for place in _places(tree, function, wanted)
+        ]
         assert before != after, f"{function}: the new code is the old one"
         if len(found) != 1:
-            raise DoesNotFitError(f"{function} has {len(found)} times what is to be changed once: {before}")
+            raise DoesNotFitError(
+                f"{function} has {len(found)} times what is to be changed once: {before}"
+            )
         [(path, parent, field, start, bodies)] = found
         new = [_filled(each, bodies) for each in new]
         if start is None:
@@ -53,12 +59,18 @@ def _parsed(before: str, after: str) -> tuple[list[Any], list[Any]]:
         return ast.parse(before).body, ast.parse(after).body
 
 
-def _places(tree: ast.Module, function: str, wanted: list[Any]) -> Iterator[tuple[Any, str, int | None, list[Any]]]:
+def _places(
+    tree: ast.Module, function: str, wanted: list[Any]
+) -> Iterator[tuple[Any, str, int | None, list[Any]]]:
     """Where the code is: a node, its field, the place in the field's list, and the bodies that ``...`` stands for."""
     for scope in _named(tree, function.split(".")):
         for parent in ast.walk(scope):
             for field, value in ast.iter_fields(parent):
-                pieces = enumerate(_slices(value, len(wanted))) if isinstance(value, list) else [(None, [value])]
+                pieces = (
+                    enumerate(_slices(value, len(wanted)))
+                    if isinstance(value, list)
+                    else [(None, [value])]
+                )
                 for start, piece in pieces:
                     bodies: list[Any] = []
                     if _matches(piece, wanted, bodies):
@@ -87,7 +99,8 @@ def _matches(found: Any, wanted: Any, bodies: list[Any]) -> bool:
         return isinstance(found, ast.expr_context)
     if isinstance(wanted, ast.AST):
         return type(found) is type(wanted) and all(
-            _matches(getattr(found, name, None), getattr(wanted, name, None), bodies) for name in wanted._fields
+            _matches(getattr(found, name, None), getattr(wanted, name, None), bodies)
+            for name in wanted._fields
         )
     if isinstance(wanted, list):
         if _is_any_body(wanted) and isinstance(found, list):
@@ -102,7 +115,11 @@ def _matches(found: Any, wanted: Any, bodies: list[Any]) -> bool:
 
 
 def _is_any_body(statements: list[Any]) -> bool:
-    return len(statements) == 1 and isinstance(statements[0], ast.Expr) and _is_ellipsis(statements[0].value)
+    return (
+        len(statements) == 1
+        and isinstance(statements[0], ast.Expr)
+        and _is_ellipsis(statements[0].value)
+    )
 
 
 def _is_ellipsis(node: ast.AST) -> bool:

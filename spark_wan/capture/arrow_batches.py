@@ -67,7 +67,10 @@ class ArrowBatches:
         size SQL does not tell."""
         if self.large_rows or is_connect(self.spark) or self.spark.conf.get(_BYTES, None):
             return False
-        return all(isinstance(field["type"], str) and field["type"] != "variant" for field in schema["fields"])
+        return all(
+            isinstance(field["type"], str) and field["type"] != "variant"
+            for field in schema["fields"]
+        )
 
     @contextmanager
     def _bounded_by_rows(self) -> Iterator[None]:
@@ -93,5 +96,7 @@ def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
     names = [field["name"] for field in schema["fields"] if field["type"].startswith(_OF_ANY_SIZE)]
     if not names:
         return column
-    sizes = [F.coalesce(F.octet_length(each), F.lit(0)).cast("bigint") for each in select_columns(names)]
+    sizes = [
+        F.coalesce(F.octet_length(each), F.lit(0)).cast("bigint") for each in select_columns(names)
+    ]
     return F.when(reduce(add, sizes) > MOST_ROW_BYTES, F.raise_error(_TOO_LARGE)).otherwise(column)

@@ -36,7 +36,9 @@ _REFUSED = "spark_wan: refused"
 _FOUND = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
 
 
-def refuse(frame: DataFrame, schema: Mapping[str, Any], version: Column, *, text: bool) -> DataFrame:
+def refuse(
+    frame: DataFrame, schema: Mapping[str, Any], version: Column, *, text: bool
+) -> DataFrame:
     """``frame``, in a job that fails at a row with a value that the change feed cannot return as it is.
 
     Args:
@@ -47,14 +49,18 @@ def refuse(frame: DataFrame, schema: Mapping[str, Any], version: Column, *, text
     """
     from pyspark.sql import functions as F
 
-    for place, (field, column) in enumerate(zip(schema["fields"], select_columns(_names(schema)), strict=True)):
+    for place, (field, column) in enumerate(
+        zip(schema["fields"], select_columns(_names(schema)), strict=True)
+    ):
         for what, holds in _checks(column, field["type"], text):
             found = F.concat(F.lit(f"{_REFUSED} {what} {place} "), version.cast("string"))
             frame = frame.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(found)))
     return frame
 
 
-def refused(error: Exception, table: str, schema: Mapping[str, Any]) -> UnreadableChangeError | None:
+def refused(
+    error: Exception, table: str, schema: Mapping[str, Any]
+) -> UnreadableChangeError | None:
     """The error of a job of :func:`refuse` that has found a value; None for any other error."""
     found = _FOUND.search(str(error))
     if found is None:
@@ -64,7 +70,10 @@ def refused(error: Exception, table: str, schema: Mapping[str, Any]) -> Unreadab
     if what == "text":
         problem, repair = "text that is not valid UTF-8", "UPDATE … SET c = make_valid_utf8(c)"
     else:
-        problem, repair = "a map with a repeated key", "rewrite such maps with Spark, which keeps one entry per key"
+        problem, repair = (
+            "a map with a repeated key",
+            "rewrite such maps with Spark, which keeps one entry per key",
+        )
     return UnreadableChangeError(
         f"{table}: column {column!r} has {problem} in version {version}. Delta's change feed does not return such values as they are, so the "
         f"remote sites would differ. Nothing of version {version} is sent. Repair the rows ({repair}); a stream that has begun already must "
@@ -103,7 +112,11 @@ def _concerns(kind: Any, what: str) -> bool:
         return any(_concerns(field["type"], what) for field in kind["fields"])
     if kind["type"] == "map" and what == "map":
         return True
-    return any(_concerns(kind[part], what) for part in ("elementType", "keyType", "valueType") if part in kind)
+    return any(
+        _concerns(kind[part], what)
+        for part in ("elementType", "keyType", "valueType")
+        if part in kind
+    )
 
 
 def _holds(column: Column, kind: Any, what: str) -> Column:
@@ -137,4 +150,6 @@ def _all_hold(array: Column, kind: Any, what: str) -> Column:
 def _has_text(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_text(kind.field(place).type) for place in range(kind.num_fields))
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )

@@ -37,7 +37,10 @@ class Netted:
 
 
 def net(
-    batches: Iterable[pa.RecordBatch], keys: Sequence[str], version: str = COMMIT_VERSION, rank: str = "_wan_rank"
+    batches: Iterable[pa.RecordBatch],
+    keys: Sequence[str],
+    version: str = COMMIT_VERSION,
+    rank: str = "_wan_rank",
 ) -> Iterator[Netted]:
     """Net sorted change rows. ``rank`` is an int8 column with :data:`RANK`; it and the version column are replaced by
     ``_wan_op`` and ``_wan_version`` in front."""
@@ -52,7 +55,9 @@ def net(
         end = int(starts[-1])
         carried = rows.slice(end)
         if end:
-            netted, last_key = _net_groups(rows.slice(0, end), starts[:-1], keys, version, rank, last_key)
+            netted, last_key = _net_groups(
+                rows.slice(0, end), starts[:-1], keys, version, rank, last_key
+            )
             yield netted
     if carried is not None:
         yield _net_groups(carried, np.zeros(1, np.int64), keys, version, rank, last_key)[0]
@@ -76,11 +81,17 @@ def _net_groups(
     keep = np.ones(len(starts), bool)
     duplicates = np.zeros(count, bool)
     if (news > 1).any():
-        winners, duplicates = _settle_duplicates(rows, starts, ends, news, new, winners, version, rank)
+        winners, duplicates = _settle_duplicates(
+            rows, starts, ends, news, new, winners, version, rank
+        )
     pairs = np.flatnonzero(has_new & has_old & (ends - starts == 2))
     if len(pairs):
-        keep[pairs] = ~_equal_rows(rows, starts[pairs], winners[pairs], exclude={rank, version, CHANGE_TYPE})
-    ops = np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY).astype(np.int8)
+        keep[pairs] = ~_equal_rows(
+            rows, starts[pairs], winners[pairs], exclude={rank, version, CHANGE_TYPE}
+        )
+    ops = np.where(
+        has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY
+    ).astype(np.int8)
     chosen = winners[keep]
     taken = rows.take(pa.array(chosen))
     columns = [pa.array(ops[keep]), taken.column(version)]
@@ -104,7 +115,10 @@ def _runs(
         return np.zeros(0, np.int64), last_key
     key_rows = events.select(list(keys))
     starts = _group_starts(key_rows, keys)
-    if last_key is not None and len(_group_starts(pa.concat_batches([last_key, key_rows.slice(0, 1)]), keys)) == 1:
+    if (
+        last_key is not None
+        and len(_group_starts(pa.concat_batches([last_key, key_rows.slice(0, 1)]), keys)) == 1
+    ):
         starts = starts[1:]
     return starts, key_rows.slice(events.num_rows - 1, 1)
 
@@ -147,7 +161,9 @@ def _group_starts(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
     return np.flatnonzero(changed)
 
 
-def _equal_rows(rows: pa.RecordBatch, left: np.ndarray, right: np.ndarray, exclude: set[str]) -> np.ndarray:
+def _equal_rows(
+    rows: pa.RecordBatch, left: np.ndarray, right: np.ndarray, exclude: set[str]
+) -> np.ndarray:
     """Which pairs of rows are equal to the bit. Cheap columns first; only what is still equal is looked at further."""
     open_pairs = np.arange(len(left))
     fields = [field for field in rows.schema if field.name not in exclude]
@@ -156,7 +172,9 @@ def _equal_rows(rows: pa.RecordBatch, left: np.ndarray, right: np.ndarray, exclu
     for field in fixed:
         words = rows.column(field.name).view(_as_words(field.type))
         one, other = words.take(pa.array(left[open_pairs])), words.take(pa.array(right[open_pairs]))
-        same = pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(one.is_null(), other.is_null()))
+        same = pc.or_(
+            pc.fill_null(pc.equal(one, other), False), pc.and_(one.is_null(), other.is_null())
+        )
         open_pairs = open_pairs[same.to_numpy(zero_copy_only=False)]
         if not len(open_pairs):
             break

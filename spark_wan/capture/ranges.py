@@ -113,7 +113,9 @@ def plan_range(
                     break
                 raise ForwardingError(_chain(table, commit, lacking))
             leave = action == "skip"
-        if commit.moves_columns and (taken or published_schema is not None):  # before all that is sent it moves nothing
+        if commit.moves_columns and (
+            taken or published_schema is not None
+        ):  # before all that is sent it moves nothing
             if may_end:
                 break
             if commit.operation == "RENAME COLUMN":
@@ -178,7 +180,9 @@ def _chain(table: str, commit: Commit, lacking: Sequence[str]) -> str:
     )
 
 
-def check_columns_follow(before: Mapping[str, Any], after: Mapping[str, Any], table: str, version: int) -> None:
+def check_columns_follow(
+    before: Mapping[str, Any], after: Mapping[str, Any], table: str, version: int
+) -> None:
     """Raise SchemaError unless ``after`` has all columns and nested fields of ``before``, with their types or wider ones; added ones are fine."""
     change = differences(before, after)
     retyped = [(path, old, new) for path, old, new in change.retyped if not widens(old, new)]
@@ -213,7 +217,9 @@ class _Names:
         before, now = max(parents, key=lambda pair: len(pair[1]), default=("", ""))
         was = None if before is None else before + name[len(now) :]
         # Who had that name has another one now, or its parent has.
-        taken = was is not None and any(f"{was}.".startswith(f"{each}.") for each, _ in self.pairs if each != before)
+        taken = was is not None and any(
+            f"{was}.".startswith(f"{each}.") for each, _ in self.pairs if each != before
+        )
         added = self.published is not None and was not in self.published
         return None if taken or added else was
 
@@ -226,14 +232,22 @@ class _Names:
         return bool(self.pairs) and not self.moved
 
     def __str__(self) -> str:
-        return "; ".join(f"{before} is named {now} now" for before, now in self.pairs if before not in (None, now))
+        return "; ".join(
+            f"{before} is named {now} now"
+            for before, now in self.pairs
+            if before not in (None, now)
+        )
 
 
-def _check_nothing_dropped(commit: Commit, schema_at: SchemaAt, before: Mapping[str, Any] | None, table: str) -> None:
+def _check_nothing_dropped(
+    commit: Commit, schema_at: SchemaAt, before: Mapping[str, Any] | None, table: str
+) -> None:
     """Raise SchemaError when a commit takes columns away. What replaces columns may have added some only."""
     told = commit.parameters.get("columns", "?")
     if commit.operation == "REPLACE COLUMNS":
-        dropped = differences(before or schema_at(commit.version - 1), schema_at(commit.version)).dropped
+        dropped = differences(
+            before or schema_at(commit.version - 1), schema_at(commit.version)
+        ).dropped
         if not dropped:
             return
         told = ", ".join(".".join(path) for path in dropped)
@@ -244,7 +258,9 @@ def _check_nothing_dropped(commit: Commit, schema_at: SchemaAt, before: Mapping[
     )
 
 
-def _cut(first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
+def _cut(
+    first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None
+) -> tuple[int, Mapping[str, Any]]:
     """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema.
 
     ``before`` is the schema of the version before ``first``, where it is known: mostly it is that of ``last`` still."""

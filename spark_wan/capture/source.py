@@ -198,7 +198,9 @@ class DeltaSource:
                     ) from error
             return self._capture(planned, header, across=True)
 
-    def _capture(self, planned: CaptureRange, header: FrameHeader, across: bool = False) -> CaptureResult:
+    def _capture(
+        self, planned: CaptureRange, header: FrameHeader, across: bool = False
+    ) -> CaptureResult:
         from pyspark.sql import functions as F
 
         with self._feed_session(across) as session, self._refusals(planned.schema):
@@ -231,28 +233,43 @@ class DeltaSource:
     def _lost_names_since(self, version: int) -> bool:
         """Whether the names under which a version's files hold their columns are known no more."""
         return any(
-            commit.operation == "REMOVE COLUMN MAPPING" for commit in history(self.spark, self.location, version)
+            commit.operation == "REMOVE COLUMN MAPPING"
+            for commit in history(self.spark, self.location, version)
         )
 
     def _as_planned(self, feed: DataFrame, planned: CaptureRange) -> list[Column]:
         """The columns of a feed that Spark reads by a later schema, which may be wider, with the types that they had. Raises SchemaError when that
         schema cannot hold them."""
         found = {field["name"].lower(): field for field in schema_json(feed)["fields"]}
-        read = {**planned.schema, "fields": [found[name.lower()] for name in planned.names if name.lower() in found]}
+        read = {
+            **planned.schema,
+            "fields": [found[name.lower()] for name in planned.names if name.lower() in found],
+        }
         check_columns_follow(planned.schema, read, self.table, planned.last_version)
         columns = []
-        for entry, column in zip(planned.schema["fields"], select_columns(planned.names), strict=True):
-            wider = isinstance(entry["type"], str) and found[entry["name"].lower()]["type"] != entry["type"]
-            columns.append(column.cast(sql_type(entry["type"])).alias(entry["name"]) if wider else column)
+        for entry, column in zip(
+            planned.schema["fields"], select_columns(planned.names), strict=True
+        ):
+            wider = (
+                isinstance(entry["type"], str)
+                and found[entry["name"].lower()]["type"] != entry["type"]
+            )
+            columns.append(
+                column.cast(sql_type(entry["type"])).alias(entry["name"]) if wider else column
+            )
         return columns
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
+    def snapshot(
+        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+    ) -> CaptureResult:
         from pyspark.sql import functions as F
 
         with self._errors(), self._refusals(schema):
             if not has_change_feed(self.spark, self.location):
                 # Nothing could ever follow the snapshot.
-                raise ChangeFeedError(feed_advice(self.table, self.location, "its change feed is off"))
+                raise ChangeFeedError(
+                    feed_advice(self.table, self.location, "its change feed is off")
+                )
             frame = load(self.spark, self.location, versionAsOf=version)
             estimate = frame.count()
             # Carried, such rows could never change: the feed would not return them as they are.
@@ -318,16 +335,27 @@ class DeltaSource:
             raise found from error
 
     def _publish(
-        self, rows: DataFrame, header: FrameHeader, estimate: int, check_text: Callable[[], None] | None = None
+        self,
+        rows: DataFrame,
+        header: FrameHeader,
+        estimate: int,
+        check_text: Callable[[], None] | None = None,
     ) -> CaptureResult:
         """``check_text`` is called when strings have U+FFFD, and raises when the feed has put it there."""
-        task = _CaptureTask(self.channel, header, self.limits, self.keys, check_text is not None, self.max_dead_letters)
+        task = _CaptureTask(
+            self.channel,
+            header,
+            self.limits,
+            self.keys,
+            check_text is not None,
+            self.max_dead_letters,
+        )
         if self.keys:
             keys = select_columns(self.keys)
             # A number of its own, since adaptive execution would make one task of what it takes for little.
-            rows = rows.repartition(max(1, math.ceil(estimate / ROWS_PER_TASK)), *keys).sortWithinPartitions(
-                *keys, COMMIT_VERSION, _RANK_COLUMN
-            )
+            rows = rows.repartition(
+                max(1, math.ceil(estimate / ROWS_PER_TASK)), *keys
+            ).sortWithinPartitions(*keys, COMMIT_VERSION, _RANK_COLUMN)
         frames: list[FrameRef] = []
         versions: set[int] = set()
         letters: list[SenderDeadLetter] = []
@@ -379,7 +407,9 @@ class DeltaSource:
             )
         if letters:
             self.record_dead_letters(letters)
-        return CaptureResult(tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions)))
+        return CaptureResult(
+            tuple(sorted(frames, key=lambda frame: frame.path)), disjoint, tuple(sorted(versions))
+        )
 
     def _errors(self) -> _SourceErrors:
         return _SourceErrors(self.table, self.location)
@@ -395,7 +425,9 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
     if types.is_map(kind):
-        key, item = (field.with_type(_readable(field.type)) for field in (kind.key_field, kind.item_field))
+        key, item = (
+            field.with_type(_readable(field.type)) for field in (kind.key_field, kind.item_field)
+        )
         return pa.map_(key, item)
     return kind
 
@@ -466,11 +498,16 @@ class _CaptureTask:
             told.append(("frames", content))
         if told:
             yield pa.record_batch(
-                [pa.array([kind for kind, _ in told]), pa.array([json.dumps(content) for _, content in told])],
+                [
+                    pa.array([kind for kind, _ in told]),
+                    pa.array([json.dumps(content) for _, content in told]),
+                ],
                 names=["kind", "content"],
             )
 
-    def _watched(self, batches: Iterable[pa.RecordBatch], replaced: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
+    def _watched(
+        self, batches: Iterable[pa.RecordBatch], replaced: list[tuple[str, Any]]
+    ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if self.watch_text and not replaced and has_replacements(batch):
                 replaced.append(("replaced", None))
@@ -485,7 +522,9 @@ class _CaptureTask:
                 return
             yield netted.events, netted.run_starts
 
-    def _with_keys(self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]) -> Iterator[pa.RecordBatch]:
+    def _with_keys(
+        self, batches: Iterable[pa.RecordBatch], told: list[tuple[str, Any]]
+    ) -> Iterator[pa.RecordBatch]:
         """Set aside rows with a null in their key: no site could find them again."""
         for batch in batches:
             missing = None
@@ -517,7 +556,9 @@ class _CaptureTask:
                     )
                 )
                 return
-            names = [name for name in batch.schema.names if name not in (CHANGE_TYPE, COMMIT_VERSION)]
+            names = [
+                name for name in batch.schema.names if name not in (CHANGE_TYPE, COMMIT_VERSION)
+            ]
             fields = [
                 pa.field(OP, pa.int8()),
                 pa.field(VERSION, pa.int64()),
@@ -542,13 +583,20 @@ class _CaptureTask:
         )
         equal: dict[tuple[int, int, str], int] = {}
         for index, content_hash in enumerate(hex_ids(row_hashes(content)).to_pylist()):
-            version, rank = rows.column(COMMIT_VERSION)[index].as_py(), rows.column(_RANK_COLUMN)[index].as_py()
-            nth = equal[version, rank, content_hash] = equal.get((version, rank, content_hash), -1) + 1
+            version, rank = (
+                rows.column(COMMIT_VERSION)[index].as_py(),
+                rows.column(_RANK_COLUMN)[index].as_py(),
+            )
+            nth = equal[version, rank, content_hash] = (
+                equal.get((version, rank, content_hash), -1) + 1
+            )
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, content.schema) as writer:
                 writer.write_batch(content.slice(index, 1))
             letter = {
-                "event_id": keyless_event_id(self.header.table_id, version, f"{rank}{content_hash}", nth),
+                "event_id": keyless_event_id(
+                    self.header.table_id, version, f"{rank}{content_hash}", nth
+                ),
                 "table": self.header.table,
                 "stream": self.header.stream,
                 "version": version,

@@ -42,7 +42,9 @@ class BatchPublisher:
             path = self.channel.put_frame(header.stream, header.attempt, header.index, data)
             self.refs.append(FrameRef(path, events.num_rows, len(data), frame_checksum(data)))
 
-    def _cut(self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]) -> Iterator[pa.RecordBatch]:
+    def _cut(
+        self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]
+    ) -> Iterator[pa.RecordBatch]:
         """Cut at ``limits``, between two keys where possible. One event larger than ``limits.bytes`` travels alone."""
         waiting: list[pa.RecordBatch] = []
         boundaries: list[int] = []
@@ -51,7 +53,9 @@ class BatchPublisher:
             if events.num_rows == 0:
                 continue
             waiting.append(events)
-            boundaries += ((starts if starts is not None else np.arange(events.num_rows)) + count).tolist()
+            boundaries += (
+                (starts if starts is not None else np.arange(events.num_rows)) + count
+            ).tolist()
             count += events.num_rows
             size += events.nbytes
             while count > self.limits.rows or (size > self.limits.bytes and count > 1):

@@ -18,7 +18,8 @@ def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
     """Through which number each addressee of the newest manifest has acked its log; 0 without an ack for this log."""
     answers = {site: acks.get(site) for site in newest.addressees}
     return {
-        site: ack.applied if ack is not None and ack.log_id == newest.log_id else 0 for site, ack in answers.items()
+        site: ack.applied if ack is not None and ack.log_id == newest.log_id else 0
+        for site, ack in answers.items()
     }
 
 
@@ -81,7 +82,9 @@ class StreamLog:
                 whole.append(below.pop())
         return whole[::-1], below
 
-    def check_gap(self, whole: Sequence[int], below: Sequence[int], acked: Mapping[str, int]) -> None:
+    def check_gap(
+        self, whole: Sequence[int], below: Sequence[int], acked: Mapping[str, int]
+    ) -> None:
         """Raise LogGapError when manifests between those of :meth:`fold` are missing that some site has not acked."""
         if below and min(acked.values(), default=whole[0]) < whole[0] - 1:
             raise LogGapError(
@@ -150,7 +153,10 @@ class StreamLog:
         if manifest.epoch == 1:
             return False
         try:
-            return fingerprint(self.channel.manifest(self.stream, manifest.epoch - 1)) == manifest.previous
+            return (
+                fingerprint(self.channel.manifest(self.stream, manifest.epoch - 1))
+                == manifest.previous
+            )
         except ManifestError:
             return False
 

@@ -40,7 +40,14 @@ _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")
 
 _CLIENT = frozenset(
-    ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "proxy_ca_certificate", "timeout")
+    (
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "proxy_url",
+        "proxy_ca_certificate",
+        "timeout",
+    )
     + ("pool_idle_timeout", "pool_max_idle_per_host", "user_agent")
 )
 """Storage options that are the HTTP client's, for every object store; obstore does not take them among the store's own."""
@@ -55,7 +62,9 @@ def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
     """
     local = _directory(url)
     if storage and (local is not None or url.startswith("memory://")):
-        raise ValueError(f"storage options {sorted(storage)} are for object stores; a directory takes none")
+        raise ValueError(
+            f"storage options {sorted(storage)} are for object stores; a directory takes none"
+        )
     if url.startswith("memory://"):
         return _memory.setdefault(url, MemoryStore())
     if local is not None:
@@ -71,7 +80,9 @@ def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
 
 def _directory(url: str) -> Path | None:
     """The directory that a path or ``file://`` URL names; None for any other URL."""
-    return Path(url.removeprefix("file://")) if url.startswith("file://") or "://" not in url else None
+    return (
+        Path(url.removeprefix("file://")) if url.startswith("file://") or "://" not in url else None
+    )
 
 
 class ObjectStoreChannel:
@@ -135,7 +146,9 @@ class ObjectStoreChannel:
 
     def append(self, stream: str, number: int, manifest: bytes) -> None:
         if not self._create(_manifest_path(stream, number), manifest):
-            raise ManifestExists(f"channel {self.url}: manifest {number} of {stream} exists already; reload the log.")
+            raise ManifestExists(
+                f"channel {self.url}: manifest {number} of {stream} exists already; reload the log."
+            )
 
     def numbers(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -153,7 +166,9 @@ class ObjectStoreChannel:
         try:
             return self._get(path)
         except FileNotFoundError as error:
-            raise ManifestError(f"{self.url}/{path}: the manifest is not there (any more).") from error
+            raise ManifestError(
+                f"{self.url}/{path}: the manifest is not there (any more)."
+            ) from error
 
     def announce(self, stream: str, number: int, attempt: int) -> None:
         self._create(_again_path(stream, number, attempt), b"{}")
@@ -186,7 +201,10 @@ class ObjectStoreChannel:
         self._delete([_manifest_path(stream, number)])
 
     def frames(self, stream: str) -> list[tuple[str, float]]:
-        return sorted((meta["path"], meta["last_modified"].timestamp()) for meta in self._metas(f"frames/{stream}/"))
+        return sorted(
+            (meta["path"], meta["last_modified"].timestamp())
+            for meta in self._metas(f"frames/{stream}/")
+        )
 
     def now(self) -> float:
         path = f"wan-clock-{uuid.uuid4().hex}"
@@ -200,7 +218,11 @@ class ObjectStoreChannel:
 
     def foreign(self) -> list[str]:
         known = (_MANIFEST, _AGAIN, _FRAME, _ACK, _PROBE)
-        return [path for path in self._list("") if path != MARKER and not any(form.fullmatch(path) for form in known)]
+        return [
+            path
+            for path in self._list("")
+            if path != MARKER and not any(form.fullmatch(path) for form in known)
+        ]
 
     def _create(self, path: str, data: bytes) -> bool:
         try:
@@ -227,7 +249,9 @@ class ObjectStoreChannel:
 
     def _metas(self, prefix: str) -> list[Any]:
         try:
-            return [meta for page in obstore.list(self._store, prefix=prefix or None) for meta in page]
+            return [
+                meta for page in obstore.list(self._store, prefix=prefix or None) for meta in page
+            ]
         except (BaseError, OSError) as error:
             raise self._failed("list", prefix, error) from error
 

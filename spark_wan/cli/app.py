@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 class Format(str, Enum):
@@ -58,11 +63,18 @@ class Format(str, Enum):
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="Topology file.")]
 Site = Annotated[str, typer.Option("--site", help="Site that runs here.")]
-OutputFormat = Annotated[Format, typer.Option("--output", "-o", help="Text for people or JSON for scripts.")]
-Senders = Annotated[list[str] | None, typer.Option("--sender", help="Only this sender. May be repeated.")]
-AvailableNow = Annotated[bool, typer.Option("--available-now", help="Do what is there to do, and end.")]
+OutputFormat = Annotated[
+    Format, typer.Option("--output", "-o", help="Text for people or JSON for scripts.")
+]
+Senders = Annotated[
+    list[str] | None, typer.Option("--sender", help="Only this sender. May be repeated.")
+]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Do what is there to do, and end.")
+]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="Setting of the local session, as key=value. May be repeated.")
+    list[str] | None,
+    typer.Option("--conf", help="Setting of the local session, as key=value. May be repeated."),
 ]
 Decide = Annotated[
     list[str] | None,
@@ -80,10 +92,12 @@ def common() -> None:
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where the sites' tables go. Made anew by each run.")] = Path(
-        "demo-data"
-    ),
-    days: Annotated[int, typer.Option(min=20, max=365, help="Only the first days of the year.")] = 365,
+    directory: Annotated[
+        Path, typer.Option(help="Where the sites' tables go. Made anew by each run.")
+    ] = Path("demo-data"),
+    days: Annotated[
+        int, typer.Option(min=20, max=365, help="Only the first days of the year.")
+    ] = 365,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Replicate a year of flights between two sites here, with a crash on the way, and compare all rows."""
@@ -102,7 +116,9 @@ def send(
     config: Config,
     site: Site,
     sender: Senders = None,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table. May be repeated.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table. May be repeated.")
+    ] = None,
     available_now: AvailableNow = False,
     decide: Decide = None,
     conf: Conf = None,
@@ -201,7 +217,9 @@ def _session(app_name: str, conf: list[str] | None, verbose: bool) -> Iterator[S
     from spark_wan.local import local_session
 
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
     else:
         logging.basicConfig(level=logging.WARNING)
         # What is held, and why, is printed as progress.

@@ -75,7 +75,11 @@ def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], No
     if isinstance(error, SessionLostError) and stopped.wait(SIGNAL_WAIT):
         return  # SIGTERM to a process group ends the JVM too, which may be faster
     if error is not None:
-        raise error if isinstance(error, WanError) else WanError(f"ended by an error: {error_text(error)}") from error
+        raise (
+            error
+            if isinstance(error, WanError)
+            else WanError(f"ended by an error: {error_text(error)}")
+        ) from error
     held = [f"{name}: held: {status['held']}" for name, status in told.items() if status["held"]]
     if held:
         raise WanError("\n".join(held))

@@ -77,7 +77,9 @@ class JsonOutput(Output):
         self.note("progress", **status)
 
     def error(self, error: Exception) -> None:
-        self._print({"event": "error", "time": _now(), "type": type(error).__name__, "message": str(error)})
+        self._print(
+            {"event": "error", "time": _now(), "type": type(error).__name__, "message": str(error)}
+        )
 
     def _print(self, content: Mapping[str, Any]) -> None:
         print(json.dumps(content), flush=True)
@@ -93,7 +95,12 @@ class TextOutput(Output):
     def topology(self, topology: Topology) -> None:
         streams = streams_of(topology)
         print_ = self.console.print
-        parts = {"site": topology.sites, "sender": topology.senders, "table": topology.tables, "stream": streams}
+        parts = {
+            "site": topology.sites,
+            "sender": topology.senders,
+            "table": topology.tables,
+            "stream": streams,
+        }
         counts = ", ".join(_count(things, name) for name, things in parts.items())
         print_(f"[green]{topology.file} is valid[/]: {counts}")
         for site in topology.sites.values():
@@ -102,13 +109,19 @@ class TextOutput(Output):
                 if stream["from"] == site.name:
                     place = "a sink" if stream["source"] == "sink" else stream["at"][site.name]
                     sites = ", ".join(stream["to"])
-                    print_(f"  sends     {stream['table']} from {place} to {sites} as {stream['stream']}")
+                    print_(
+                        f"  sends     {stream['table']} from {place} to {sites} as {stream['stream']}"
+                    )
                 if site.name in stream["to"]:
-                    print_(f"  receives  {stream['table']} from {stream['from']} into {stream['at'][site.name]}")
+                    print_(
+                        f"  receives  {stream['table']} from {stream['from']} into {stream['at'][site.name]}"
+                    )
         grid = _grid("stream", "keys", "begins with", "ack policy", "channel")
         for stream in streams:
             keys = ", ".join(stream["keys"]) or "none (inserts only)"
-            grid.add_row(stream["stream"], keys, stream["start"], stream["ack_policy"], stream["channel"])
+            grid.add_row(
+                stream["stream"], keys, stream["start"], stream["ack_policy"], stream["channel"]
+            )
         print_()
         print_(grid)
 
@@ -122,26 +135,44 @@ class TextOutput(Output):
             if channel.problem:
                 self._problem(channel.problem)
                 continue
-            grid = _grid("stream", "published", "through version", "site", "has", "backlog", "dead letters", "")
+            grid = _grid(
+                "stream",
+                "published",
+                "through version",
+                "site",
+                "has",
+                "backlog",
+                "dead letters",
+                "",
+            )
             for stream in channel.streams:
                 for index, site in enumerate(stream.sites):
-                    grid.add_row(*(_published(stream) if index == 0 else ("", "", "")), *_site_cells(stream, site))
+                    grid.add_row(
+                        *(_published(stream) if index == 0 else ("", "", "")),
+                        *_site_cells(stream, site),
+                    )
             self.console.print(grid)
             for stream in channel.streams:
                 if stream.problem:
                     self._problem(f"{stream.stream}: {stream.problem}")
                 for site in stream.sites:
                     if site.cause:
-                        self._problem(f"{stream.stream}: {site.site} holds it at epoch {site.held_at}: {site.cause}")
+                        self._problem(
+                            f"{stream.stream}: {site.site} holds it at epoch {site.held_at}: {site.cause}"
+                        )
             for path in channel.foreign:
-                self._problem(f"{path} is in the channel and not spark_wan's. It is never read; take it away.")
+                self._problem(
+                    f"{path} is in the channel and not spark_wan's. It is never read; take it away."
+                )
 
     def note(self, event: str, **what: Any) -> None:
         self.console.print(f"[dim]{_clock()}[/] {what['job']} at {what['site']} {event}")
 
     def progress(self, status: Mapping[str, Any]) -> None:
         held = status["held"] or status.get("remote_holds")
-        self.console.print(Text.assemble((f"{_clock()} ", "dim"), (describe(status), "red" if held else "")))
+        self.console.print(
+            Text.assemble((f"{_clock()} ", "dim"), (describe(status), "red" if held else ""))
+        )
 
     def error(self, error: Exception) -> None:
         print(f"spark-wan: {error}", file=sys.stderr, flush=True)
@@ -191,7 +222,11 @@ def _count(things: Sized, name: str) -> str:
 def _published(stream: StreamReport) -> tuple[str, str, str]:
     if stream.epoch == 0:
         return stream.stream, "nothing yet", ""
-    return stream.stream, f"epoch {stream.epoch}", "" if stream.version is None else str(stream.version)
+    return (
+        stream.stream,
+        f"epoch {stream.epoch}",
+        "" if stream.version is None else str(stream.version),
+    )
 
 
 def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, str, Text]:
@@ -205,7 +240,13 @@ def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, 
         state = Text("behind", "yellow")
     else:
         state = Text("has all that was sent" if stream.epoch else "", "green")
-    return site.site, f"epoch {site.acked}" if site.acked else "nothing", backlog, str(site.dead_letters), state
+    return (
+        site.site,
+        f"epoch {site.acked}" if site.acked else "nothing",
+        backlog,
+        str(site.dead_letters),
+        state,
+    )
 
 
 def _now() -> str:

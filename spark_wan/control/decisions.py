@@ -42,7 +42,11 @@ class Decisions:
 
     def encode(self) -> bytes:
         operations = {str(version): action for version, action in sorted(self.operations.items())}
-        fields = {"version": DECISIONS_VERSION, "operations": operations, "new_logs": sorted(self.new_logs)}
+        fields = {
+            "version": DECISIONS_VERSION,
+            "operations": operations,
+            "new_logs": sorted(self.new_logs),
+        }
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -51,8 +55,12 @@ class Decisions:
         try:
             fields = json.loads(data)
             if fields["version"] != DECISIONS_VERSION:
-                raise ValueError(f"version {fields['version']}; this spark_wan reads version {DECISIONS_VERSION}")
-            operations = {int(version): str(action) for version, action in fields["operations"].items()}
+                raise ValueError(
+                    f"version {fields['version']}; this spark_wan reads version {DECISIONS_VERSION}"
+                )
+            operations = {
+                int(version): str(action) for version, action in fields["operations"].items()
+            }
             return cls(operations, frozenset(map(str, fields["new_logs"])))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LedgerError(
@@ -69,7 +77,11 @@ class StoredDecisions:
     def load(self, table: str) -> Decisions:
         """What is recorded about ``table``. Raises ChannelError, LedgerError."""
         data = self._objects.read(table)
-        return Decisions() if data is None else Decisions.decode(data, f"{self._objects.url}/{table}.json")
+        return (
+            Decisions()
+            if data is None
+            else Decisions.decode(data, f"{self._objects.url}/{table}.json")
+        )
 
     def record(self, table: str, new: Decisions) -> None:
         """Add ``new`` to what is recorded, durably. Raises ChannelError, LedgerError."""

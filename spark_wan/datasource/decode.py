@@ -43,7 +43,9 @@ def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
     assert isinstance(event, StructType)
     full = StructType([*event.fields, *table.fields])
     task = _RowsTask(to_arrow_schema(full, timezone="UTC"))
-    return batches.select("stream", "epoch", "origin", "events", "path", "checksum", "payload").mapInArrow(task, full)
+    return batches.select(
+        "stream", "epoch", "origin", "events", "path", "checksum", "payload"
+    ).mapInArrow(task, full)
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,7 @@ class _RowsTask:
             found = told.get(wanted.name) if wanted.name in told else None
             if found is None and wanted.name not in told and wanted.name.lower() in places:
                 found = events.column(places[wanted.name.lower()])
-            columns.append(pa.nulls(count, wanted.type) if found is None else as_type(found, wanted.type))
+            columns.append(
+                pa.nulls(count, wanted.type) if found is None else as_type(found, wanted.type)
+            )
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -49,11 +49,15 @@ class WanDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WanStreamWriter:
         checkpoint = _place(self.options.get("checkpointLocation"))
-        return WanStreamWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()), checkpoint)
+        return WanStreamWriter(
+            SinkOptions.parse(dict(self.options)), json.loads(schema.json()), checkpoint
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> WanWriter:
         if overwrite:
-            raise OptionError('wan sink: events are appended to a channel, nothing is overwritten: use .mode("append")')
+            raise OptionError(
+                'wan sink: events are appended to a channel, nothing is overwritten: use .mode("append")'
+            )
         return WanWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()), None)
 
 

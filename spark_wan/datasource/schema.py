@@ -20,7 +20,12 @@ _COLUMNS: tuple[tuple[str, str, pa.DataType, _Value], ...] = (
     ("batch", "int", pa.int32(), lambda manifest, batch, again: batch),
     ("kind", "string", pa.string(), lambda manifest, batch, again: manifest.kind),
     ("origin", "string", pa.string(), lambda manifest, batch, again: manifest.origin),
-    ("sent_to", "array<string>", pa.list_(pa.string()), lambda manifest, batch, again: list(manifest.sent_to)),
+    (
+        "sent_to",
+        "array<string>",
+        pa.list_(pa.string()),
+        lambda manifest, batch, again: list(manifest.sent_to),
+    ),
     ("table", "string", pa.string(), lambda manifest, batch, again: manifest.table),
     ("table_id", "string", pa.string(), lambda manifest, batch, again: manifest.table_id),
     ("selection", "string", pa.string(), lambda manifest, batch, again: manifest.selection),
@@ -30,8 +35,18 @@ _COLUMNS: tuple[tuple[str, str, pa.DataType, _Value], ...] = (
     ("possible_duplicate", "boolean", pa.bool_(), lambda manifest, batch, again: again),
     ("schema", "string", pa.string(), lambda manifest, batch, again: json.dumps(manifest.schema)),
     ("path", "string", pa.string(), lambda manifest, batch, again: manifest.frames[batch].path),
-    ("checksum", "bigint", pa.int64(), lambda manifest, batch, again: manifest.frames[batch].checksum),
-    ("payload", "binary", pa.binary(), lambda manifest, batch, again: None),  # the frame, read by a task
+    (
+        "checksum",
+        "bigint",
+        pa.int64(),
+        lambda manifest, batch, again: manifest.frames[batch].checksum,
+    ),
+    (
+        "payload",
+        "binary",
+        pa.binary(),
+        lambda manifest, batch, again: None,
+    ),  # the frame, read by a task
 )
 """Name, type in Spark, type in Arrow, value. ``batch`` counts the frames of an epoch from 0; ``schema`` is the
 table's columns as Spark's schema JSON; ``payload`` is the frame (see :mod:`spark_wan.wire.frame`)."""

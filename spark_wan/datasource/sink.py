@@ -24,7 +24,13 @@ from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.events import EventsWriter, SinkColumns, WriteResult, append_epoch, remove_unnamed
+from spark_wan.sender.events import (
+    EventsWriter,
+    SinkColumns,
+    WriteResult,
+    append_epoch,
+    remove_unnamed,
+)
 from spark_wan.sender.memory import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
@@ -52,9 +58,13 @@ def _is_of_events(last: Manifest | None) -> bool:
 class _Sink:
     """Both writers: tasks publish, the driver appends the epoch. ``checkpoint``: of the query, which stands in for ``state``."""
 
-    def __init__(self, options: SinkOptions, schema: dict[str, Any], checkpoint: str | None) -> None:
+    def __init__(
+        self, options: SinkOptions, schema: dict[str, Any], checkpoint: str | None
+    ) -> None:
         self.options = options
-        self.state = f"{options.state.rstrip('/')}/checkpoints/sink" if options.state else checkpoint
+        self.state = (
+            f"{options.state.rstrip('/')}/checkpoints/sink" if options.state else checkpoint
+        )
         self.columns = SinkColumns.of(options, schema)
         table = self.columns.table_schema(schema)
         where = f"wan sink, stream {options.stream}"
@@ -67,7 +77,9 @@ class _Sink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         channel = open_channel(self.options.channel, self.options.storage)
-        writer = EventsWriter(channel, self.options, self.columns, self.schema, milliseconds, self._write_id())
+        writer = EventsWriter(
+            channel, self.options, self.columns, self.schema, milliseconds, self._write_id()
+        )
         return _Written(writer.write(iterator))
 
     def _write_id(self) -> str:
@@ -79,7 +91,16 @@ class _Sink:
         channel = open_channel(self.options.channel, self.options.storage)
         stream = StreamLog(channel, self.options.stream)
         manifest = run(
-            append_epoch(stream, self.options, self.schema, written, query, batch, milliseconds, self._memories())
+            append_epoch(
+                stream,
+                self.options,
+                self.schema,
+                written,
+                query,
+                batch,
+                milliseconds,
+                self._memories(),
+            )
         )
         self._keep(stream, manifest)
 
@@ -87,7 +108,9 @@ class _Sink:
         """Where the sink remembers its stream; nowhere for a batch write that names no ``state``."""
         if self.state is None:
             return NoCheckpoints()
-        return StoredCheckpoints(self.state, self.options.state_storage if self.options.state else None)
+        return StoredCheckpoints(
+            self.state, self.options.state_storage if self.options.state else None
+        )
 
     def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
         """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
@@ -113,7 +136,9 @@ class _Sink:
                 log.warning("%s: its acks cannot be looked at: %s", options.stream, error)
             if manifest is None or keeper.done(manifest) or time.monotonic() >= end:
                 return
-            if is_orphan() or (options.stop_marker is not None and os.path.exists(options.stop_marker)):
+            if is_orphan() or (
+                options.stop_marker is not None and os.path.exists(options.stop_marker)
+            ):
                 raise WanError(
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.epoch} is in the channel."
                 )
@@ -124,8 +149,12 @@ class _Sink:
         still arrive, and what is not named in the end is swept."""
         if all(isinstance(message, _Written) for message in messages):
             return
-        stream = StreamLog(open_channel(self.options.channel, self.options.storage), self.options.stream)
-        remove_unnamed(stream, [f for m in messages if isinstance(m, _Written) for f in m.written.frames])
+        stream = StreamLog(
+            open_channel(self.options.channel, self.options.storage), self.options.stream
+        )
+        remove_unnamed(
+            stream, [f for m in messages if isinstance(m, _Written) for f in m.written.frames]
+        )
 
 
 class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -149,7 +178,9 @@ class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        query = next((m.written.query for m in messages if isinstance(m, _Written) and m.written.query), "")
+        query = next(
+            (m.written.query for m in messages if isinstance(m, _Written) and m.written.query), ""
+        )
         self._commit(messages, query, str(batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

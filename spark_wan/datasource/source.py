@@ -61,12 +61,17 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def ends(self) -> dict[str, int]:
         """Stream -> its newest epoch."""
-        return {stream: epochs[-1] for stream, epochs in self.channel.numbers().items() if self.wanted(stream)}
+        return {
+            stream: epochs[-1]
+            for stream, epochs in self.channel.numbers().items()
+            if self.wanted(stream)
+        }
 
     def announced(self) -> dict[str, int]:
         """Stream -> a number that rises with each announcement."""
         return {
-            stream: max(attempt for _, attempt in entries) + 1_000_000 * max(epoch for epoch, _ in entries)
+            stream: max(attempt for _, attempt in entries)
+            + 1_000_000 * max(epoch for epoch, _ in entries)
             for stream, entries in self.channel.announcements().items()
             if self.wanted(stream)
         }
@@ -129,7 +134,11 @@ class WanStreamReader(LogReader):
                     f"{epoch}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."
                 )
         if self.until is not None:
-            ends = {stream: min(end, self.until[stream]) for stream, end in ends.items() if stream in self.until}
+            ends = {
+                stream: min(end, self.until[stream])
+                for stream, end in ends.items()
+                if stream in self.until
+            }
         begun = {**dict.fromkeys(ends, 0), **start["streams"]}
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begun, ends, limit)
@@ -149,13 +158,19 @@ class WanStreamReader(LogReader):
             stream_log = StreamLog(self.channel, stream)
             available = [number for number in stream_log.since(first - 1) if number <= last]
             if len([number for number in available if number > before]) < last - before:
-                there = f"it has {available[0]} and later" if available else "nothing of them is there"
-                raise _trimmed(self.channel.url, f"epochs {before + 1} to {last} of {stream}", there)
+                there = (
+                    f"it has {available[0]} and later" if available else "nothing of them is there"
+                )
+                raise _trimmed(
+                    self.channel.url, f"epochs {before + 1} to {last} of {stream}", there
+                )
             for number in available:
                 manifest = stream_log.read(number)
                 found += [
                     FramesPartition(
-                        self.channel.url, dict(self.options.storage), frame_row(manifest, i, number <= before)
+                        self.channel.url,
+                        dict(self.options.storage),
+                        frame_row(manifest, i, number <= before),
                     )
                     for i in range(len(manifest.frames))
                 ]
@@ -168,7 +183,9 @@ class WanStreamReader(LogReader):
         try:
             row = {**row, "payload": channel.get_frame(row["path"])}
         except FrameError as error:
-            raise _trimmed(partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)) from error
+            raise _trimmed(
+                partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)
+            ) from error
         yield pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
 
     def _before_earliest(self, stream: str) -> int:
@@ -177,13 +194,17 @@ class WanStreamReader(LogReader):
         there = {path for path, _ in self.channel.frames(stream)}
         numbers, below = stream_log.fold()
         if below:
-            stream_log.check_gap(numbers, below, acked_through(stream_log.read(numbers[-1]), stream_log.acks()))
+            stream_log.check_gap(
+                numbers, below, acked_through(stream_log.read(numbers[-1]), stream_log.acks())
+            )
         for number in numbers:
             if {frame.path for frame in stream_log.read(number).frames} <= there:
                 return number - 1
         return numbers[-1] if numbers else 0
 
-    def _limited(self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
+    def _limited(
+        self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
         """Whole epochs up to the limit, stream by stream in turn; at least one where there is any."""
         reached = {stream: begun.get(stream, 0) for stream in ends}
         left = (
@@ -205,7 +226,11 @@ class WanStreamReader(LogReader):
         while any(waiting.values()):
             for stream in [stream for stream in streams if waiting[stream]]:
                 number = waiting[stream][0]
-                cost = StreamLog(self.channel, stream).read(number).bytes if isinstance(limit, ReadMaxBytes) else 1
+                cost = (
+                    StreamLog(self.channel, stream).read(number).bytes
+                    if isinstance(limit, ReadMaxBytes)
+                    else 1
+                )
                 if taken and cost > left:
                     return reached
                 waiting[stream].pop(0)

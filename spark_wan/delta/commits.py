@@ -147,13 +147,24 @@ class Commit:
             listed = json.loads(self.parameters["columns"])
             if self.operation == "DROP COLUMNS":
                 return None if any(_is_within(path, name.lower()) for name in listed) else path
-            return path if any(_is_within(path, column_path((entry["name"],))) for entry in listed) else None
+            return (
+                path
+                if any(_is_within(path, column_path((entry["name"],))) for entry in listed)
+                else None
+            )
         return path
 
     @property
     def rows(self) -> int:
         """An estimate, from the commit's metrics; at least 1."""
-        return max(1, sum(int(self.metrics[name]) for name in _ROW_METRICS if self.metrics.get(name, "").isdigit()))
+        return max(
+            1,
+            sum(
+                int(self.metrics[name])
+                for name in _ROW_METRICS
+                if self.metrics.get(name, "").isdigit()
+            ),
+        )
 
     @property
     def table_operation(self) -> str | None:

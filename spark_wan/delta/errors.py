@@ -31,7 +31,11 @@ _MISSING_TEXTS = (
     "doesn't exist",
     "cannot be found",
 )
-_FEED_OFF = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_TABLE_FEED_DISABLED", "DELTA_CHANGE_DATA_FEED_DISABLED")
+_FEED_OFF = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_TABLE_FEED_DISABLED",
+    "DELTA_CHANGE_DATA_FEED_DISABLED",
+)
 _HISTORY_LOST = (
     "DELTA_LOG_FILE_NOT_FOUND",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
@@ -42,14 +46,21 @@ _HISTORY_LOST = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
 _NOT_THERE = "FileNotFoundException: "
-_THERE = re.compile(_NOT_THERE + r"/[^\n]* \((?!No such file or directory\))[^()\n]+\)$", re.MULTILINE)
+_THERE = re.compile(
+    _NOT_THERE + r"/[^\n]* \((?!No such file or directory\))[^()\n]+\)$", re.MULTILINE
+)
 """Java's FileNotFoundException of a file that is there and cannot be opened: ``/path (Permission denied)``, ``(Too many open files)``."""
 _READ_FAILED = re.compile(
     r"FAILED_READ_FILE|FileNotFoundException|AccessDeniedException|\bjava\.(?:io|net)\.\w*(?:IO|Socket|Timeout|Connect|UnknownHost)\w*Exception"
     r"|\bSlowDown\b|Throttl\w*|TooManyRequests|ServiceUnavailable|Status Code: (?:429|5\d\d)|Connection reset|Read timed out"
 )
 """What Hadoop's file systems and the stores' clients say when they could not read for now."""
-_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "CONCURRENT_WRITE")
+_CONFLICTS = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "CONCURRENT_WRITE",
+)
 _CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")
 _INTERRUPTED = (
     "java.lang.InterruptedException",
@@ -132,7 +143,9 @@ def _condition(error: object) -> str:
 
 def is_missing(error: BaseException) -> bool:
     """The table is not there."""
-    return condition(error).startswith(_MISSING) or any(text in str(error) for text in _MISSING_TEXTS)
+    return condition(error).startswith(_MISSING) or any(
+        text in str(error) for text in _MISSING_TEXTS
+    )
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -182,10 +195,18 @@ def _with_causes(error: BaseException) -> Iterator[Any]:
         seen.append(each)
         yield each
         if isinstance(each, BaseException):
-            waiting += [each.__cause__, getattr(each, "java_exception", None), getattr(each, "_origin", None)]
+            waiting += [
+                each.__cause__,
+                getattr(each, "java_exception", None),
+                getattr(each, "_origin", None),
+            ]
         else:
             waiting.append(_from_java(each, "getCause"))
-        waiting = [cause for cause in waiting if cause is not None and not any(cause is known for known in seen)]
+        waiting = [
+            cause
+            for cause in waiting
+            if cause is not None and not any(cause is known for known in seen)
+        ]
 
 
 def _java_class(error: object) -> str:

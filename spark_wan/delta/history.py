@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _FIRST_LOOK = 20
 
 
-def history(spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK) -> list[Commit]:
+def history(
+    spark: SparkSession, location: str, after: int, limit: int = _FIRST_LOOK
+) -> list[Commit]:
     """The commits above version ``after`` that the history still has, ascending. Looks back no further than it must."""
     while True:
         commits = _last_commits(spark, location, limit)
@@ -37,7 +39,9 @@ def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit
     return [
         Commit(
             version=row["version"],
-            time=row["milliseconds"] if "milliseconds" in row else round(row["timestamp"].timestamp() * 1000),
+            time=row["milliseconds"]
+            if "milliseconds" in row
+            else round(row["timestamp"].timestamp() * 1000),
             operation=row["operation"] or "",
             parameters=row["operationParameters"] or {},
             metrics=row["operationMetrics"] or {},

@@ -27,7 +27,11 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(value)
         if changed["type"] == "struct":
             changed["fields"] = [field(entry) for entry in changed["fields"]]
-        for name, flag in (("elementType", "containsNull"), ("valueType", "valueContainsNull"), ("keyType", None)):
+        for name, flag in (
+            ("elementType", "containsNull"),
+            ("valueType", "valueContainsNull"),
+            ("keyType", None),
+        ):
             if name in changed:
                 changed[name] = kind(changed[name])
                 if flag:
@@ -35,8 +39,17 @@ def portable_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         return changed
 
     def field(entry: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: text for name, text in (entry.get("metadata") or {}).items() if name == CHAR_VARCHAR}
-        return {"name": entry["name"], "type": kind(entry["type"]), "nullable": True, "metadata": kept}
+        kept = {
+            name: text
+            for name, text in (entry.get("metadata") or {}).items()
+            if name == CHAR_VARCHAR
+        }
+        return {
+            "name": entry["name"],
+            "type": kind(entry["type"]),
+            "nullable": True,
+            "metadata": kept,
+        }
 
     return {"type": "struct", "fields": [field(entry) for entry in schema["fields"]]}
 
@@ -47,5 +60,8 @@ def needs_column_mapping(kind: Any) -> bool:
         return False
     fields = kind.get("fields", ())
     return any(
-        set(entry["name"]) & set(" ,;{}()\n\t=") or needs_column_mapping(entry["type"]) for entry in fields
-    ) or any(needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType"))
+        set(entry["name"]) & set(" ,;{}()\n\t=") or needs_column_mapping(entry["type"])
+        for entry in fields
+    ) or any(
+        needs_column_mapping(kind.get(part)) for part in ("elementType", "keyType", "valueType")
+    )

@@ -38,7 +38,9 @@ class SessionSettings:
         """The settings of ``spark`` as they are now."""
         usual = spark.newSession().conf.getAll
         catalog = spark.catalog
-        return cls(_changed(spark, usual), catalog.currentCatalog(), catalog.currentDatabase(), usual)
+        return cls(
+            _changed(spark, usual), catalog.currentCatalog(), catalog.currentDatabase(), usual
+        )
 
     def new_session(self, spark: SparkSession) -> SparkSession:
         """A session beside ``spark`` with these settings: what is set in it reaches nobody else's queries."""
@@ -87,7 +89,10 @@ def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def spark_thread(
-    spark: SparkSession, target: Callable[[], None], name: str, unbegun: Callable[[SessionLostError], None]
+    spark: SparkSession,
+    target: Callable[[], None],
+    name: str,
+    unbegun: Callable[[SessionLostError], None],
 ) -> threading.Thread:
     """A daemon thread that may run Spark jobs and whose jobs are cancelled with those of the thread that made it.
 
@@ -111,7 +116,9 @@ def spark_thread(
                 if begun:
                     raise
                 unbegun(
-                    SessionLostError(f"the Spark session has ended before {name} could begin ({_first_line(error)}).")
+                    SessionLostError(
+                        f"the Spark session has ended before {name} could begin ({_first_line(error)})."
+                    )
                 )
 
     session: dict[str, Any] = {"session": spark} if is_connect(spark) else {}
@@ -142,5 +149,7 @@ def lost_session(spark: SparkSession) -> SessionLostError | None:
 def _first_line(error: Exception) -> str:
     """Name and first line of what Spark or Py4J raised; Py4J's own first line only says that a call failed."""
     lines = str(error).splitlines()
-    text = next((line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else "")
+    text = next(
+        (line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else ""
+    )
     return f"{type(error).__name__}: {text}"

@@ -40,7 +40,9 @@ def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
 
 def load(spark: SparkSession, location: str, **options: object) -> DataFrame:
     """A DataFrame of a Delta table, with reader options."""
-    reader = spark.read.format("delta").options(**{name: str(value) for name, value in options.items()})
+    reader = spark.read.format("delta").options(
+        **{name: str(value) for name, value in options.items()}
+    )
     return reader.load(location) if is_path(location) else reader.table(reference(location))
 
 
@@ -84,7 +86,9 @@ def milliseconds_of(interval: str) -> int:
     >>> milliseconds_of("interval 1 week 12 hours"), milliseconds_of("30 days"), milliseconds_of("soon")
     (648000000, 2592000000, 0)
     """
-    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?) +(week|day|hour|minute|second)s?\b", interval.lower())
+    parts = re.findall(
+        r"([0-9]+(?:\.[0-9]+)?) +(week|day|hour|minute|second)s?\b", interval.lower()
+    )
     return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
@@ -122,7 +126,9 @@ def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
     for actions in _logged(spark, location, "metaData struct<schemaString: string>"):
         found = (
             actions.where("metaData IS NOT NULL")
-            .select(F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString")
+            .select(
+                F.col("_metadata.file_name").substr(1, 20).alias("version"), "metaData.schemaString"
+            )
             .orderBy(F.desc("version"))
             .limit(1)
             .collect()
@@ -134,7 +140,9 @@ def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
 
 
 def map_in_arrow(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], result: str | StructType
+    frame: DataFrame,
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    result: str | StructType,
 ) -> DataFrame:
     """``frame.mapInArrow(task, result)`` for columns with any names: pyspark's own takes dots for struct fields and fails on backticks."""
     names = frame.columns

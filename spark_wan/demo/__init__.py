@@ -56,7 +56,9 @@ def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
         from spark_wan.demo.flights import KEYS
         from spark_wan.demo.run import Demo
     except ModuleNotFoundError as error:
-        raise WanError(f"the demo needs {error.name}: pip install 'spark_wan[spark,cli,demo]'") from None
+        raise WanError(
+            f"the demo needs {error.name}: pip install 'spark_wan[spark,cli,demo]'"
+        ) from None
     make_directory(directory, KEYS)
     console = Console(highlight=False)
     demo = Demo(directory, days, None if as_json else console)
@@ -76,13 +78,17 @@ def make_directory(directory: Path, keys: Mapping[str, tuple[str, ...]]) -> None
     if directory.exists() and not directory.is_dir():
         raise WanError(f"{directory} is a file. Give a directory: --directory")
     if directory.exists() and not (directory / MARKER).is_file() and any(directory.iterdir()):
-        raise WanError(f"{directory} is not empty and was not made by the demo. Give another one: --directory")
+        raise WanError(
+            f"{directory} is not empty and was not made by the demo. Give another one: --directory"
+        )
     if directory.exists():
         shutil.rmtree(directory)
     for name in ("newark", "seattle", "channel", "logs"):
         (directory / name).mkdir(parents=True)
     (directory / MARKER).write_text("The next `spark-wan demo` removes this directory.\n")
-    tables = "".join(TABLE.format(name=name, keys=", ".join(columns)) for name, columns in keys.items())
+    tables = "".join(
+        TABLE.format(name=name, keys=", ".join(columns)) for name, columns in keys.items()
+    )
     (directory / "topology.yaml").write_text(TOPOLOGY.format(tables=tables))
 
 
@@ -99,7 +105,9 @@ def _print(console: Console, summary: Summary) -> None:
         )
     for table in summary.tables:
         mark = "[red]differs[/]" if table.difference else "[green]equal[/]"
-        console.print(f"  {table.table:<10} {table.rows:>9,} rows  {table.columns:>2} columns  {mark}")
+        console.print(
+            f"  {table.table:<10} {table.rows:>9,} rows  {table.columns:>2} columns  {mark}"
+        )
         if table.difference:
             console.print(f"      {table.difference}", style="red", markup=False)
     size = f"{megabytes(summary.channel_bytes)}, {summary.channel_bytes / max(1, summary.events):.1f} bytes an event"

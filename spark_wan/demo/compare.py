@@ -41,7 +41,9 @@ def compare_rows(table: str, keys: Sequence[str], one: pa.Table, other: pa.Table
         left, right = _plain(one[name]), _plain(other[name])
         if left.type != right.type:
             return _with(told, f"column {name} is {left.type} and {right.type}")
-        same = pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))
+        same = pc.or_(
+            pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right))
+        )
         differing.update(pc.indices_nonzero(pc.invert(same)).to_pylist())
     if not differing:
         return told
@@ -49,13 +51,19 @@ def compare_rows(table: str, keys: Sequence[str], one: pa.Table, other: pa.Table
     for index in sorted(differing)[:SHOWN]:
         here, there = one.slice(index, 1).to_pylist()[0], other.slice(index, 1).to_pylist()[0]
         key = ", ".join(f"{name}={here[name]}" for name in keys)
-        values = ", ".join(f"{name}: {here[name]!r} and {there[name]!r}" for name in here if here[name] != there[name])
+        values = ", ".join(
+            f"{name}: {here[name]!r} and {there[name]!r}"
+            for name in here
+            if here[name] != there[name]
+        )
         lines.append(f"  {key}: {values}")
     return _with(told, "\n".join(lines))
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string()) if column.type in (pa.string_view(), pa.large_string()) else column
+    return (
+        column.cast(pa.string()) if column.type in (pa.string_view(), pa.large_string()) else column
+    )
 
 
 def _with(told: Comparison, difference: str) -> Comparison:

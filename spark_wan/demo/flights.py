@@ -53,7 +53,10 @@ def read_tables(days: int) -> dict[str, pa.Table]:
     tables = {}
     for name in KEYS:
         if name == "flights":
-            with folder.joinpath("flights.csv.zip").open("rb") as packed, zipfile.ZipFile(packed) as archive:
+            with (
+                folder.joinpath("flights.csv.zip").open("rb") as packed,
+                zipfile.ZipFile(packed) as archive,
+            ):
                 with archive.open("flights.csv") as text:
                     table = csv.read_csv(text, convert_options=nulls)
         else:
@@ -61,7 +64,9 @@ def read_tables(days: int) -> dict[str, pa.Table]:
                 table = csv.read_csv(text, convert_options=nulls)
         if "time_hour" in table.column_names:
             place = table.column_names.index("time_hour")
-            table = table.set_column(place, "time_hour", table["time_hour"].cast(pa.timestamp("us", "UTC")))
+            table = table.set_column(
+                place, "time_hour", table["time_hour"].cast(pa.timestamp("us", "UTC"))
+            )
             table = table.filter(pc.less_equal(_day_of_year(table), days))
         tables[name] = table
     return tables
@@ -106,7 +111,9 @@ class Newark:
         flights = self.tables["flights"]
         for column in ACTUAL:
             place = flights.column_names.index(column)
-            flights = flights.set_column(place, column, pa.nulls(flights.num_rows, flights.schema.field(column).type))
+            flights = flights.set_column(
+                place, column, pa.nulls(flights.num_rows, flights.schema.field(column).type)
+            )
         for number, of, rows in _periods(flights, self.days, DAYS_PER_COMMIT):
             self._append("flights", rows)
             yield Written("flights", "scheduled", number, of, rows.num_rows)
@@ -119,10 +126,14 @@ class Newark:
             # The range lets deltalake pass over the files of all other dates.
             between = f"t.time_hour >= '{times['min'].isoformat()}' AND t.time_hour <= '{times['max'].isoformat()}'"
             same = " AND ".join(f"t.{key} = s.{key}" for key in KEYS["flights"])
-            merge = table.merge(rows.select([*KEYS["flights"], *ACTUAL]), f"{between} AND {same}", "s", "t")
+            merge = table.merge(
+                rows.select([*KEYS["flights"], *ACTUAL]), f"{between} AND {same}", "s", "t"
+            )
             told = merge.when_matched_update({column: f"s.{column}" for column in ACTUAL}).execute()
             if told["num_target_rows_updated"] != rows.num_rows:
-                raise WanError(f"newark: {told['num_target_rows_updated']} flights updated, not {rows.num_rows}")
+                raise WanError(
+                    f"newark: {told['num_target_rows_updated']} flights updated, not {rows.num_rows}"
+                )
             yield Written("flights", "actual times", number, of, rows.num_rows)
         self._check("flights", self.tables["flights"].num_rows)
         self._check("flights", self.flown.num_rows, "WHERE dep_time IS NOT NULL")

@@ -36,12 +36,32 @@ class Job:
         self.started = threading.Event()
         self.killed = False
         self._error: str | None = None
-        words = [sys.executable, "-m", "spark_wan.cli", command, "--config", str(config), "--site", site]
-        words += ["--output", "json", "--verbose", "--conf", f"spark.driver.extraJavaOptions={QUICK}"]
+        words = [
+            sys.executable,
+            "-m",
+            "spark_wan.cli",
+            command,
+            "--config",
+            str(config),
+            "--site",
+            site,
+        ]
+        words += [
+            "--output",
+            "json",
+            "--verbose",
+            "--conf",
+            f"spark.driver.extraJavaOptions={QUICK}",
+        ]
         with log.open("ab") as file:
             # A session of its own: an interrupt at the keyboard is for the demo, which then stops its jobs.
             self.process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file, text=True, start_new_session=True
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
             )
         self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)
         self._reader.start()
@@ -71,8 +91,13 @@ class Job:
             cause = self._error or f"it ended with code {self.process.returncode}"
             raise WanError(f"{self.name}: {cause} (more in {self.log})")
         for stream, told in list(self.progress.items()):
-            if told["held_since"] is not None and time.monotonic() - told["held_since"] > _HELD_WAIT:
-                raise WanError(f"{self.name}: {stream} is held: {told['held']} (more in {self.log})")
+            if (
+                told["held_since"] is not None
+                and time.monotonic() - told["held_since"] > _HELD_WAIT
+            ):
+                raise WanError(
+                    f"{self.name}: {stream} is held: {told['held']} (more in {self.log})"
+                )
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -93,7 +118,9 @@ class Job:
             code = self.process.wait(_STOP_WAIT)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise WanError(f"{self.name}: did not stop within {_STOP_WAIT} s (more in {self.log})") from None
+            raise WanError(
+                f"{self.name}: did not stop within {_STOP_WAIT} s (more in {self.log})"
+            ) from None
         self._reader.join(_STOP_WAIT)
         if code != 0:
             raise WanError(f"{self.name}: ended with code {code} (more in {self.log})")
@@ -118,7 +145,9 @@ class Strike:
     """Events of the epochs in between."""
 
 
-def strike(receiver: Job, table: Path, channel: str, stream: str, site: str, over: Callable[[], bool]) -> Strike | None:
+def strike(
+    receiver: Job, table: Path, channel: str, stream: str, site: str, over: Callable[[], bool]
+) -> Strike | None:
     """Kill ``receiver`` when a marked commit is in the table and the ack for it is not yet in the channel.
 
     The process is stopped (SIGSTOP) as soon as a commit appears, looked at, and killed (SIGKILL) if it has not acked;
@@ -139,14 +168,18 @@ def strike(receiver: Job, table: Path, channel: str, stream: str, site: str, ove
         acked = ack.applied if ack is not None else 0
         if mark is not None and acked < mark.epoch:
             receiver.kill()
-            events = sum(log.read(number).rows for number in log.since(acked) if number <= mark.epoch)
+            events = sum(
+                log.read(number).rows for number in log.since(acked) if number <= mark.epoch
+            )
             return Strike(table.name, mark.epoch, acked, events)
         receiver.thaw()
     return None
 
 
 def _newest(table: Path) -> int:
-    versions = (int(path.stem) for path in (table / "_delta_log").glob("*.json") if path.stem.isdecimal())
+    versions = (
+        int(path.stem) for path in (table / "_delta_log").glob("*.json") if path.stem.isdecimal()
+    )
     return max(versions, default=-1)
 
 

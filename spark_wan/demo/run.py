@@ -85,7 +85,9 @@ class Demo:
         self.already_there = 0
         self.show: Show = NoShow()
         if console is not None:
-            self.show = TerminalShow(console, lambda: list(self.tables.values()), lambda: self.state)
+            self.show = TerminalShow(
+                console, lambda: list(self.tables.values()), lambda: self.state
+            )
         self._closed = threading.Event()
         self._killer: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -98,7 +100,9 @@ class Demo:
         for name, rows in newark.tables.items():
             self.tables[name].total = rows.num_rows
         self.tables["flights"].total *= 2
-        self.show.say("starting `spark-wan send` at newark and `spark-wan receive` at seattle, two processes")
+        self.show.say(
+            "starting `spark-wan send` at newark and `spark-wan receive` at seattle, two processes"
+        )
         self.state = "two Spark sessions are starting"
         sender = self._start("send", "newark", "sender.log")
         self.receiver = self._start("receive", "seattle", "receiver-1.log")
@@ -112,7 +116,9 @@ class Demo:
         self.state = "waiting until the sender has taken what is acked out of the channel"
         self._wait(self._trimmed)
         if not self._restarted():
-            raise WanError("the receiver acked every commit before it could be killed. Run the demo again")
+            raise WanError(
+                "the receiver acked every commit before it could be killed. Run the demo again"
+            )
         self.show.say("stopping sender and receiver (SIGTERM)")
         receiver = self.receiver
         for job in (sender, receiver):
@@ -202,7 +208,10 @@ class Demo:
     def _count_redelivered(self, told: Strike) -> None:
         self.already_there = told.events
         waiting = [
-            site for channel in read_status(self.topology) for stream in channel.streams for site in stream.sites
+            site
+            for channel in read_status(self.topology)
+            for stream in channel.streams
+            for site in stream.sites
         ]
         self.redelivered = sum(site.backlog_events for site in waiting)
         self.show.say(
@@ -266,7 +275,9 @@ class Demo:
     def _check_counts(self, published: int, discarded: int) -> None:
         written = sum(table.written for table in self.tables.values())
         if published != written:
-            raise WanError(f"{written} events were written at newark, but {published} were published")
+            raise WanError(
+                f"{written} events were written at newark, but {published} were published"
+            )
         if discarded < self.already_there:
             raise WanError(
                 f"{self.already_there} events came again that seattle's flights had, but {discarded} were discarded"

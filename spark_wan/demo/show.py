@@ -54,7 +54,12 @@ class NoShow:
 class TerminalShow:
     """Drawn with rich on a terminal; plain lines where output goes to a file."""
 
-    def __init__(self, console: Console, progress: Callable[[], list[TableProgress]], state: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        progress: Callable[[], list[TableProgress]],
+        state: Callable[[], str],
+    ) -> None:
         self._console = console
         self._progress = progress
         self._state = state
@@ -64,19 +69,28 @@ class TerminalShow:
         self._live: Live | None = None
         if console.is_terminal:
             self._live = Live(
-                console=console, get_renderable=self._draw, refresh_per_second=4, transient=True, redirect_stdout=False
+                console=console,
+                get_renderable=self._draw,
+                refresh_per_second=4,
+                transient=True,
+                redirect_stdout=False,
             )
             self._live.start()
 
     def say(self, text: str, style: str = "") -> None:
         self._console.print(
-            Text.assemble((f"{self._seconds():6.1f} s  ", "dim"), (text, style)), soft_wrap=self._live is None
+            Text.assemble((f"{self._seconds():6.1f} s  ", "dim"), (text, style)),
+            soft_wrap=self._live is None,
         )
 
     def tick(self) -> None:
         if self._live is None and self._seconds() >= self._plain_at:
             self._plain_at = self._seconds() + _PLAIN_INTERVAL
-            behind = [f"{p.table} {p.applied:,} of {p.written:,}" for p in self._progress() if p.applied < p.written]
+            behind = [
+                f"{p.table} {p.applied:,} of {p.written:,}"
+                for p in self._progress()
+                if p.applied < p.written
+            ]
             if behind and behind != self._told:
                 self._told = behind
                 self.say("at seattle: " + ", ".join(behind), "dim")

@@ -39,7 +39,9 @@ FieldJson = Mapping[str, Any]
 
 RESERVED_PREFIX = "_wan_"
 
-_FINGERPRINT_VERSION = 1  # manifests and ledgers keep fingerprints: another rendering of types is another version
+_FINGERPRINT_VERSION = (
+    1  # manifests and ledgers keep fingerprints: another rendering of types is another version
+)
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """The key in a field's metadata under which Spark keeps what a char or varchar declares; the type itself says ``string``."""
 _COLLATIONS = "__COLLATIONS"
@@ -99,9 +101,13 @@ def check_keys(schema_json: SchemaJson, keys: Sequence[str], where: str = "the t
     seen: set[str] = set()
     for key in keys:
         if key not in fields:
-            raise SchemaError(f"{where}: key column {key!r} is not there. {_nearest(key, list(fields))}")
+            raise SchemaError(
+                f"{where}: key column {key!r} is not there. {_nearest(key, list(fields))}"
+            )
         if key in seen:
-            raise SchemaError(f"{where}: key column {key!r} is named twice: name each key column once")
+            raise SchemaError(
+                f"{where}: key column {key!r} is named twice: name each key column once"
+            )
         seen.add(key)
         kind, metadata = fields[key]["type"], fields[key].get("metadata") or {}
         reason = _why_not_a_key(kind, metadata)
@@ -198,8 +204,12 @@ def arrow_ready(batch: pa.RecordBatch) -> pa.RecordBatch:
     fields = [_ready_field(field) for field in batch.schema]
     if all(field.type == column.type for field, column in zip(fields, batch.columns, strict=True)):
         return batch
-    columns = [as_type(column, field.type) for column, field in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))
+    columns = [
+        as_type(column, field.type) for column, field in zip(batch.columns, fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema(fields, metadata=batch.schema.metadata)
+    )
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -225,13 +235,17 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     else:
         return array.cast(kind)
     own_buffers = array.buffers()[: 1 if types.is_fixed_size_list(old) else 2]
-    return pa.Array.from_buffers(kind, len(array), own_buffers, array.null_count, array.offset, [child])
+    return pa.Array.from_buffers(
+        kind, len(array), own_buffers, array.null_count, array.offset, [child]
+    )
 
 
 # --- Spark types ------------------------------------------------------------------------------------------------------
 
 
-def _check_fields(fields: Sequence[FieldJson], parent: str, where: str, *, inside_collection: bool) -> None:
+def _check_fields(
+    fields: Sequence[FieldJson], parent: str, where: str, *, inside_collection: bool
+) -> None:
     seen: dict[str, str] = {}
     for field in fields:
         name: str = field["name"]
@@ -246,7 +260,9 @@ def _check_fields(fields: Sequence[FieldJson], parent: str, where: str, *, insid
         _check_type(field["type"], parent + name, where, inside_collection=inside_collection)
 
 
-def _check_type(kind: str | Mapping[str, Any], path: str, where: str, *, inside_collection: bool) -> None:
+def _check_type(
+    kind: str | Mapping[str, Any], path: str, where: str, *, inside_collection: bool
+) -> None:
     if isinstance(kind, str):
         if kind == "void" and inside_collection:
             raise _unsupported(where, path, "void (inside an array or a map)")
@@ -263,9 +279,13 @@ def _check_type(kind: str | Mapping[str, Any], path: str, where: str, *, inside_
         raise _unsupported(where, path, type_name(kind))
 
 
-def _differ_fields(old: Sequence[FieldJson], new: Sequence[FieldJson], parent: Path, found: Differences) -> None:
+def _differ_fields(
+    old: Sequence[FieldJson], new: Sequence[FieldJson], parent: Path, found: Differences
+) -> None:
     before, after = ({field["name"].lower(): field for field in fields} for fields in (old, new))
-    found.dropped.extend((*parent, field["name"]) for name, field in before.items() if name not in after)
+    found.dropped.extend(
+        (*parent, field["name"]) for name, field in before.items() if name not in after
+    )
     for name, field in after.items():
         path = (*parent, field["name"])
         if name not in before:
@@ -334,7 +354,11 @@ def _nearest(key: str, names: list[str]) -> str:
         return f"A key is a column of its own, not a field of {folded[parent.lower()]!r}: copy the field into a column."
     near = difflib.get_close_matches(key.lower(), folded, n=1)
     known = ", ".join(names) or "none"
-    return f"Did you mean {folded[near[0]]!r}? The columns are: {known}." if near else f"The columns are: {known}."
+    return (
+        f"Did you mean {folded[near[0]]!r}? The columns are: {known}."
+        if near
+        else f"The columns are: {known}."
+    )
 
 
 def _collated(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -378,5 +402,7 @@ def _ready_type(kind: pa.DataType) -> pa.DataType:
     if types.is_fixed_size_list(kind):
         return pa.list_(_ready_field(kind.value_field), kind.list_size)
     if types.is_map(kind):
-        return pa.map_(_ready_field(kind.key_field), _ready_field(kind.item_field), kind.keys_sorted)
+        return pa.map_(
+            _ready_field(kind.key_field), _ready_field(kind.item_field), kind.keys_sorted
+        )
     return kind

@@ -2,7 +2,7 @@
 
 It recognises duplicates, names the events of keyless tables and makes digests that do not depend on partitioning.
 **Version 1; the algorithm is frozen** (event IDs derive from it and must stay the same for ever): another algorithm is
-another version, beside this one. ``tests/unit/test_rowhash.py`` holds golden values and a plain re-implementation,
+another version, beside this one. ``tests/unit/events/test_rowhash.py`` holds golden values and a plain re-implementation,
 value by value, of what is said here. Not cryptographic: it recognises equal rows, it does not stop forgers.
 
 A hash is a function of the *values* alone. All sums and products wrap at 64 bits; the two lanes never meet:
@@ -53,10 +53,14 @@ _FACTORS = (
     _lanes(0xBF58476D1CE4E5B9, 0xFF51AFD7ED558CCD),
     _lanes(0x94D049BB133111EB, 0xC4CEB9FE1A85EC53),
 )
-_POSITION = _lanes(0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd: the golden ratio; a prime of xxHash64
+_POSITION = _lanes(
+    0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+)  # odd: the golden ratio; a prime of xxHash64
 _LENGTH = _lanes(0xD6E8FEB86659FD93, 0x165667B19E3779F9)
 _NAN = np.uint64(0x7FF8000000000000)
-_FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)  # masks of a word's first n bytes
+_FIRST_BYTES = np.array(
+    [(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64
+)  # masks of a word's first n bytes
 
 _BLOCK_ROWS = 16384  # the temporaries of a block stay in the CPU's cache (100,000 rows at once: a quarter of the speed)
 _BLOCK_WORDS = 32768  # the same for the words of long strings; bounds the memory too
@@ -75,14 +79,18 @@ def row_hashes(batch: pa.RecordBatch | pa.Table, columns: Sequence[str] | None =
         (2, 2)
     """
     chosen = None if columns is None else {name.lower() for name in columns}
-    fields = [(i, f) for i, f in enumerate(batch.schema) if chosen is None or f.name.lower() in chosen]
+    fields = [
+        (i, f) for i, f in enumerate(batch.schema) if chosen is None or f.name.lower() in chosen
+    ]
     _check_fields([field for _, field in fields], "")
     hashes: Words = np.empty((batch.num_rows, 2), dtype=np.uint64)
     for start in range(0, batch.num_rows, _BLOCK_ROWS):
         rows = hashes[start : start + _BLOCK_ROWS]
         block: Words = np.zeros((2, len(rows)), dtype=np.uint64)
         for position, field in fields:
-            block += _nullable(_contiguous(batch.column(position).slice(start, len(rows))), field.name)
+            block += _nullable(
+                _contiguous(batch.column(position).slice(start, len(rows))), field.name
+            )
         block += _seed("row", "")
         rows[:] = _mix(block).T
     return hashes
@@ -142,7 +150,9 @@ def _check_fields(fields: Iterable[pa.Field], parent: str) -> None:
     for field in fields:
         path = f"{parent}{field.name}"
         if field.name.lower() in seen:
-            raise SchemaError(f"column {path!r} is there twice (case does not count): rename or drop one of the two")
+            raise SchemaError(
+                f"column {path!r} is there twice (case does not count): rename or drop one of the two"
+            )
         seen.add(field.name.lower())
         _check_type(field.type, path)
 
@@ -180,12 +190,16 @@ def _one_word_tag(kind: pa.DataType) -> str | None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     types = pa.types
-    return _is_text(kind) or bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+    return _is_text(kind) or bool(
+        types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    )
 
 
 def _is_decimal(kind: pa.DataType) -> bool:
@@ -244,10 +258,14 @@ def _values(array: pa.Array, name: str) -> Words:
         return _dictionary(array, name)
     offsets = _offsets(array)
     if types.is_map(kind):
-        entries = _nullable(_between(array.keys, offsets), "key") + _nullable(_between(array.items, offsets), "value")
+        entries = _nullable(_between(array.keys, offsets), "key") + _nullable(
+            _between(array.items, offsets), "value"
+        )
         return _mix(_sums(_mix(entries), offsets) + _seed("map", name))
     elements = _nullable(_between(array.values, offsets), "element")
-    positions = np.arange(elements.shape[1]) - np.repeat(offsets[:-1] - offsets[0], np.diff(offsets))
+    positions = np.arange(elements.shape[1]) - np.repeat(
+        offsets[:-1] - offsets[0], np.diff(offsets)
+    )
     elements += _word(positions) * _POSITION
     return _mix(_sums(_mix(elements), offsets) + _seed("array", name))
 
@@ -277,9 +295,15 @@ def _bytes(array: pa.Array) -> Words:
     size = int(offsets[-1] - offsets[0])
     padded: npt.NDArray[np.uint8] = np.zeros(size + 8, dtype=np.uint8)
     if size:
-        padded[:size] = np.frombuffer(array.buffers()[2], dtype=np.uint8, count=size, offset=int(offsets[0]))
-    words: Words = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))  # the word at each byte
-    hashes: Words = (words[starts] & _FIRST_BYTES[np.minimum(lengths, 8)]) + _word(lengths) * _LENGTH
+        padded[:size] = np.frombuffer(
+            array.buffers()[2], dtype=np.uint8, count=size, offset=int(offsets[0])
+        )
+    words: Words = np.ndarray(
+        (size + 1,), dtype="<u8", buffer=padded.data, strides=(1,)
+    )  # the word at each byte
+    hashes: Words = (words[starts] & _FIRST_BYTES[np.minimum(lengths, 8)]) + _word(
+        lengths
+    ) * _LENGTH
     long = np.flatnonzero(lengths > 8)
     if len(long):
         hashes[:, long] += _other_words(words, starts[long], lengths[long])
@@ -293,7 +317,9 @@ def _other_words(words: Words, starts: Numbers, lengths: Numbers) -> Words:
     ends = np.cumsum(counts)
     begins = ends - counts
     total = int(ends[-1])
-    for low in range(0, total, _BLOCK_WORDS):  # words low to high - 1 of all, they belong to rows first to last - 1
+    for low in range(
+        0, total, _BLOCK_WORDS
+    ):  # words low to high - 1 of all, they belong to rows first to last - 1
         high = min(low + _BLOCK_WORDS, total)
         first = int(np.searchsorted(ends, low, side="right"))
         last = int(np.searchsorted(ends, high - 1, side="right")) + 1
@@ -346,7 +372,9 @@ def _dictionary(array: pa.DictionaryArray, name: str) -> Words:
         return _nullable(array.dictionary_decode(), name)
     entries = _nullable(array.dictionary, name)
     unsigned = pa.types.is_unsigned_integer(array.indices.type)
-    positions = _fixed(array.indices, f"{'u' if unsigned else 'i'}{array.indices.type.bit_width // 8}")
+    positions = _fixed(
+        array.indices, f"{'u' if unsigned else 'i'}{array.indices.type.bit_width // 8}"
+    )
     if array.null_count:
         positions = np.where(_valid(array) == 1, positions, 0)
     return entries[:, positions]
@@ -376,13 +404,17 @@ def _word(numbers: Numbers) -> Words:
 
 
 def _fixed(array: pa.Array, dtype: str, per_value: int = 1) -> npt.NDArray[np.generic]:
-    values = np.frombuffer(array.buffers()[1], dtype=f"<{dtype}", count=(array.offset + len(array)) * per_value)
+    values = np.frombuffer(
+        array.buffers()[1], dtype=f"<{dtype}", count=(array.offset + len(array)) * per_value
+    )
     return values[array.offset * per_value :]
 
 
 def _bits(buffer: pa.Buffer, offset: int, count: int) -> Words:
     first = offset // 8
-    packed = np.frombuffer(buffer, dtype=np.uint8, count=(offset + count + 7) // 8 - first, offset=first)
+    packed = np.frombuffer(
+        buffer, dtype=np.uint8, count=(offset + count + 7) // 8 - first, offset=first
+    )
     bits = np.unpackbits(packed, bitorder="little")[offset - 8 * first :][:count]
     return bits.astype(np.uint64)
 
@@ -396,10 +428,18 @@ def _offsets(array: pa.Array) -> Numbers:
     """Where the values of each list or string begin and end in the child or buffer, n + 1 of them. Not for no rows."""
     kind = array.type
     if pa.types.is_fixed_size_list(kind):
-        sizes: Numbers = np.arange(array.offset, array.offset + len(array) + 1) * int(kind.list_size)
+        sizes: Numbers = np.arange(array.offset, array.offset + len(array) + 1) * int(
+            kind.list_size
+        )
         return sizes
-    wide = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    offsets = np.frombuffer(array.buffers()[1], dtype="<i8" if wide else "<i4", count=array.offset + len(array) + 1)
+    wide = (
+        pa.types.is_large_list(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+    offsets = np.frombuffer(
+        array.buffers()[1], dtype="<i8" if wide else "<i4", count=array.offset + len(array) + 1
+    )
     return offsets[array.offset :].astype(np.int64)
 
 

@@ -46,7 +46,10 @@ class AppliedColumns:
         if not commit.moves_columns:
             return self
         return AppliedColumns(
-            {path: place if place is None else commit.place_of(place) for path, place in self.places.items()}
+            {
+                path: place if place is None else commit.place_of(place)
+                for path, place in self.places.items()
+            }
         )
 
     def after_mark(self, marked: AppliedColumns) -> AppliedColumns:
@@ -55,11 +58,19 @@ class AppliedColumns:
         places = dict(self.places)
         for path, place in marked.places.items():
             known = places.get(path, path)
-            places[path] = None if known != path and place == path else place if known == path else known
+            places[path] = (
+                None if known != path and place == path else place if known == path else known
+            )
         return AppliedColumns(places)
 
     def check(
-        self, existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str, users: bool = False
+        self,
+        existing: SchemaJson,
+        travelling: SchemaJson,
+        table: str,
+        site: str,
+        sql_name: str,
+        users: bool = False,
     ) -> None:
         """Raise SchemaError when a travelling column that was applied is not in the target any more, or is another one there. ``users``: of a user's
         stream."""
@@ -84,7 +95,11 @@ class AppliedColumns:
                 renamed_only = False
         if not told:
             return
-        rename = f"Rename back ({'; '.join(back)}), and the stream goes on. Or " if renamed_only else "The way out: "
+        rename = (
+            f"Rename back ({'; '.join(back)}), and the stream goes on. Or "
+            if renamed_only
+            else "The way out: "
+        )
         ways = f"{rename}{anew(users)}."
         raise SchemaError(
             f"{table}: columns that were applied at site {site} are not there as they were: {'; '.join(told.values())}. They are not added again, since "

@@ -132,7 +132,11 @@ class Ledger:
     def seems_current(self, target: TargetHistory) -> bool:
         """Whether :meth:`catch_up` would find nothing new, as far as can be told without the history. A hint: an apply number that rests on it
         may be used already, and a plan out of date."""
-        return self._sound and self._last is not None and target.is_unchanged(max(self.seen, self._looked))
+        return (
+            self._sound
+            and self._last is not None
+            and target.is_unchanged(max(self.seen, self._looked))
+        )
 
     def catch_up(self, target: TargetHistory) -> int | None:
         """Take up the marked commits that the ledger does not have yet; returns the next apply number, or None when there is no
@@ -176,7 +180,9 @@ class Ledger:
             self._check_not_lost(target, target_id)
             self._check_place(commits, target, target_id)
         self._check_numbers(rows)
-        if self._unchecked is not None and self._take_up_lost_marks([*self._unchecked, *rows], target, target_id):
+        if self._unchecked is not None and self._take_up_lost_marks(
+            [*self._unchecked, *rows], target, target_id
+        ):
             self.forget()
             return self._catch_up(target)
         self._unchecked = None
@@ -185,7 +191,10 @@ class Ledger:
             self._fold(rows)
         self._looked = max([after, *(commit.version for commit in newer)])
         self.columns = columns
-        self._columns_at = {self.seen: self._columns_at.get(self.seen, columns), self._looked: columns}
+        self._columns_at = {
+            self.seen: self._columns_at.get(self.seen, columns),
+            self._looked: columns,
+        }
         self._last = commits[-1].identity if commits else None
         self._record(newer, target)
         self._sound = True
@@ -220,7 +229,11 @@ class Ledger:
             commits = target.history(after - 1)
         except TargetError:
             return None
-        same = commits and commits[0].version == after and is_same_commit(commits[0].identity, self._last)
+        same = (
+            commits
+            and commits[0].version == after
+            and is_same_commit(commits[0].identity, self._last)
+        )
         return commits if same else None
 
     def _still_known(self, commits: Sequence[Commit]) -> int:
@@ -228,7 +241,11 @@ class Ledger:
         if self._last is None or self._looked <= self.seen:
             return self.seen
         there = next((commit for commit in commits if commit.version == self._looked), None)
-        return self._looked if there is None or is_same_commit(there.identity, self._last) else self.seen
+        return (
+            self._looked
+            if there is None or is_same_commit(there.identity, self._last)
+            else self.seen
+        )
 
     def _record(self, newer: Sequence[Commit], target: TargetHistory) -> None:
         """Record how far the history was seen, once the oldest commit that is not covered durably is old: before log cleanup can take it."""
@@ -240,7 +257,9 @@ class Ledger:
         if self.target_id is None or self._last is None or self._unrecorded is None:
             return
         if self.clock() - self._unrecorded >= record_after(target.log_retention()):
-            self.store.append(self.table, [Seen(self.target_id, self._looked, self._last, self.columns.moved)])
+            self.store.append(
+                self.table, [Seen(self.target_id, self._looked, self._last, self.columns.moved)]
+            )
             self._unrecorded = None
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
@@ -267,7 +286,9 @@ class Ledger:
                     f"was put back to an older state and written to again. Nothing is applied to it; {self.anew}."
                 )
 
-    def _check_gap(self, commits: Sequence[Commit], target: TargetHistory, target_id: str, after: int) -> None:
+    def _check_gap(
+        self, commits: Sequence[Commit], target: TargetHistory, target_id: str, after: int
+    ) -> None:
         """Log cleanup may have taken commits that were not looked at. Apply numbers have no gaps: the next one that is there, or else the last that Delta
         has, proves that no apply is among them."""
         if not commits or self.target_id is None or commits[0].version == after + 1:
@@ -313,11 +334,20 @@ class Ledger:
                     f"two versions of spark_wan are at work here, and rows may have been applied twice. Stop the older one's receivers, and {self.anew}."
                 )
 
-    def _check_place(self, commits: Sequence[Commit], target: TargetHistory, target_id: str) -> None:
+    def _check_place(
+        self, commits: Sequence[Commit], target: TargetHistory, target_id: str
+    ) -> None:
         """Before the first apply: rows that were applied here as another table, or by another site, would stay though the source has them no more."""
         told = (read_mark(commit.user_metadata) for commit in commits)
-        others = {f"table {mark.get('table')} at site {mark['site']}" for mark in told if mark and "site" in mark}
-        others |= {f"table {name} at site {self.site}" for name in self.store.names(target_id) - {self.table}}
+        others = {
+            f"table {mark.get('table')} at site {mark['site']}"
+            for mark in told
+            if mark and "site" in mark
+        }
+        others |= {
+            f"table {name} at site {self.site}"
+            for name in self.store.names(target_id) - {self.table}
+        }
         if others and not target.is_empty():
             raise TableReplacedError(
                 f"{self.table}: the table at its place at site {self.site} has rows that were applied as {', '.join(sorted(others))}. Those that the "
@@ -325,7 +355,9 @@ class Ledger:
                 "or give the table another place at this site in the topology."
             )
 
-    def _take_up_lost_marks(self, rows: Sequence[LedgerRow], target: TargetHistory, target_id: str) -> bool:
+    def _take_up_lost_marks(
+        self, rows: Sequence[LedgerRow], target: TargetHistory, target_id: str
+    ) -> bool:
         """Once in a process: whether the table's marks and event IDs are all there. Those of its own applies it has recorded itself. Returns whether marks
         that were lost are in the ledger again, by the table's history; raises LedgerError for event IDs that are gone, or do not count.
         """
@@ -337,7 +369,8 @@ class Ledger:
             told = (
                 LedgerRow(target_id, commit.version, mark)
                 for commit in target.history(-1)
-                if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None and mark.apply in lost
+                if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None
+                and mark.apply in lost
             )
             if found := list(told):
                 log.warning(
@@ -394,7 +427,11 @@ class Ledger:
                     ) from error
             else:
                 columns = columns.after_mark(AppliedColumns.of(row.mark))
-                told.append(replace(row, mark=replace(row.mark, columns=columns.columns, moved=columns.moved)))
+                told.append(
+                    replace(
+                        row, mark=replace(row.mark, columns=columns.columns, moved=columns.moved)
+                    )
+                )
         return told, columns
 
     def _fold(self, rows: Iterable[LedgerRow | Seen]) -> None:
@@ -409,9 +446,19 @@ class Ledger:
             self.last_apply = max(self.last_apply, mark.apply)
             self.tokens.add(mark.token)
             self._kinds.add(mark.ids)
-            self.dead_letters[mark.stream] = max(mark.dead_letters, self.dead_letters.get(mark.stream, 0))
-            self.progress.advance(mark.key, mark.through, mark.stream, mark.log_id, mark.epoch, mark.fingerprint)
+            self.dead_letters[mark.stream] = max(
+                mark.dead_letters, self.dead_letters.get(mark.stream, 0)
+            )
+            self.progress.advance(
+                mark.key, mark.through, mark.stream, mark.log_id, mark.epoch, mark.fingerprint
+            )
         for seen in rows:
-            if isinstance(seen, Seen) and seen.target_id == self.target_id and seen.target_version > self._looked:
+            if (
+                isinstance(seen, Seen)
+                and seen.target_id == self.target_id
+                and seen.target_version > self._looked
+            ):
                 self._looked, self._last = seen.target_version, seen.identity
-                self._columns_at[self._looked] = AppliedColumns({**self.columns.places, **seen.moved})
+                self._columns_at[self._looked] = AppliedColumns(
+                    {**self.columns.places, **seen.moved}
+                )

@@ -21,9 +21,13 @@ class Progress:
     """Some of the marks are lost: of a stream without progress it is not known whether it was ever applied."""
 
     def copy(self) -> Progress:
-        return Progress(dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost)
+        return Progress(
+            dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost
+        )
 
-    def advance(self, origin: Origin, through: int, stream: str, log_id: str, epoch: int, fingerprint: str) -> None:
+    def advance(
+        self, origin: Origin, through: int, stream: str, log_id: str, epoch: int, fingerprint: str
+    ) -> None:
         """Epoch ``epoch`` took effect. Progress never goes back."""
         if through >= 0:
             self.through[origin] = max(through, self.through.get(origin, -1))

@@ -32,7 +32,10 @@ class DeltaLedgerStore:
                 "this site."
             )
         try:
-            return [_read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in rows]
+            return [
+                _read(row["target_id"], row["target_version"], json.loads(row["mark"]))
+                for row in rows
+            ]
         except (TypeError, ValueError) as error:
             raise LedgerError(
                 f"{table}: the ledger at {self.tables.location('applied')} has a mark that cannot be read ({error}): it was altered, or written by a newer "
@@ -56,7 +59,11 @@ class DeltaLedgerStore:
         tokens = F.when(F.col("event_id").isNotNull(), F.col("token"))  # null: a floor
         with self.tables.errors():
             ids = self.tables.read("event_ids").where(F.col("table") == table)
-            rows = ids.groupBy("origin", tokens.alias("token")).agg(F.max("time").alias("time")).collect()
+            rows = (
+                ids.groupBy("origin", tokens.alias("token"))
+                .agg(F.max("time").alias("time"))
+                .collect()
+            )
         return RecordedIds(
             frozenset(row["token"] for row in rows if row["token"] is not None),
             {row["origin"]: row["time"] for row in rows if row["token"] is None},
@@ -74,4 +81,9 @@ def _written(row: LedgerRow | Seen) -> dict[str, Any]:
     if isinstance(row, Seen):
         moved = {"moved": dict(row.moved)} if row.moved else {}
         return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
-    return {**place, "apply": row.mark.apply, "token": row.mark.token, "mark": json.dumps(row.mark.content())}
+    return {
+        **place,
+        "apply": row.mark.apply,
+        "token": row.mark.token,
+        "mark": json.dumps(row.mark.content()),
+    }

@@ -59,7 +59,12 @@ class LedgerTables:
         try:
             yield
         except Exception as error:
-            if isinstance(error, WanError) or is_cancelled(error) or is_conflict(error) or lost_session(self.spark):
+            if (
+                isinstance(error, WanError)
+                or is_cancelled(error)
+                or is_conflict(error)
+                or lost_session(self.spark)
+            ):
                 raise
             raise self.error(error) from error
 
@@ -98,7 +103,10 @@ class LedgerTables:
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows (without their ``version``), durably."""
         names = [part.split()[0] for part in SCHEMAS[name].split(", ")]
-        values = [tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names) for row in rows]
+        values = [
+            tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names)
+            for row in rows
+        ]
         self.append_frame(name, self.spark.createDataFrame(values, SCHEMAS[name]).coalesce(1))
 
     def append_frame(self, name: str, frame: DataFrame) -> None:
@@ -114,7 +122,10 @@ class LedgerTables:
     def merge_dead_letters(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add dead letters of the sender; one that is there already (by its event ID) is not added twice."""
         names = [part.split()[0] for part in SCHEMAS["dead_letters"].split(", ")]
-        values = [tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names) for row in rows]
+        values = [
+            tuple({"version": LEDGER_VERSION, **row}.get(column) for column in names)
+            for row in rows
+        ]
         view = f"wan_{uuid.uuid4().hex}"  # of this call alone: streams record at the same time, in one session
         self.spark.createDataFrame(values, SCHEMAS["dead_letters"]).createOrReplaceTempView(view)
         try:

@@ -13,10 +13,13 @@ from spark_wan.local.prepare import prepare_classes, prepare_jars
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m spark_wan.local", description="Prepare this machine for Spark.")
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_wan.local", description="Prepare this machine for Spark."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
-        "prepare", help="find or make a Java, fetch the Delta jars and archive classes in the cache folder"
+        "prepare",
+        help="find or make a Java, fetch the Delta jars and archive classes in the cache folder",
     )
     commands.add_parser("java", help="say which Java sessions will use; fails if there is none")
     command = parser.parse_args(arguments).command
@@ -26,7 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
         if command == "prepare":
             jars = prepare_jars()
             print(f"Delta: {len(jars)} jars in {jars[0].parent}")
-            print(f"Classes: {prepare_classes() or 'no archive, this Java cannot make one: sessions start slower'}")
+            print(
+                f"Classes: {prepare_classes() or 'no archive, this Java cannot make one: sessions start slower'}"
+            )
     except WanError as error:
         print(error, file=sys.stderr)
         return 1

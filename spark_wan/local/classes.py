@@ -24,7 +24,10 @@ def class_archive() -> Path:
     java = (Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")).resolve()
     built = java.stat().st_mtime_ns if java.is_file() else 0
     what = f"{importlib.metadata.version('pyspark')} {java} {built}"
-    return cache.cache_folder() / f"classes-{hashlib.blake2b(what.encode(), digest_size=4).hexdigest()}.jsa"
+    return (
+        cache.cache_folder()
+        / f"classes-{hashlib.blake2b(what.encode(), digest_size=4).hexdigest()}.jsa"
+    )
 
 
 def java_options(*, quick: bool) -> str:

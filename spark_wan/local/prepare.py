@@ -27,7 +27,9 @@ def prepare_jars() -> list[Path]:
     ensure_java()
     # A home without .m2: one that holds poms but no jars, as left behind by other tools, breaks Ivy.
     session = local_session(
-        "spark_wan-prepare", quick=False, **{"spark.driver.extraJavaOptions": f'-Duser.home="{cache}"'}
+        "spark_wan-prepare",
+        quick=False,
+        **{"spark.driver.extraJavaOptions": f'-Duser.home="{cache}"'},
     )
     session.stop()
     fresh = Path(tempfile.mkdtemp(prefix="jars-", dir=cache))
@@ -43,7 +45,9 @@ def _without_those_of_spark(jars: Iterable[Path]) -> list[Path]:
     """Leave out what Spark ships itself, in whatever version: its own come first, and a session copies each jar."""
     import pyspark
 
-    shipped = {_artifact(jar.name) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")}
+    shipped = {
+        _artifact(jar.name) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")
+    }
     # Ivy names a file <organisation>_<artifact>-<version>.jar.
     return sorted(jar for jar in jars if _artifact(jar.name.partition("_")[2]) not in shipped)
 
@@ -62,7 +66,11 @@ def prepare_classes() -> Path | None:
         fresh = Path(folder) / archive.name
         # The JVM writes the archive when it ends, after its Python: its end is known by the end of the output that it inherits.
         subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import exercise; exercise({str(fresh)!r}, {folder!r})"],
+            [
+                sys.executable,
+                "-c",
+                f"from {__name__} import exercise; exercise({str(fresh)!r}, {folder!r})",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,7 +86,9 @@ def prepare_classes() -> Path | None:
 def exercise(archive: str, folder: str) -> None:
     """Do once what senders and receivers do, in a session whose JVM writes the classes that it has loaded to ``archive``."""
     option = f'"-XX:ArchiveClassesAtExit={archive}"'
-    spark = local_session("spark_wan-classes", quick=True, **{"spark.driver.extraJavaOptions": option})
+    spark = local_session(
+        "spark_wan-classes", quick=True, **{"spark.driver.extraJavaOptions": option}
+    )
     table, copy = f"{folder}/table", f"{folder}/copy"
     rows = spark.range(100).selectExpr("id", "cast(id AS string) AS text")
     properties = spark.createDataFrame([], rows.schema).write.format("delta")
@@ -87,15 +97,30 @@ def exercise(archive: str, folder: str) -> None:
     rows.limit(0).write.format("delta").save(copy)
 
     def merge(batch: object, number: int) -> None:
-        changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(table)
-        changes = changes.repartition(2, "id").sortWithinPartitions("id", "_commit_version").select("id", "text")
+        changes = (
+            spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", 1)
+            .load(table)
+        )
+        changes = (
+            changes.repartition(2, "id")
+            .sortWithinPartitions("id", "_commit_version")
+            .select("id", "text")
+        )
         session = spark.newSession()
-        changes.mapInArrow(lambda parts: parts, changes.schema).createOrReplaceGlobalTempView("wan_classes")
+        changes.mapInArrow(lambda parts: parts, changes.schema).createOrReplaceGlobalTempView(
+            "wan_classes"
+        )
         merged = f"MERGE INTO delta.`{copy}` t USING global_temp.wan_classes s ON t.id = s.id"
-        session.sql(f"{merged} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *").collect()
+        session.sql(
+            f"{merged} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
         session.sql(f"DESCRIBE HISTORY delta.`{copy}`").collect()
         session.sql(f"DESCRIBE DETAIL delta.`{copy}`").collect()
 
     stream = spark.readStream.format("delta").load(table).writeStream.foreachBatch(merge)
-    stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+    stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(
+        availableNow=True
+    ).start().awaitTermination()
     spark.stop()

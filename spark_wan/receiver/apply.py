@@ -115,7 +115,8 @@ class ApplyResult:
     def again(self) -> bool:
         """More is waiting that this round left for the next."""
         return self.held is None and (
-            self.plan.more or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.epoch)
+            self.plan.more
+            or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.epoch)
         )
 
 
@@ -143,7 +144,9 @@ class TableApplier:
         """Plan and apply what the log has. Errors of the stream, the table or its frames hold the stream: the result says where
         and why, the ack too. ``numbers``: the epochs in the stream's log, if the caller has listed them already."""
         acked = self.log.acks().get(self.site)
-        result = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
+        result = ApplyResult(
+            StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0
+        )
         # Only an apply may rest on a hint: the write finds out when it was wrong, and nothing else does.
         hint = self.ledger.seems_current(self.target)
         confirmed = False
@@ -171,9 +174,7 @@ class TableApplier:
                 break
             hint = False
         else:
-            lost = (
-                f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the table. Tried again later."
-            )
+            lost = f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the table. Tried again later."
             self._hold(result, result.applied + 1, TargetError(lost))
         self._ack(result, acked)
         yield "apply.8 acked"
@@ -182,7 +183,9 @@ class TableApplier:
     def unexpected(self, cause: str) -> ApplyResult:
         """The result of a round that an error of no known kind ended: the stream is held, and tried again later."""
         acked = self.log.acks().get(self.site)
-        result = ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0)
+        result = ApplyResult(
+            StreamPlan(self.log.stream), applied=acked.applied if acked is not None else 0
+        )
         self._hold(result, result.applied + 1, TargetError(cause))
         self._ack(result, acked)
         return result
@@ -194,7 +197,9 @@ class TableApplier:
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         yield "apply.1 caught-up"
         plan = self._plan(numbers, acked)
-        result = ApplyResult(plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause)
+        result = ApplyResult(
+            plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause
+        )
         yield "apply.2 planned"
         return number, result
 
@@ -206,14 +211,18 @@ class TableApplier:
         try:
             if number is None:
                 self.target.create(epochs[0])
-                raise Replan("the table was made, perhaps by another receiver that has applied since")
+                raise Replan(
+                    "the table was made, perhaps by another receiver that has applied since"
+                )
             yield from self._apply_sound(epochs, number, result)
         except StoppedError:
             raise
         except WanError as error:
             self._hold(result, epochs[0].manifest.epoch, error)
 
-    def _apply_sound(self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult) -> Steps[None]:
+    def _apply_sound(
+        self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult
+    ) -> Steps[None]:
         """Apply the epochs, or those before a bad frame or before too many dead letters."""
         try:
             yield from self._apply(epochs, number, result)
@@ -226,7 +235,9 @@ class TableApplier:
             else:
                 self._hold(result, epochs[0].manifest.epoch, error)
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult) -> Steps[None]:
+    def _apply(
+        self, epochs: Sequence[PlannedEpoch], number: int, result: ApplyResult
+    ) -> Steps[None]:
         work = self.target.read(epochs, self.ledger.columns)
         try:
             yield "apply.3 read"
@@ -246,7 +257,9 @@ class TableApplier:
                     f"{self.table}: Delta skipped apply {number} at site {self.site}: the table has taken an apply of that number before, but neither its "
                     f"history nor the ledger knows it. Stop this site's receivers and restore the ledger; or {self.ledger.anew}."
                 )
-            raise WriteConflict(f"another receiver has used apply number {number}, and Delta skipped this write")
+            raise WriteConflict(
+                f"another receiver has used apply number {number}, and Delta skipped this write"
+            )
         yield "apply.7 ledgered"
         result.applied = epochs[-1].manifest.epoch
         result.epochs += len(epochs)
@@ -274,7 +287,9 @@ class TableApplier:
                 self.target.check_frames(epoch)
             except FrameError as found:
                 if self.ledger.catch_up(self.target) != number:
-                    raise Replan("another receiver has applied, and what it acked may be trimmed") from found
+                    raise Replan(
+                        "another receiver has applied, and what it acked may be trimmed"
+                    ) from found
                 if index:
                     yield from self._apply_sound(epochs[:index], number, result)
                 if not index or result.applied == epochs[index - 1].manifest.epoch:

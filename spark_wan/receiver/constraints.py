@@ -67,7 +67,9 @@ class Constraints:
     needed: set[str] = field(default_factory=set)
     """Columns that do not travel and are used by a constraint."""
 
-    def judge(self, rows: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> tuple[DataFrame, int]:
+    def judge(
+        self, rows: DataFrame, keep: Callable[[DataFrame], DataFrame]
+    ) -> tuple[DataFrame, int]:
         """The rows with :data:`CAUSE`, null for those that the table takes, and how many it does not take. ``keep`` persists a frame."""
         from pyspark.sql import functions as F
 
@@ -89,7 +91,10 @@ class Constraints:
 
         types = {f.name.lower(): f.dataType for f in self.target.schema.fields}
         return rows.select(
-            *(_wide(F.col(quoted(n)), rows.schema[n].dataType, types[n.lower()]).alias(n) for n in columns)
+            *(
+                _wide(F.col(quoted(n)), rows.schema[n].dataType, types[n.lower()]).alias(n)
+                for n in columns
+            )
         )
 
     def declared(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -104,7 +109,10 @@ class Constraints:
             return rows
         schema = StructType(
             [
-                StructField(f.name, _strict(f.dataType, fields[f.name.lower()]) if f.name in strict else f.dataType)
+                StructField(
+                    f.name,
+                    _strict(f.dataType, fields[f.name.lower()]) if f.name in strict else f.dataType,
+                )
                 for f in rows.schema
             ]
         )
@@ -112,7 +120,9 @@ class Constraints:
         return map_in_arrow(
             rows.select(
                 *(
-                    F.when(written, F.col(quoted(name))).alias(name) if name in strict else F.col(quoted(name))
+                    F.when(written, F.col(quoted(name))).alias(name)
+                    if name in strict
+                    else F.col(quoted(name))
                     for name in rows.columns
                 )
             ),
@@ -166,14 +176,22 @@ class Constraints:
                 *(F.col(quoted(name)).alias(f"_wan_l{n}") for n, name in enumerate(local)),
                 F.lit(True).alias(_THERE),
             )
-            view = view.join(there, [F.col(quoted(key)) == F.col(f"_wan_k{n}") for n, key in enumerate(keys)], "left")
+            view = view.join(
+                there,
+                [F.col(quoted(key)) == F.col(f"_wan_k{n}") for n, key in enumerate(keys)],
+                "left",
+            )
             present = [
-                F.when(F.col(_THERE), F.col(f"_wan_l{n}")).otherwise(default) for n, default in enumerate(present)
+                F.when(F.col(_THERE), F.col(f"_wan_l{n}")).otherwise(default)
+                for n, default in enumerate(present)
             ]
         return view.select(
             *(F.col(name) for name in (_EVENT, _ROW, OP)),
             *(F.col(quoted(own)) for own in self.carried),
-            *(value.cast(types[name]).alias(name) for name, value in zip(local, present, strict=True)),
+            *(
+                value.cast(types[name]).alias(name)
+                for name, value in zip(local, present, strict=True)
+            ),
         )
 
     def _computed(self, view: DataFrame, safe: Column) -> DataFrame:
@@ -182,7 +200,10 @@ class Constraints:
 
         types = {f.name: f.dataType for f in self.target.schema.fields}
         computed = sorted(self.needed & set(self.generated))
-        columns = (F.when(safe, F.expr(self.generated[name]).cast(types[name])).alias(name) for name in computed)
+        columns = (
+            F.when(safe, F.expr(self.generated[name]).cast(types[name])).alias(name)
+            for name in computed
+        )
         return view.select("*", *columns)
 
     # --- constraints that raise
@@ -223,7 +244,9 @@ class Constraints:
         what = "an error" if error is None else condition(error) or error_text(error)
         return f"{self.each[low - 1].cause}: {what}"
 
-    def _error(self, view: DataFrame, low: int, high: int, first: int | None = None) -> Exception | None:
+    def _error(
+        self, view: DataFrame, low: int, high: int, first: int | None = None
+    ) -> Exception | None:
         """What the constraints raise for the rows from one number to another."""
         from pyspark.sql import functions as F
 
@@ -274,12 +297,22 @@ class _Reader:
         fields = {f.name: f for f in self.target.schema.fields}
         names = {f.name.lower(): f for f in self.travelling.fields}
         carried = {name: names[name.lower()].name for name in fields if name.lower() in names}
-        properties = {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
+        properties = {
+            row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+        }
         metadata: dict[str, Mapping[str, Any]] = {}
         if _may_compute_columns(properties):
-            metadata = {entry["name"]: entry.get("metadata") or {} for entry in self.written()["fields"]}
-        generated = {name: str(found[_GENERATED]) for name, found in metadata.items() if _GENERATED in found}
-        identity = {name for name, found in metadata.items() if any(key.startswith(_IDENTITY) for key in found)}
+            metadata = {
+                entry["name"]: entry.get("metadata") or {} for entry in self.written()["fields"]
+            }
+        generated = {
+            name: str(found[_GENERATED]) for name, found in metadata.items() if _GENERATED in found
+        }
+        identity = {
+            name
+            for name, found in metadata.items()
+            if any(key.startswith(_IDENTITY) for key in found)
+        }
         for name in identity & set(carried):
             self._check_identity(name, bool(metadata[name].get(f"{_IDENTITY}allowExplicitInsert")))
         found = Constraints(self.where, self.name, self.target, self.keys, carried)
@@ -307,7 +340,10 @@ class _Reader:
                 for cause, column in broken:
                     add(cause, column)
             elif name in found.generated:
-                for cause, column in [*broken, *_too_long(name, _declared(own), F.col(quoted(name)))]:
+                for cause, column in [
+                    *broken,
+                    *_too_long(name, _declared(own), F.col(quoted(name))),
+                ]:
                     add(cause, column, name, *self._local(found.generated[name], carried))
                 # Its error alone would be in the way: no value has a length below 0.
                 text = f"generated column {name}: {found.generated[name]}"
@@ -333,13 +369,19 @@ class _Reader:
                 add(cause, ~F.coalesce(F.expr(text), F.lit(False)), *uses)
         return found if found.each else None
 
-    def _local(self, text: str, carried: Mapping[str, str], what: str = "generated column") -> list[str]:
+    def _local(
+        self, text: str, carried: Mapping[str, str], what: str = "generated column"
+    ) -> list[str]:
         """The columns that an expression uses and that do not travel."""
         from pyspark.sql import functions as F
 
         def resolves(names: Sequence[str]) -> Exception | None:
             try:
-                _ = self.target.select(*(F.col(quoted(name)) for name in names)).select(F.expr(text)).schema
+                _ = (
+                    self.target.select(*(F.col(quoted(name)) for name in names))
+                    .select(F.expr(text))
+                    .schema
+                )
             except Exception as error:
                 if is_cancelled(error):
                     raise
@@ -358,7 +400,8 @@ class _Reader:
         return [
             name
             for name in every
-            if name not in carried and resolves([each for each in every if each != name]) is not None
+            if name not in carried
+            and resolves([each for each in every if each != name]) is not None
         ]
 
     # --- what no row can satisfy
@@ -391,16 +434,18 @@ class _Reader:
                 f"whose column {name} is as at the origin."
             )
 
-    def _check_plain(self, found: Constraints, plain: Sequence[tuple[str, Sequence[tuple[str, Column]]]]) -> None:
+    def _check_plain(
+        self, found: Constraints, plain: Sequence[tuple[str, Sequence[tuple[str, Column]]]]
+    ) -> None:
         """A column that does not travel, is neither generated nor identity, and must not be null: its default decides, for all inserts."""
         from pyspark.sql import functions as F
 
         if not plain:
             return
         row = self.spark.range(1).select(*(found.values[name].alias(name) for name, _ in plain))
-        told = row.select(*(F.coalesce(column, F.lit(False)) for _, broken in plain for _, column in broken)).collect()[
-            0
-        ]
+        told = row.select(
+            *(F.coalesce(column, F.lit(False)) for _, broken in plain for _, column in broken)
+        ).collect()[0]
         verdicts = iter(told)
         for name, broken in plain:
             for cause, _ in broken:
@@ -415,7 +460,9 @@ class _Reader:
 def _may_compute_columns(properties: Mapping[str, str]) -> bool:
     """Whether the table's protocol allows generated or identity columns: by their features, or by a version from before features."""
     features = ("delta.feature.generatedColumns", "delta.feature.identityColumns")
-    return any(name in properties for name in features) or properties.get("delta.minWriterVersion") in ("4", "5", "6")
+    return any(name in properties for name in features) or properties.get(
+        "delta.minWriterVersion"
+    ) in ("4", "5", "6")
 
 
 def _nulls(
@@ -430,19 +477,33 @@ def _nulls(
     if isinstance(kind, StructType):
         for each in kind.fields:
             below = _nulls(
-                f"{path}.{each.name}", each.nullable, each.dataType, value.getField(each.name), inside=inside
+                f"{path}.{each.name}",
+                each.nullable,
+                each.dataType,
+                value.getField(each.name),
+                inside=inside,
             )
             # Delta refuses a null struct with such fields, but not where it does not look.
-            yield from ((cause, value.isNotNull() & broken if inside else broken) for cause, broken in below)
+            yield from (
+                (cause, value.isNotNull() & broken if inside else broken) for cause, broken in below
+            )
     elif isinstance(kind, ArrayType):
         yield from _in_each(
-            value, lambda item: _nulls(f"{path}.element", kind.containsNull, kind.elementType, item, inside=True)
+            value,
+            lambda item: _nulls(
+                f"{path}.element", kind.containsNull, kind.elementType, item, inside=True
+            ),
         )
     elif isinstance(kind, MapType):
         keys, values = F.map_keys(value), F.map_values(value)
-        yield from _in_each(keys, lambda item: _nulls(f"{path}.key", True, kind.keyType, item, inside=True))
         yield from _in_each(
-            values, lambda item: _nulls(f"{path}.value", kind.valueContainsNull, kind.valueType, item, inside=True)
+            keys, lambda item: _nulls(f"{path}.key", True, kind.keyType, item, inside=True)
+        )
+        yield from _in_each(
+            values,
+            lambda item: _nulls(
+                f"{path}.value", kind.valueContainsNull, kind.valueType, item, inside=True
+            ),
         )
 
 
@@ -457,13 +518,21 @@ def _too_long(path: str, kind: DataType, value: Column) -> Iterator[tuple[str, C
         for each in kind.fields:
             yield from _too_long(f"{path}.{each.name}", each.dataType, value.getField(each.name))
     elif isinstance(kind, ArrayType):
-        yield from _in_each(value, lambda item: _too_long(f"{path}.element", kind.elementType, item))
+        yield from _in_each(
+            value, lambda item: _too_long(f"{path}.element", kind.elementType, item)
+        )
     elif isinstance(kind, MapType):
-        yield from _in_each(F.map_keys(value), lambda item: _too_long(f"{path}.key", kind.keyType, item))
-        yield from _in_each(F.map_values(value), lambda item: _too_long(f"{path}.value", kind.valueType, item))
+        yield from _in_each(
+            F.map_keys(value), lambda item: _too_long(f"{path}.key", kind.keyType, item)
+        )
+        yield from _in_each(
+            F.map_values(value), lambda item: _too_long(f"{path}.value", kind.valueType, item)
+        )
 
 
-def _in_each(array: Column, judge: Callable[[Column], Iterator[tuple[str, Column]]]) -> Iterator[tuple[str, Column]]:
+def _in_each(
+    array: Column, judge: Callable[[Column], Iterator[tuple[str, Column]]]
+) -> Iterator[tuple[str, Column]]:
     """What ``judge`` finds in any element of an array."""
     from pyspark.sql import functions as F
 
@@ -510,7 +579,11 @@ def _has_not_null(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
         return not kind.containsNull or _has_not_null(kind.elementType)
     if isinstance(kind, MapType):
-        return not kind.valueContainsNull or _has_not_null(kind.keyType) or _has_not_null(kind.valueType)
+        return (
+            not kind.valueContainsNull
+            or _has_not_null(kind.keyType)
+            or _has_not_null(kind.valueType)
+        )
     return False
 
 
@@ -531,7 +604,10 @@ def _strict(kind: DataType, wanted: DataType) -> DataType:
     if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
         return ArrayType(_strict(kind.elementType, wanted.elementType), wanted.containsNull)
     if isinstance(kind, MapType) and isinstance(wanted, MapType):
-        key, value = _strict(kind.keyType, wanted.keyType), _strict(kind.valueType, wanted.valueType)
+        key, value = (
+            _strict(kind.keyType, wanted.keyType),
+            _strict(kind.valueType, wanted.valueType),
+        )
         return MapType(key, value, wanted.valueContainsNull)
     return kind
 
@@ -549,7 +625,11 @@ def _worst_of_each(judged: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     window = Window.partitionBy(_ROW).orderBy(F.col(CAUSE).desc_nulls_last())
-    return judged.withColumn("_wan_place", F.row_number().over(window)).where("_wan_place = 1").drop("_wan_place")
+    return (
+        judged.withColumn("_wan_place", F.row_number().over(window))
+        .where("_wan_place = 1")
+        .drop("_wan_place")
+    )
 
 
 def _bounds(numbered: DataFrame) -> list[tuple[int, int]]:

@@ -22,9 +22,21 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.delta.commits import record_after
-from spark_wan.delta.errors import error_text, is_cancelled, is_checkpoint_conflict, is_python_missing
+from spark_wan.delta.errors import (
+    error_text,
+    is_cancelled,
+    is_checkpoint_conflict,
+    is_python_missing,
+)
 from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
-from spark_wan.errors import ChannelError, LedgerError, SessionLostError, StoppedError, TopologyError, WanError
+from spark_wan.errors import (
+    ChannelError,
+    LedgerError,
+    SessionLostError,
+    StoppedError,
+    TopologyError,
+    WanError,
+)
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
@@ -159,7 +171,9 @@ class Receiver:
         self.interval = interval
         self.parallel = parallel
         self.max_bytes = max_bytes
-        self.decisions = {topology.table(name).name: each for name, each in (decisions or {}).items()}
+        self.decisions = {
+            topology.table(name).name: each for name, each in (decisions or {}).items()
+        }
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Begin to apply. ``available_now``: apply what is there, and end."""
@@ -190,7 +204,9 @@ class Receiver:
         handle._keep_running(spark_thread(self.spark, handle._watch, name, handle._end_with))
         return handle
 
-    def _start(self, url: str, stop: threading.Event, available_now: bool) -> tuple[StreamingQuery, ChannelReceiver]:
+    def _start(
+        self, url: str, stop: threading.Event, available_now: bool
+    ) -> tuple[StreamingQuery, ChannelReceiver]:
         sender = next(sender for sender in self.senders if sender.channel == url)
         channel = ChannelReceiver(
             self.topology,
@@ -209,8 +225,14 @@ class Receiver:
 
     def _query(self, channel: ChannelReceiver) -> StreamingQuery:
         url, storage = channel.url, channel.storage
-        reader = self.spark.readStream.format(FORMAT).option("channel", url).option("site", self.site.name)
-        reader = reader.option("token", uuid.uuid4().hex).option("retryInterval", str(RETRY_INTERVAL))
+        reader = (
+            self.spark.readStream.format(FORMAT)
+            .option("channel", url)
+            .option("site", self.site.name)
+        )
+        reader = reader.option("token", uuid.uuid4().hex).option(
+            "retryInterval", str(RETRY_INTERVAL)
+        )
         for name, value in storage.items():
             reader = reader.option(f"storage.{name}", value)
         name = hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
@@ -218,7 +240,9 @@ class Receiver:
             reader.load()
             .writeStream.foreachBatch(channel)
             .queryName(f"wan receiver {self.site.name} {name} {uuid.uuid4().hex[:6]}")
-            .option("checkpointLocation", f"{self.site.state.rstrip('/')}/checkpoints/receiver/{name}")
+            .option(
+                "checkpointLocation", f"{self.site.state.rstrip('/')}/checkpoints/receiver/{name}"
+            )
         )
         writer = (
             writer.trigger(availableNow=True)
@@ -288,7 +312,11 @@ class ReceiverHandle:
         for place, channel in enumerate(self._inbound):
             statuses = channel.statuses() if self._classic else channel.acked()
             restart = self._restarts.get(place)
-            found += [replace(status, held=restart.cause) for status in statuses] if restart is not None else statuses
+            found += (
+                [replace(status, held=restart.cause) for status in statuses]
+                if restart is not None
+                else statuses
+            )
         return found
 
     def exception(self) -> BaseException | None:
@@ -413,18 +441,32 @@ class ReceiverHandle:
         elif self._once:
             self._end(place, error)
         elif is_checkpoint_conflict(error):
-            self._conclude(place, error, "another receiver has used its checkpoint (CONCURRENT_STREAM_LOG_UPDATE)")
+            self._conclude(
+                place,
+                error,
+                "another receiver has used its checkpoint (CONCURRENT_STREAM_LOG_UPDATE)",
+            )
         elif given_up:
             self._conclude(place, error, "its Spark job was cancelled from outside")
         else:
             self._end(place, error)
 
-    def _conclude(self, place: int, error: Exception, cause: str, longest: float | None = None) -> None:
+    def _conclude(
+        self, place: int, error: Exception, cause: str, longest: float | None = None
+    ) -> None:
         """Start a query again later, if that may be; not after more than ``longest`` seconds."""
         now = time.monotonic()
         fresh = now - self._began[place] > LONGEST_RESTART
-        wait = RESTART_WAIT if fresh else min(LONGEST_RESTART, self._waits.get(place, RESTART_WAIT / 2) * 2)
-        if (longest is not None and wait > longest) or self._stop.is_set() or self._lost() is not None:
+        wait = (
+            RESTART_WAIT
+            if fresh
+            else min(LONGEST_RESTART, self._waits.get(place, RESTART_WAIT / 2) * 2)
+        )
+        if (
+            (longest is not None and wait > longest)
+            or self._stop.is_set()
+            or self._lost() is not None
+        ):
             self._end(place, error)
             return
         self._waits[place] = wait
@@ -580,7 +622,11 @@ class ChannelReceiver:
             raise error
 
     def _apply_table(
-        self, spark: SparkSession, table: str, streams: Sequence[_Found], errors: dict[str, ChannelError]
+        self,
+        spark: SparkSession,
+        table: str,
+        streams: Sequence[_Found],
+        errors: dict[str, ChannelError],
     ) -> None:
         for found in streams:
             with self._one_of_many(found.log.stream, errors):
@@ -596,7 +642,9 @@ class ChannelReceiver:
             raise
         self._trouble = None
         with self._lock:
-            self._retries = {stream: retry for stream, retry in self._retries.items() if stream in listed}
+            self._retries = {
+                stream: retry for stream, retry in self._retries.items() if stream in listed
+            }
             for stream, status in self._statuses.items():
                 if stream not in listed:
                     status.held = None  # it was removed from the channel
@@ -610,7 +658,9 @@ class ChannelReceiver:
         for stream in self._asked(done):
             stream_log = StreamLog(channel, stream)
             if self._is_told_as_held(stream_log):
-                self._find_one(stream_log, listed[stream], tuple(again.get(stream, ())), found, errors)
+                self._find_one(
+                    stream_log, listed[stream], tuple(again.get(stream, ())), found, errors
+                )
         return found
 
     def _find_one(
@@ -646,7 +696,9 @@ class ChannelReceiver:
             return True  # the round says what is wrong
         return ack is not None and ack.held is not None
 
-    def _find_again(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[_Found]]:
+    def _find_again(
+        self, channel: Channel, errors: dict[str, ChannelError]
+    ) -> dict[str, list[_Found]]:
         """The same while tables are at work, which a channel that does not answer must not end."""
         errors.clear()
         try:
@@ -658,7 +710,11 @@ class ChannelReceiver:
     def _is_due(self, stream: str, numbers: Sequence[int], announced: Announced) -> bool:
         """Whether a stream may be tried: it is not held, its time has come, or its log shows something else than when it was held."""
         retry = self._retries.get(stream)
-        return retry is None or time.monotonic() >= retry.at or retry.saw != _seen(numbers, announced, retry.held)
+        return (
+            retry is None
+            or time.monotonic() >= retry.at
+            or retry.saw != _seen(numbers, announced, retry.held)
+        )
 
     def _cancelled(self) -> bool:
         with self._lock:
@@ -716,7 +772,11 @@ class ChannelReceiver:
                 self._status(name, self._tables.get(name, "")).held = str(error)
                 continue
             status = self._status(name, self._tables[name])
-            status.applied, status.dead_letters, status.held = ack.applied, ack.dead_letters, ack.cause
+            status.applied, status.dead_letters, status.held = (
+                ack.applied,
+                ack.dead_letters,
+                ack.cause,
+            )
         return self.statuses()
 
     def _table_of(self, stream: StreamLog, number: int) -> str | None:
@@ -729,9 +789,14 @@ class ChannelReceiver:
                 return None
             if self.site not in manifest.addressees:
                 with self._lock:
-                    self._statuses.pop(stream.stream, None)  # it may be held from when it could not be read
+                    self._statuses.pop(
+                        stream.stream, None
+                    )  # it may be held from when it could not be read
                 return None
-            if manifest.table not in self.topology.tables or self.site not in self.topology.table(manifest.table).at:
+            if (
+                manifest.table not in self.topology.tables
+                or self.site not in self.topology.table(manifest.table).at
+            ):
                 cause = (
                     f"{stream.stream}: table {manifest.table!r} is not at site {self.site} in {self.topology.file}. Add it below `tables:` with "
                     f"`at: {{{self.site}: …}}`. When it has another name now, remove what is left of this stream from the channel: "
@@ -742,7 +807,9 @@ class ChannelReceiver:
             self._tables[stream.stream] = manifest.table
         return self._tables[stream.stream]
 
-    def _refuse(self, stream: StreamLog, manifest: Manifest | None, number: int, cause: str) -> None:
+    def _refuse(
+        self, stream: StreamLog, manifest: Manifest | None, number: int, cause: str
+    ) -> None:
         status = self._status(stream.stream, manifest.table if manifest else "")
         if status.held != cause:
             log.error("%s: held: %s", stream.stream, cause)
@@ -763,7 +830,12 @@ class ChannelReceiver:
             stream.channel.put_ack(stream.stream, self.site, ack.encode())
 
     def _apply_stream(
-        self, spark: SparkSession, table: str, stream: StreamLog, numbers: Sequence[int], announced: Announced
+        self,
+        spark: SparkSession,
+        table: str,
+        stream: StreamLog,
+        numbers: Sequence[int],
+        announced: Announced,
     ) -> None:
         try:
             applier = self._applier(spark, table, stream)
@@ -783,12 +855,18 @@ class ChannelReceiver:
             if outcome.again:
                 continue
             if outcome.held is None:
-                self._done_at[stream.stream] = time.monotonic()  # first: who sees the next line looks for it
+                self._done_at[stream.stream] = (
+                    time.monotonic()
+                )  # first: who sees the next line looks for it
                 self._done[stream.stream] = (numbers[-1], announced)
-            self._schedule(table, stream.stream, outcome, _seen(numbers, announced, outcome.held), cancelled)
+            self._schedule(
+                table, stream.stream, outcome, _seen(numbers, announced, outcome.held), cancelled
+            )
             return
 
-    def _schedule(self, table: str, stream: str, outcome: ApplyResult, saw: _Seen, cancelled: bool) -> None:
+    def _schedule(
+        self, table: str, stream: str, outcome: ApplyResult, saw: _Seen, cancelled: bool
+    ) -> None:
         """Say when a held stream is tried again, less and less often. What it waits for may be what another stream of its table has brought."""
         with self._lock:
             if outcome.epochs:
@@ -818,7 +896,9 @@ class ChannelReceiver:
         except WanError:
             return True  # the look says what is wrong with the table
 
-    def _round(self, spark: SparkSession, applier: TableApplier, numbers: Sequence[int]) -> tuple[ApplyResult, bool]:
+    def _round(
+        self, spark: SparkSession, applier: TableApplier, numbers: Sequence[int]
+    ) -> tuple[ApplyResult, bool]:
         """One round, and whether its Spark job was cancelled from outside."""
         try:
             return self._steps(applier.round(numbers)), False
@@ -841,7 +921,11 @@ class ChannelReceiver:
     def _expire_event_ids(self, applier: TableApplier, applied: Manifest) -> None:
         """Now and then: forget the event IDs of a user's stream that are older than the table's ``event_id_ttl``."""
         ttl = self.topology.table(applier.table).event_id_ttl
-        if ttl is None or applied.kind != EVENTS or time.monotonic() < self._expire_at.get(applier.table, 0.0):
+        if (
+            ttl is None
+            or applied.kind != EVENTS
+            or time.monotonic() < self._expire_at.get(applier.table, 0.0)
+        ):
             return
         self._expire_at[applier.table] = time.monotonic() + EXPIRY_INTERVAL
         assert isinstance(applier.target, DeltaTarget)
@@ -851,7 +935,9 @@ class ChannelReceiver:
             # Tried again in an hour; what was applied is not touched by it.
             if self._stopping():
                 raise StoppedError("the receiver was stopped") from error
-            log.warning("%s: event IDs could not be expired now: %s", applier.table, error_text(error))
+            log.warning(
+                "%s: event IDs could not be expired now: %s", applier.table, error_text(error)
+            )
 
     def _note(self, status: TableStatus, outcome: ApplyResult, applier: TableApplier) -> None:
         status.applied = outcome.applied
@@ -864,7 +950,12 @@ class ChannelReceiver:
             log.error("%s: held at epoch %s: %s", status.stream, outcome.held, outcome.cause)
         status.held = outcome.cause
         if outcome.epochs:
-            log.info("%s: applied through epoch %d (%d events)", status.stream, outcome.applied, outcome.events)
+            log.info(
+                "%s: applied through epoch %d (%d events)",
+                status.stream,
+                outcome.applied,
+                outcome.events,
+            )
 
     def _applier(self, spark: SparkSession, table: str, stream: StreamLog) -> TableApplier:
         with self._lock:
@@ -873,7 +964,9 @@ class ChannelReceiver:
                 location = self.topology.table(table).location(self.site)
                 tables = LedgerTables(spark, self.topology.site(self.site).state)
                 most = self.topology.table(table).max_dead_letters
-                target = DeltaTarget(spark, self.site, table, location, stream.channel, tables, self.settings, most)
+                target = DeltaTarget(
+                    spark, self.site, table, location, stream.channel, tables, self.settings, most
+                )
                 # Streams of one table share its ledger: their applies are numbered together.
                 ledger = next((a.ledger for a in self._appliers.values() if a.table == table), None)
                 ledger = ledger or Ledger(self.site, table, DeltaLedgerStore(tables))
@@ -900,7 +993,9 @@ class ChannelReceiver:
             time.sleep(CHANNEL_LOOK)
 
     def _stopping(self) -> bool:
-        return (self.stop is not None and self.stop.is_set()) or (self.query is not None and not _is_active(self.query))
+        return (self.stop is not None and self.stop.is_set()) or (
+            self.query is not None and not _is_active(self.query)
+        )
 
     def _check_stopped(self) -> None:
         if self._stopping():

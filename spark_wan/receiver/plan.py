@@ -87,9 +87,14 @@ def plan_stream(
             plan.held, plan.cause = number, str(error)
             break
         if above is None:
-            if site not in manifest.addressees and number == ahead.positions.get((stream, manifest.log_id), 0) + 1:
+            if (
+                site not in manifest.addressees
+                and number == ahead.positions.get((stream, manifest.log_id), 0) + 1
+            ):
                 # Passed over, not missed.
-                ahead.advance(origin_of(manifest), -1, stream, manifest.log_id, number, manifest.fingerprint)
+                ahead.advance(
+                    origin_of(manifest), -1, stream, manifest.log_id, number, manifest.fingerprint
+                )
             if not plan.new:
                 plan.known = number
                 if number > acked.get(manifest.log_id, 0) and site in manifest.addressees:
@@ -106,7 +111,9 @@ def plan_stream(
         plan.new.append(PlannedEpoch(manifest, above))
         size += manifest.bytes
         last = manifest.last_version if manifest.kind != EVENTS else -1
-        ahead.advance(origin_of(manifest), last, stream, manifest.log_id, number, manifest.fingerprint)
+        ahead.advance(
+            origin_of(manifest), last, stream, manifest.log_id, number, manifest.fingerprint
+        )
     return plan
 
 
@@ -129,7 +136,9 @@ def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
     position, applied = progress.positions.get(place), progress.fingerprints.get(place)
     return not (
         (manifest.epoch == position and manifest.fingerprint != applied)
-        or (position is not None and manifest.epoch == position + 1 and manifest.previous != applied)
+        or (
+            position is not None and manifest.epoch == position + 1 and manifest.previous != applied
+        )
     )
 
 
@@ -140,7 +149,9 @@ def _check_follows(manifest: Manifest, log_id: str, before: str | None) -> None:
     if log_id and manifest.log_id != log_id:
         raise LogGapError(f"{where} belongs to another log than the ones beside it: {advice}")
     if before is not None and manifest.previous != before:
-        raise LogGapError(f"{where} does not follow manifest {manifest.epoch - 1} as it is there: {advice}")
+        raise LogGapError(
+            f"{where} does not follow manifest {manifest.epoch - 1} as it is there: {advice}"
+        )
 
 
 def _from_position(
@@ -178,7 +189,9 @@ def _from_position(
 
 
 def _applied(positions: Mapping[str, int]) -> str:
-    return " and ".join(f"the log {log_id} through epoch {number}" for log_id, number in sorted(positions.items()))
+    return " and ".join(
+        f"the log {log_id} through epoch {number}" for log_id, number in sorted(positions.items())
+    )
 
 
 def _check_new(manifest: Manifest, progress: Progress) -> None:
@@ -197,7 +210,11 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         position = progress.positions.get((manifest.stream, manifest.log_id), 0)
         if manifest.epoch <= position:
             return None
-        earlier = {log_id: n for (stream, log_id), n in progress.positions.items() if stream == manifest.stream}
+        earlier = {
+            log_id: n
+            for (stream, log_id), n in progress.positions.items()
+            if stream == manifest.stream
+        }
         if not earlier:
             _check_new(manifest, progress)
         if not position and earlier and not accepts(manifest.log_id):

@@ -22,7 +22,12 @@ class Changes:
 
 
 def reconcile(
-    existing: SchemaJson, travelling: SchemaJson, table: str, site: str, sql_name: str, users: bool = False
+    existing: SchemaJson,
+    travelling: SchemaJson,
+    table: str,
+    site: str,
+    sql_name: str,
+    users: bool = False,
 ) -> Changes:
     """What must change before ``existing`` takes ``travelling``, of a ``users``' stream or a captured one. Raises SchemaError for what cannot be
     reconciled by name."""
@@ -40,14 +45,18 @@ def reconcile(
     alone = [".".join(path) for path in found.dropped if len(path) > 1]
     if clashes or alone:
         what = "; ".join(
-            [*clashes, *(f"{path} is a field of this site's own inside a column that travels" for path in alone)]
+            [
+                *clashes,
+                *(
+                    f"{path} is a field of this site's own inside a column that travels"
+                    for path in alone
+                ),
+            ]
         )
         first = "Change the column's type here (ALTER TABLE … ALTER COLUMN … TYPE, or overwrite the table with overwriteSchema)"
         if not clashes:
             statements = "; ".join(f"ALTER TABLE {sql_name} DROP COLUMN {path}" for path in alone)
-            first = (
-                f"Move such fields to columns of their own ({statements}; it needs 'delta.columnMapping.mode' = 'name')"
-            )
+            first = f"Move such fields to columns of their own ({statements}; it needs 'delta.columnMapping.mode' = 'name')"
         raise SchemaError(
             f"{table}: columns at site {site} cannot be reconciled: {what}. The stream is held. {first}, or {anew(users)}."
         )
@@ -57,7 +66,10 @@ def reconcile(
 def fitted(travelling: SchemaJson, existing: SchemaJson) -> dict[str, Any]:
     """``travelling`` with the types of ``existing``, which holds all of its values: nested fields in the order of the target, numbers as wide as there."""
     here = {entry["name"].lower(): entry["type"] for entry in existing["fields"]}
-    fields = [{**entry, "type": here.get(entry["name"].lower(), entry["type"])} for entry in travelling["fields"]]
+    fields = [
+        {**entry, "type": here.get(entry["name"].lower(), entry["type"])}
+        for entry in travelling["fields"]
+    ]
     return {**travelling, "fields": fields}
 
 
@@ -65,7 +77,13 @@ def _same_base(existing: SchemaJson, travelling: SchemaJson, path: Path) -> bool
     """Whether a column's types are equal but for what a char or varchar declares."""
 
     def kind(schema: SchemaJson) -> Any:
-        found: Mapping[str, Any] = {entry["name"].lower(): entry["type"] for entry in schema["fields"]}
+        found: Mapping[str, Any] = {
+            entry["name"].lower(): entry["type"] for entry in schema["fields"]
+        }
         return found[path[0].lower()]
 
-    return len(path) == 1 and isinstance(kind(existing), str) and bool(kind(existing) == kind(travelling))
+    return (
+        len(path) == 1
+        and isinstance(kind(existing), str)
+        and bool(kind(existing) == kind(travelling))
+    )

@@ -144,7 +144,12 @@ class DeltaTarget:
             if is_cancelled(error):
                 raise
             # Not everybody may read the files of a catalog's table.
-            log.warning("%s: the log's files at %s cannot be read: %s", self.table, self.location, error_text(error))
+            log.warning(
+                "%s: the log's files at %s cannot be read: %s",
+                self.table,
+                self.location,
+                error_text(error),
+            )
             return None
 
     def is_empty(self) -> bool:
@@ -177,7 +182,9 @@ class DeltaTarget:
         work = ApplyWork(epochs, ids=newest.kind == EVENTS)
         with self._errors():
             existing = self._with_columns(newest.schema, applied, users=work.ids)
-            schema = StructType.fromJson(portable_schema(fitted(newest.schema, schema_json(existing))))
+            schema = StructType.fromJson(
+                portable_schema(fitted(newest.schema, schema_json(existing)))
+            )
             constraints = constraints_of(
                 self.spark,
                 self.table,
@@ -210,7 +217,9 @@ class DeltaTarget:
             constrained = content.constraints is not None
             if content.constraints is not None:
                 # Before one row per key is chosen: a bad row must not take a good, older one with it.
-                checked, bad = content.constraints.judge(content.rows, lambda frame: self._persist(content, frame))
+                checked, bad = content.constraints.judge(
+                    content.rows, lambda frame: self._persist(content, frame)
+                )
                 if bad:
                     self._add_dead(content, checked.where(F.col(CAUSE).isNotNull()))
                 content.rows = checked.where(F.col(CAUSE).isNull()).drop(CAUSE)
@@ -226,8 +235,15 @@ class DeltaTarget:
         from pyspark.sql import functions as F
 
         assert content.dead is not None
-        causes = content.dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1).collect()
-        example = content.dead.where(F.col(CAUSE) == causes[0][0]).select(self._key_text(content)).limit(1).collect()
+        causes = (
+            content.dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1).collect()
+        )
+        example = (
+            content.dead.where(F.col(CAUSE) == causes[0][0])
+            .select(self._key_text(content))
+            .limit(1)
+            .collect()
+        )
         of = f", for example of key {example[0][0]}" if content.keys else ""
         return DeadLettersError(
             f"{self.table}: {count} rows of one epoch cannot be applied at site {self.site}, {causes[0][1]} of them for this cause: "
@@ -265,7 +281,8 @@ class DeltaTarget:
                 )
             if content.dead is not None and work.dead_letters:
                 self.ledger.append_frame(
-                    "dead_letters", self._letters(content, manifest.stream, manifest.table_id, token)
+                    "dead_letters",
+                    self._letters(content, manifest.stream, manifest.table_id, token),
                 )
 
     def write(self, work: ApplyWork, mark: Mark) -> None:
@@ -276,7 +293,9 @@ class DeltaTarget:
         transaction = transaction_name(self.site, self.table, str(self._id))
         with self._errors():
             if keys:
-                self._merge(content, keys, char_lengths(work.epochs[-1].manifest.schema), mark, transaction)
+                self._merge(
+                    content, keys, char_lengths(work.epochs[-1].manifest.schema), mark, transaction
+                )
             else:
                 self._append(content, mark, transaction)
         self._refused = False
@@ -300,7 +319,12 @@ class DeltaTarget:
                 self.spark.catalog.dropGlobalTempView(view)
 
     def _merge(
-        self, content: _Content, keys: Sequence[str], chars: Mapping[str, int], mark: Mark, transaction: str
+        self,
+        content: _Content,
+        keys: Sequence[str],
+        chars: Mapping[str, int],
+        mark: Mark,
+        transaction: str,
     ) -> None:
         view = f"wan_{mark.token}"
         rows = content.rows
@@ -311,9 +335,13 @@ class DeltaTarget:
             try:
                 session.conf.set("spark.databricks.delta.write.txnAppId", transaction)
                 session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.apply))
-                session.conf.set("spark.databricks.delta.commitInfo.userMetadata", mark.user_metadata())
+                session.conf.set(
+                    "spark.databricks.delta.commitInfo.userMetadata", mark.user_metadata()
+                )
                 source = f"global_temp.{view}"
-                session.sql(merge_statement(self.location, source, keys, content.columns, chars)).collect()
+                session.sql(
+                    merge_statement(self.location, source, keys, content.columns, chars)
+                ).collect()
             finally:
                 self.spark.catalog.dropGlobalTempView(view)
 
@@ -325,7 +353,9 @@ class DeltaTarget:
         for ref in epoch.manifest.frames:
             decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
 
-    def _with_columns(self, travelling: Mapping[str, Any], applied: AppliedColumns, users: bool) -> DataFrame:
+    def _with_columns(
+        self, travelling: Mapping[str, Any], applied: AppliedColumns, users: bool
+    ) -> DataFrame:
         """The target, with all columns that travel, as wide as they travel. Raises SchemaError for those that cannot be reconciled by name, and for
         those that were applied and are not there any more."""
         name = reference(self.location)
@@ -348,7 +378,9 @@ class DeltaTarget:
             for path, _, wide in changes.widened
         ]
         if changes.added:
-            columns = ", ".join(f"{_sql_path(path)} {sql_type(entry['type'])}" for path, entry in changes.added)
+            columns = ", ".join(
+                f"{_sql_path(path)} {sql_type(entry['type'])}" for path, entry in changes.added
+            )
             statements.append(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
         for statement in statements:
             try:
@@ -368,15 +400,21 @@ class DeltaTarget:
     def _check_may_widen(self, widened: Sequence[tuple[Path, str, str]], users: bool) -> None:
         """A wider type is a feature of the target table that all of its readers must support: its owner enables it."""
         name = reference(self.location)
-        properties = {row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+        properties = {
+            row[0]: row[1] for row in self.spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+        }
         needed = []
         if properties.get("delta.enableTypeWidening", "").lower() != "true":
             needed.append("'delta.enableTypeWidening' = 'true'")
-        if any(wide == "timestamp_ntz" for *_, wide in widened) and "delta.feature.timestampNtz" not in properties:
+        if (
+            any(wide == "timestamp_ntz" for *_, wide in widened)
+            and "delta.feature.timestampNtz" not in properties
+        ):
             needed.append(_NTZ)
         if needed:
             what = "; ".join(
-                f"{'.'.join(path)} is {here} here and {wide} at the origin" for path, here, wide in widened
+                f"{'.'.join(path)} is {here} here and {wide} at the origin"
+                for path, here, wide in widened
             )
             raise SchemaError(
                 f"{self.table}: columns at site {self.site} are narrower than at the origin: {what}. The stream is held. Run ALTER TABLE {name} SET "
@@ -391,18 +429,25 @@ class DeltaTarget:
         newest = epochs[-1].manifest
         extra = [StructField(OP, ByteType()), StructField(VERSION, LongType())]
         if newest.kind == EVENTS:
-            extra += [StructField(ID, StringType()), StructField(SEQUENCE, LongType()), StructField(TIME, LongType())]
+            extra += [
+                StructField(ID, StringType()),
+                StructField(SEQUENCE, LongType()),
+                StructField(TIME, LongType()),
+            ]
             extra.append(StructField(CONTENT, StringType()))
         full = StructType([*extra, *schema.fields])
         keys = () if all_of_a_key or newest.kind == EVENTS else newest.keys
-        task = _DecodeTask(self.channel, keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS)
+        task = _DecodeTask(
+            self.channel, keys, to_arrow_schema(full, timezone="UTC"), newest.kind == EVENTS
+        )
         refs = [
             (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.epoch)
             for epoch in epochs
             for ref in epoch.manifest.frames
         ]
         listed = self.spark.createDataFrame(
-            refs, "path string, rows bigint, bytes bigint, checksum bigint, above bigint, number bigint"
+            refs,
+            "path string, rows bigint, bytes bigint, checksum bigint, above bigint, number bigint",
         )
         return listed.mapInArrow(task, full)
 
@@ -414,7 +459,12 @@ class DeltaTarget:
         content: _Content = work.content
         rows = self._persist(content, content.rows)
         origin = work.epochs[-1].manifest.origin
-        marked = self.ledger.read("applied").where(F.col("table") == self.table).select("token").distinct()
+        marked = (
+            self.ledger.read("applied")
+            .where(F.col("table") == self.table)
+            .select("token")
+            .distinct()
+        )
         known = (
             self.ledger.read("event_ids")
             .where((F.col("table") == self.table) & (F.col("origin") == origin))
@@ -432,9 +482,15 @@ class DeltaTarget:
         fresh = F.col("_wan_known").isNull() & (F.col("_wan_nth") == 1)
         again = ~fresh & (F.col(CONTENT) == F.col("_wan_first"))
         floor = self._floor(origin)
-        below = F.lit(False) if floor is None else fresh & F.col(TIME).isNotNull() & (F.col(TIME) <= floor)
+        below = (
+            F.lit(False)
+            if floor is None
+            else fresh & F.col(TIME).isNotNull() & (F.col(TIME) <= floor)
+        )
         helpers = ("_wan_known", "_wan_nth", "_wan_first")
-        other = judged.where(~fresh & ~again).withColumn(CAUSE, F.lit("event ID used again with other content"))
+        other = judged.where(~fresh & ~again).withColumn(
+            CAUSE, F.lit("event ID used again with other content")
+        )
         late = judged.where(below).withColumn(
             CAUSE, F.lit("older than the event IDs that are kept: cannot be told from a replay")
         )
@@ -458,7 +514,9 @@ class DeltaTarget:
 
         with self._errors(of_ledger=True):
             floors = self.ledger.read("event_ids").where(
-                (F.col("table") == self.table) & (F.col("origin") == origin) & F.col("event_id").isNull()
+                (F.col("table") == self.table)
+                & (F.col("origin") == origin)
+                & F.col("event_id").isNull()
             )
             found = floors.agg(F.max("time")).collect()[0][0]
         return int(found) if found is not None else None
@@ -487,7 +545,9 @@ class DeltaTarget:
         return kept
 
     def _add_dead(self, content: _Content, bad: DataFrame) -> None:
-        content.dead = bad if content.dead is None else content.dead.unionByName(bad, allowMissingColumns=True)
+        content.dead = (
+            bad if content.dead is None else content.dead.unionByName(bad, allowMissingColumns=True)
+        )
 
     def _letters(self, content: _Content, stream: str, origin_table: str, token: str) -> DataFrame:
         from pyspark.sql import Window
@@ -497,7 +557,11 @@ class DeltaTarget:
         assert content.dead is not None
         # JSON is for people: it loses what a map's key is made of, and which kind of null a variant is. The payload loses nothing.
         full = StructType(
-            [*content.dead.schema.fields, StructField(_PAYLOAD, BinaryType()), StructField(_HASH, StringType())]
+            [
+                *content.dead.schema.fields,
+                StructField(_PAYLOAD, BinaryType()),
+                StructField(_HASH, StringType()),
+            ]
         )
         dead = map_in_arrow(content.dead, _LetterTask(tuple(content.columns)), full)
         values = F.to_json(F.struct(*(F.col(quoted(name)) for name in content.columns)), _EXACT)
@@ -507,7 +571,9 @@ class DeltaTarget:
             # Equal rows of a keyless table are two events.
             nth = F.row_number().over(Window.partitionBy(VERSION, _HASH).orderBy(_HASH)) - 1
             event_id = F.md5(F.concat_ws("/", F.lit(origin_table), VERSION, _HASH, nth))
-        names = F.element_at(F.array(*(F.lit(op.name.lower()) for op in Operation)), F.col(OP).cast("int") + 1)
+        names = F.element_at(
+            F.array(*(F.lit(op.name.lower()) for op in Operation)), F.col(OP).cast("int") + 1
+        )
         return dead.select(
             F.lit(LEDGER_VERSION).alias("version"),
             F.lit("receiver").alias("side"),
@@ -549,7 +615,11 @@ class DeltaTarget:
 
 
 def merge_statement(
-    location: str, source: str, keys: Sequence[str], columns: Sequence[str], chars: Mapping[str, int] | None = None
+    location: str,
+    source: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    chars: Mapping[str, int] | None = None,
 ) -> str:
     """The MERGE of resolved events (one row per key) into a table. Only the columns that travelled are assigned. ``chars``: the lengths of
     char columns. They are compared padded, which tables do not always store; see :func:`own_session`."""
@@ -563,14 +633,19 @@ def merge_statement(
     lowered = {key.lower() for key in keys}
     values = [name for name in columns if name.lower() not in lowered]
     destroy = int(Operation.DESTROY)
-    statement = (
-        f"MERGE INTO {reference(location)} t USING {source} s ON {on} WHEN MATCHED AND s.{OP} = {destroy} THEN DELETE "
-    )
+    statement = f"MERGE INTO {reference(location)} t USING {source} s ON {on} WHEN MATCHED AND s.{OP} = {destroy} THEN DELETE "
     if values:
-        statement += "WHEN MATCHED THEN UPDATE SET " + ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in values) + " "
+        statement += (
+            "WHEN MATCHED THEN UPDATE SET "
+            + ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in values)
+            + " "
+        )
     names = ", ".join(quoted(name) for name in columns)
     inserted = ", ".join(f"s.{quoted(name)}" for name in columns)
-    return statement + f"WHEN NOT MATCHED AND s.{OP} <> {destroy} THEN INSERT ({names}) VALUES ({inserted})"
+    return (
+        statement
+        + f"WHEN NOT MATCHED AND s.{OP} <> {destroy} THEN INSERT ({names}) VALUES ({inserted})"
+    )
 
 
 @contextmanager
@@ -590,7 +665,10 @@ def _write_as_it_is(session: SparkSession) -> None:
     """Settings with which a write changes no value: not those for files of old Spark versions, which have other dates and milliseconds; and
     without padding chars while reading, with which Delta fails at a MERGE whose condition has a char."""
     session.conf.set("spark.sql.readSideCharPadding", "false")
-    for name in ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite"):
+    for name in (
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.parquet.int96RebaseModeInWrite",
+    ):
         session.conf.set(name, "CORRECTED")
     if session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS":
         session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -602,7 +680,10 @@ def char_lengths(schema: Mapping[str, Any]) -> dict[str, int]:
     >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}}]})
     {'code': 5}
     """
-    declared = ((entry["name"], (entry.get("metadata") or {}).get(CHAR_VARCHAR, "")) for entry in schema["fields"])
+    declared = (
+        (entry["name"], (entry.get("metadata") or {}).get(CHAR_VARCHAR, ""))
+        for entry in schema["fields"]
+    )
     found = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
     return {name: int(match[1]) for name, match in found if match is not None}
 
@@ -616,7 +697,11 @@ def _newest_per_key(rows: DataFrame, keys: Sequence[str], user: bool) -> DataFra
     if user:
         order += [F.col(SEQUENCE).desc(), F.col(ID).desc()]
     window = Window.partitionBy(*(F.col(quoted(key)) for key in keys)).orderBy(*order)
-    return rows.withColumn("_wan_place", F.row_number().over(window)).where("_wan_place = 1").drop("_wan_place")
+    return (
+        rows.withColumn("_wan_place", F.row_number().over(window))
+        .where("_wan_place = 1")
+        .drop("_wan_place")
+    )
 
 
 def _sql_path(path: Path) -> str:

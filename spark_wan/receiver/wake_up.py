@@ -40,7 +40,11 @@ class WakeUpSource(DataSource):
 
     def streamReader(self, schema: StructType) -> WakeUpReader:
         given = {name.lower(): value for name, value in self.options.items()}
-        storage = {name.removeprefix("storage."): value for name, value in given.items() if name.startswith("storage.")}
+        storage = {
+            name.removeprefix("storage."): value
+            for name, value in given.items()
+            if name.startswith("storage.")
+        }
         channel = open_channel(given["channel"], storage)
         return WakeUpReader(channel, given["site"], given["token"], float(given["retryinterval"]))
 
@@ -67,7 +71,11 @@ class WakeUpReader(LogReader):
     def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
         ends = self.newest
         if self.until is not None:
-            ends = {stream: min(end, self.until[stream]) for stream, end in ends.items() if stream in self.until}
+            ends = {
+                stream: min(end, self.until[stream])
+                for stream, end in ends.items()
+                if stream in self.until
+            }
         # A log that was begun anew ends at a lower epoch, and must wake its receiver too.
         ends = {**dict.fromkeys(start["streams"], 0), **ends}
         return self._offset(ends, {**start["again"], **self.announced()}, self._retries(start))
@@ -90,7 +98,11 @@ class WakeUpReader(LogReader):
         return iter(())
 
     def _offset(
-        self, streams: Mapping[str, int], again: Mapping[str, int], retries: int, token: str | None = None
+        self,
+        streams: Mapping[str, int],
+        again: Mapping[str, int],
+        retries: int,
+        token: str | None = None,
     ) -> Offset:
         wake = self.token if token is None else token
         return {**offset(streams, again), "wake": wake, "retry": retries}
@@ -110,4 +122,6 @@ class WakeUpReader(LogReader):
         if first:
             return before
         acks = (StreamLog(self.channel, stream).acks().get(self.site) for stream in self.newest)
-        return before + 1 if any(ack is not None and ack.held is not None for ack in acks) else before
+        return (
+            before + 1 if any(ack is not None and ack.held is not None for ack in acks) else before
+        )

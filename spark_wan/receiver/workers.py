@@ -61,7 +61,10 @@ class TableWorkers:
 
     def _begin(self) -> None:
         now = time.monotonic()
-        while self._waiting and sum(now - since < SLOW for since in self._at_work.values()) < self._parallel:
+        while (
+            self._waiting
+            and sum(now - since < SLOW for since in self._at_work.values()) < self._parallel
+        ):
             table, work = next(iter(self._waiting.items()))
             run, unbegun = partial(self._run, table, work), partial(self._end, table)
             spark_thread(

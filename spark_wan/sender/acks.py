@@ -46,7 +46,9 @@ def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
     """Whether the frames of a write that took long are there, and no sweep takes them soon."""
     written, now = log.channel.frames(log.stream), log.channel.now()
     newest, there = _newest_frames(written), {path for path, _ in written}
-    return all(frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames)
+    return all(
+        frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames
+    )
 
 
 def are_there(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
@@ -62,7 +64,9 @@ def append_in_time(log: StreamLog, manifest: Manifest, clock: Callable[[], int])
     if clock() - began > STALE_AGE * 1000 and not are_there(log, manifest.frames):
         if log.newest_epoch() == manifest.epoch:
             log.channel.trim_manifest(log.stream, manifest.epoch)
-        raise ManifestExists(f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them")
+        raise ManifestExists(
+            f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them"
+        )
 
 
 def _newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -171,7 +175,9 @@ class AckManager:
         for number in numbers:
             following = last if number + 1 >= last.epoch else self._read(number + 1)
             if manifest is not None:
-                stray = number < last.epoch and (following is None or following.previous != manifest.fingerprint)
+                stray = number < last.epoch and (
+                    following is None or following.previous != manifest.fingerprint
+                )
                 if stray:
                     if number > min(acked.values(), default=number):
                         break
@@ -187,14 +193,20 @@ class AckManager:
                 yield "keep.5 manifest-trimmed"
                 state.oldest = number + 1
             manifest = following
-        self._next_look = self.clock() + (NOBODY_THERE_LOOK if state.backlog and not answered else 0)
+        self._next_look = self.clock() + (
+            NOBODY_THERE_LOOK if state.backlog and not answered else 0
+        )
         return state
 
     def sweep_when_due(self) -> None:
         """Remove orphans, once an hour."""
         memory = self.memories.load(self.log.stream)
         now = self.clock()
-        swept = max(time for time in (0, self._swept, memory.swept if memory is not None else 0) if time <= now)
+        swept = max(
+            time
+            for time in (0, self._swept, memory.swept if memory is not None else 0)
+            if time <= now
+        )
         if now - swept < SWEEP_INTERVAL * 1000:
             return
         self.sweep(ORPHAN_AGE)
@@ -211,9 +223,19 @@ class AckManager:
         # The log is read after the frames: a frame that is named in between is spared.
         numbers = self.log.since(0)
         manifests = [self._read(number) for number in numbers]
-        if not written or not manifests or manifests[-1] is None or not self._is_whole(numbers, manifests[-1]):
+        if (
+            not written
+            or not manifests
+            or manifests[-1] is None
+            or not self._is_whole(numbers, manifests[-1])
+        ):
             return 0
-        named = {frame.path for manifest in manifests if manifest is not None for frame in manifest.frames}
+        named = {
+            frame.path
+            for manifest in manifests
+            if manifest is not None
+            for frame in manifest.frames
+        }
         unnamed = [path for path, _ in written if path not in named]
         if not unnamed:
             return 0
@@ -322,7 +344,10 @@ class AckManager:
     def _applied(self, last: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
         """Through which epoch of the log each addressee has applied it."""
         answers = {site: acks.get(site) for site in self._addressees(last)}
-        return {site: ack.applied if ack is not None and _answers(last, ack) else 0 for site, ack in answers.items()}
+        return {
+            site: ack.applied if ack is not None and _answers(last, ack) else 0
+            for site, ack in answers.items()
+        }
 
     def _ever_acked(
         self, last: Manifest, applied: Mapping[str, int], memory: SenderCheckpoint | None
@@ -344,7 +369,9 @@ class AckManager:
         lowest, now = everywhere + 1, self.clock()
         if self._waiting is None or self._waiting[:2] != (last.log_id, lowest):
             self._waiting = (last.log_id, lowest, now)
-            self._attempts = max((attempt for number, attempt in announced if number == lowest), default=0)
+            self._attempts = max(
+                (attempt for number, attempt in announced if number == lowest), default=0
+            )
             return
         if 0 <= now - self._waiting[2] < self.ack_timeout:
             return
@@ -360,5 +387,7 @@ class AckManager:
                 self._attempts,
             )
             # Only the newest announcement counts; older attempts for the same number are withdrawn.
-            channel.withdraw(stream, [e for e in announced if e[0] == lowest and e[1] < self._attempts])
+            channel.withdraw(
+                stream, [e for e in announced if e[0] == lowest and e[1] < self._attempts]
+            )
         self._waiting = (last.log_id, lowest, now)

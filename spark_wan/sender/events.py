@@ -92,7 +92,10 @@ class SinkColumns:
 
     def table_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The table's own columns. The operation column is the sink's alone; ID, sequence and time stay columns of the table."""
-        return {"type": "struct", "fields": [entry for entry in schema["fields"] if entry["name"] != self.operation]}
+        return {
+            "type": "struct",
+            "fields": [entry for entry in schema["fields"] if entry["name"] != self.operation],
+        }
 
 
 @dataclass
@@ -137,7 +140,9 @@ class EventsWriter:
             index=0,
             events=0,
         )
-        publisher = BatchPublisher(self.channel, header, BatchLimits(options.batch_size, options.batch_bytes))
+        publisher = BatchPublisher(
+            self.channel, header, BatchLimits(options.batch_size, options.batch_bytes)
+        )
         publisher.publish((events, None) for events in self._events(batches))
         return WriteResult(
             frames=tuple(publisher.refs),
@@ -223,7 +228,9 @@ def append_epoch(
     table, key or origin, SchemaError when a column is gone or has another type, LogGapError when the log is lost, StaleWriteError when the
     frames may be gone.
     """
-    frames = tuple(sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path))
+    frames = tuple(
+        sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path)
+    )
     yield "sink.1 frames-published"
     if not frames:
         return None
@@ -274,7 +281,9 @@ def append_epoch(
             writes=(*writes[-KEPT_WRITES + 1 :], told),
         )
         now = clock()
-        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(log, frames):
+        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(
+            log, frames
+        ):
             raise _stale(log)
         try:
             tried = True
@@ -296,16 +305,22 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
     """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or without a column that the stream has. And one that is not
     for all sites of the epoch before, since acks of the others would not be waited for any more; a topology says by itself who is gone."""
     stream = f"wan sink: stream {options.stream}"
-    advice = "Nothing was sent. Give the sink a `stream` of its own, or the option that the stream has."
+    advice = (
+        "Nothing was sent. Give the sink a `stream` of its own, or the option that the stream has."
+    )
     if last.kind != EVENTS:
-        raise SourceError(f"{stream} carries the captured table {last.table}; give the sink a `stream` of its own.")
+        raise SourceError(
+            f"{stream} carries the captured table {last.table}; give the sink a `stream` of its own."
+        )
     for what, had, has in (
         ("table", last.table, options.table),
         ("site", last.origin, options.site),
         ("key", ",".join(last.keys), ",".join(options.key)),
     ):
         if had != has:
-            raise SourceError(f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}")
+            raise SourceError(
+                f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}"
+            )
     former = last.addressees if options.former_remotes is None else options.former_remotes
     left = sorted({*last.addressees} - {*options.remotes, *former})
     if left:
@@ -318,7 +333,9 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
     change = differences(last.schema, schema)
     if change.dropped or change.retyped:
         changes = [f"column {'.'.join(path)} is missing" for path in change.dropped]
-        changes += [f"column {'.'.join(path)} was {old} and is {new}" for path, old, new in change.retyped]
+        changes += [
+            f"column {'.'.join(path)} was {old} and is {new}" for path, old, new in change.retyped
+        ]
         raise SchemaError(
             f"{stream}: the rows do not have the stream's columns: {'; '.join(changes)}. Nothing was sent. Add or cast the columns (new columns "
             "may be added at any time), or give the sink a `stream` and a `table` of their own."
@@ -337,7 +354,9 @@ def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
     is left to the ack keeper's sweep. Not for a write whose manifest may still arrive."""
     with suppress(WanError):
         named = {frame.path for number in log.since(0) for frame in log.read(number).frames}
-        log.channel.trim_frames(log.stream, [frame.path for frame in frames if frame.path not in named])
+        log.channel.trim_frames(
+            log.stream, [frame.path for frame in frames if frame.path not in named]
+        )
 
 
 def _refuse_too_many(rows: int, options: SinkOptions) -> None:
@@ -354,7 +373,11 @@ def _refuse_doubles(written: Sequence[WriteResult], options: SinkOptions) -> Non
     ids = f"An event ID names one event for ever: make column {options.event_id!r} unique, for example with dropDuplicates before the sink."
     for what, parts, advice in (
         ("event IDs", [part.ids for part in written], ids),
-        ("keys", [part.keys for part in written], "Name a `sequence` column that orders the events of a key."),
+        (
+            "keys",
+            [part.keys for part in written],
+            "Name a `sequence` column that orders the events of a key.",
+        ),
     ):
         doubled = _doubled(parts)
         if doubled:

@@ -132,7 +132,11 @@ class Sender:
         self.spark = spark
         self.topology = topology
         self.site = topology.site(site)
-        chosen = [topology.sender(name) for name in senders] if senders is not None else topology.senders_at(site)
+        chosen = (
+            [topology.sender(name) for name in senders]
+            if senders is not None
+            else topology.senders_at(site)
+        )
         for sender in chosen:
             if sender.site != site:
                 raise TopologyError(
@@ -150,7 +154,9 @@ class Sender:
                 f"{topology.file}: site {site} has nothing to send: no table that it writes is attached to its senders"
                 f" ({', '.join(sender.name for sender in chosen) or 'it has none'})."
             )
-        self.decisions = {topology.table(name).name: each for name, each in (decisions or {}).items()}
+        self.decisions = {
+            topology.table(name).name: each for name, each in (decisions or {}).items()
+        }
         self.parallel = parallel
 
     def start(self, available_now: bool = False) -> SenderHandle:
@@ -165,7 +171,8 @@ class Sender:
         settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
         ledger = LedgerTables(self.spark, self.site.state)
         streams = [
-            self._stream(sender, table, channels[sender.channel], ledger, settings) for sender, table in self.streams
+            self._stream(sender, table, channels[sender.channel], ledger, settings)
+            for sender, table in self.streams
         ]
         handle = SenderHandle(self.spark, streams, available_now, self.parallel)
         handle._begin()
@@ -209,7 +216,9 @@ class Sender:
         else:
             publisher, interrupt = None, spark.interruptTag
         policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
-        keeper = AckManager(stream_log, memories, policy, timeout, milliseconds, settings.addressees)
+        keeper = AckManager(
+            stream_log, memories, policy, timeout, milliseconds, settings.addressees
+        )
         interval, block = sender.batch_interval, sender.block_on_ack
         return _Stream(spark, inherited, interrupt, status, publisher, keeper, interval, block)
 
@@ -235,7 +244,12 @@ class Sender:
                 ]
             )
             status.dead_letters += len(letters)
-            log.warning("%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause)
+            log.warning(
+                "%s: %d rows became dead letters (%s)",
+                status.stream,
+                len(letters),
+                letters[0].cause,
+            )
 
         return DeltaSource(
             spark,
@@ -252,7 +266,9 @@ class Sender:
 class SenderHandle:
     """A running sender. ``stop()`` never hangs: running Spark jobs are cancelled."""
 
-    def __init__(self, spark: SparkSession, streams: Sequence[_Stream], available_now: bool, parallel: int) -> None:
+    def __init__(
+        self, spark: SparkSession, streams: Sequence[_Stream], available_now: bool, parallel: int
+    ) -> None:
         self._spark = spark
         self._streams = streams
         self._available_now = available_now
@@ -421,12 +437,16 @@ class SenderHandle:
         status.backlog = state.backlog
         status.acked = {site: ack.applied for site, ack in state.acks.items()}
         status.not_served = list(state.not_served)
-        status.remote_holds = {site: ack.cause or "" for site, ack in state.acks.items() if ack.held is not None}
+        status.remote_holds = {
+            site: ack.cause or "" for site, ack in state.acks.items() if ack.held is not None
+        }
 
     def _block_on_ack(self, stream: _Stream, published: Manifest) -> None:
         """Wait until the ack policy is met, in slices that watch for a stop; at most ``block_on_ack`` seconds."""
         end = time.monotonic() + stream.block_on_ack
-        while not self._stop.is_set() and time.monotonic() < end and not stream.keeper.done(published):
+        while (
+            not self._stop.is_set() and time.monotonic() < end and not stream.keeper.done(published)
+        ):
             self._keep(stream, force=True)
             self._stop.wait(0.2)
 
@@ -443,16 +463,27 @@ class SenderHandle:
             raise lost from error
         if is_cancelled(error):
             # Nothing of it is published, and the next round plans it again.
-            error = WanError(f"{stream.status.table}: its Spark job was cancelled from outside. {self._retry(stream)}")
-        cause = str(error) if isinstance(error, WanError) else f"{stream.status.table}: {error_text(error)}"
+            error = WanError(
+                f"{stream.status.table}: its Spark job was cancelled from outside. {self._retry(stream)}"
+            )
+        cause = (
+            str(error)
+            if isinstance(error, WanError)
+            else f"{stream.status.table}: {error_text(error)}"
+        )
         if cause != stream.causes.get(part):
             log.error(
-                "%s: held: %s", stream.status.stream, cause, exc_info=None if isinstance(error, WanError) else error
+                "%s: held: %s",
+                stream.status.stream,
+                cause,
+                exc_info=None if isinstance(error, WanError) else error,
             )
         stream.causes[part] = stream.status.held = cause
 
     def _retry(self, stream: _Stream) -> str:
-        return "Start again." if self._available_now else f"Will retry in {self._longer(stream):g} s."
+        return (
+            "Start again." if self._available_now else f"Will retry in {self._longer(stream):g} s."
+        )
 
     def _steps(self, steps: Steps[Any]) -> Any:
         """Run numbered steps, and look for a stop between them. Only what writes frames takes a slot; any table may look at any time."""

@@ -70,7 +70,9 @@ def check_log(
 
     if memory is not None and last is not None and last.log_id == memory.log_id:
         if last.epoch < memory.epoch:
-            raise LogGapError(_put_back(log, last, f"it was at {memory.epoch} ({_acked(memory)})", how))
+            raise LogGapError(
+                _put_back(log, last, f"it was at {memory.epoch} ({_acked(memory)})", how)
+            )
         return
     if memory is not None:
         lost, state = [memory.log_id], f"it was at manifest {memory.epoch} ({_acked(memory)})"
@@ -95,7 +97,9 @@ def check_acks(log: StreamLog, last: Manifest | None, how: str | None) -> None:
     asked before the log is extended: afterwards such an ack looks like one for what is new."""
     if last is None:
         return
-    acks = {site: ack.applied for site, ack in sorted(log.acks().items()) if ack.log_id == last.log_id}
+    acks = {
+        site: ack.applied for site, ack in sorted(log.acks().items()) if ack.log_id == last.log_id
+    }
     # Beyond what is there now: another sender may have extended it meanwhile.
     if max(acks.values(), default=0) > last.epoch and max(acks.values()) > log.newest_epoch():
         raise LogGapError(_put_back(log, last, f"sites have acked more ({acks})", how))

@@ -23,7 +23,14 @@ from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import NEW_LOG, Decisions
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import COPY, ChangeError, ManifestExists, SourceError, TableReplacedError, WanError
+from spark_wan.errors import (
+    COPY,
+    ChangeError,
+    ManifestExists,
+    SourceError,
+    TableReplacedError,
+    WanError,
+)
 from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe
 from spark_wan.sender.memory import CheckpointStore, check_acks, check_log
@@ -75,7 +82,9 @@ class SourceTable(Protocol):
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         """Net the changes of a range and publish their frames. Records rows that cannot be events as dead letters."""
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
+    def snapshot(
+        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+    ) -> CaptureResult:
         """Publish the rows that are there at a version, as ``create`` events of that version."""
 
 
@@ -142,7 +151,11 @@ class Publisher:
         if not newer and (self._published is None or stamp == checked):
             self._checked = checked
             return None
-        table_id = self.source.table_id() if self._published is None else self._check_source(self._published)
+        table_id = (
+            self.source.table_id()
+            if self._published is None
+            else self._check_source(self._published)
+        )
         self._checked = stamp
         yield "publish.2 source-checked"
         if not newer:
@@ -160,7 +173,9 @@ class Publisher:
         try:
             now = self.clock()
             if now - began > STALE_AGE * 1000 and not are_safe(self.log, manifest.frames):
-                raise ManifestExists(f"{stream}: its frames may be swept as orphans before a manifest names them")
+                raise ManifestExists(
+                    f"{stream}: its frames may be swept as orphans before a manifest names them"
+                )
             append_in_time(self.log, manifest, self.clock)
         except ManifestExists:
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
@@ -169,7 +184,9 @@ class Publisher:
         yield "publish.5 manifest-added"
         if memory is None or memory.log_id != manifest.log_id:
             memory = SenderCheckpoint(manifest.log_id, manifest.epoch)
-        self.memories.save(stream, replace(memory, epoch=manifest.epoch, published=PublishedState.by(manifest)))
+        self.memories.save(
+            stream, replace(memory, epoch=manifest.epoch, published=PublishedState.by(manifest))
+        )
         yield "publish.6 remembered"
         return manifest
 
@@ -199,7 +216,11 @@ class Publisher:
 
     @property
     def _through(self) -> int:
-        return self._published.through if self._published is not None else (self.settings.start or 0) - 1
+        return (
+            self._published.through
+            if self._published is not None
+            else (self.settings.start or 0) - 1
+        )
 
     @property
     def _begins_with_snapshot(self) -> bool:
@@ -254,7 +275,9 @@ class Publisher:
             return None
         self._check_columns(planned.schema)
         if before is not None:
-            check_columns_follow(before.schema, planned.schema, settings.table, planned.first_version)
+            check_columns_follow(
+                before.schema, planned.schema, settings.table, planned.first_version
+            )
         if planned.quiet and not self._worth_recording(planned):
             self._quiet_through = planned.last_version
             return None
@@ -281,7 +304,9 @@ class Publisher:
     def _worth_recording(self, planned: CaptureRange) -> bool:
         """Whether a range without events gets a manifest: new columns, a long or an old range, or more commits waiting behind it."""
         before = self._published
-        new_columns = before is not None and fingerprint(before.schema) != fingerprint(planned.schema)
+        new_columns = before is not None and fingerprint(before.schema) != fingerprint(
+            planned.schema
+        )
         if (
             new_columns
             or planned.last_version < self._latest
@@ -291,7 +316,9 @@ class Publisher:
         self._record_at = planned.commits[0].time + record_after(self.source.log_retention())
         return self.clock() >= self._record_at
 
-    def _write(self, last: Manifest | None, table_id: str, planned: CaptureRange) -> Manifest | None:
+    def _write(
+        self, last: Manifest | None, table_id: str, planned: CaptureRange
+    ) -> Manifest | None:
         settings = self.settings
         snapshot = self._begins_with_snapshot
         header = FrameHeader(
@@ -307,7 +334,9 @@ class Publisher:
             events=0,
         )
         if snapshot:
-            captured = self._whole(header, lambda: self.source.snapshot(planned.last_version, planned.schema, header))
+            captured = self._whole(
+                header, lambda: self.source.snapshot(planned.last_version, planned.schema, header)
+            )
         elif planned.quiet:
             captured = CaptureResult((), True, ())
         else:
@@ -344,11 +373,17 @@ class Publisher:
         except Exception:
             channel, stream = self.log.channel, self.settings.stream
             with suppress(WanError):  # they are swept, then
-                own = [path for path, _ in channel.frames(stream) if write_of(path) == write_of(header.attempt)]
+                own = [
+                    path
+                    for path, _ in channel.frames(stream)
+                    if write_of(path) == write_of(header.attempt)
+                ]
                 channel.trim_frames(stream, own)
             raise
 
-    def _capture(self, planned: CaptureRange, header: FrameHeader) -> tuple[CaptureRange, CaptureResult]:
+    def _capture(
+        self, planned: CaptureRange, header: FrameHeader
+    ) -> tuple[CaptureRange, CaptureResult]:
         """What is before a commit that cannot be carried is not held with it."""
         while True:
             try:
@@ -356,7 +391,9 @@ class Publisher:
             except ChangeError as error:
                 # A range with renames is one: in between, its columns have other names.
                 if error.version <= planned.first_version or any(
-                    commit.operation == "RENAME COLUMN" for commit in planned.commits if commit.version < error.version
+                    commit.operation == "RENAME COLUMN"
+                    for commit in planned.commits
+                    if commit.version < error.version
                 ):
                     raise
                 planned = planned.before(error.version)
@@ -364,4 +401,6 @@ class Publisher:
 
 def _commit_refs(commits: Sequence[Commit], versions: Sequence[int]) -> tuple[CommitRef, ...]:
     carried = set(versions)
-    return tuple(CommitRef(commit.version, commit.time) for commit in commits if commit.version in carried)
+    return tuple(
+        CommitRef(commit.version, commit.time) for commit in commits if commit.version in carried
+    )

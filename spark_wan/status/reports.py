@@ -85,7 +85,11 @@ def read_status(topology: Topology, site: str | None = None) -> list[ChannelRepo
     """
     if site is not None:
         topology.site(site)
-    return [_channel(expected, site) for expected in _expected(topology) if _concerns(expected.sender, site)]
+    return [
+        _channel(expected, site)
+        for expected in _expected(topology)
+        if _concerns(expected.sender, site)
+    ]
 
 
 def _concerns(sender: Sender, site: str | None) -> bool:
@@ -98,7 +102,9 @@ def _expected(topology: Topology) -> list[_Expected]:
         here = channels.setdefault(sender.channel, _Expected(sender))
         for table in topology.tables_of(sender.name):
             if sender.site in table.writers:
-                addressees = tuple(sorted(remote for remote in sender.remotes if remote in table.at))
+                addressees = tuple(
+                    sorted(remote for remote in sender.remotes if remote in table.at)
+                )
                 name = stream_name(sender.site, sender.name, table.name)
                 here.streams[name] = (table.name, sender.site, addressees)
     return list(channels.values())
@@ -107,7 +113,9 @@ def _expected(topology: Topology) -> list[_Expected]:
 def _channel(expected: _Expected, site: str | None) -> ChannelReport:
     url = expected.sender.channel
     streams = {
-        name: StreamReport(name, table, origin, sites=tuple(SiteReport(remote, 0, 0, 0, 0) for remote in remotes))
+        name: StreamReport(
+            name, table, origin, sites=tuple(SiteReport(remote, 0, 0, 0, 0) for remote in remotes)
+        )
         for name, (table, origin, remotes) in expected.streams.items()
     }
     foreign: Sequence[str] = ()
@@ -116,7 +124,9 @@ def _channel(expected: _Expected, site: str | None) -> ChannelReport:
         if _is_there(url):
             channel = open_channel(url, expected.sender.storage)
             for name, numbers in channel.numbers().items():
-                table, origin, served = expected.streams.get(name, ("", "", expected.sender.remotes))
+                table, origin, served = expected.streams.get(
+                    name, ("", "", expected.sender.remotes)
+                )
                 streams[name] = _stream(channel, name, table, origin, served, numbers)
             foreign = channel.foreign()
     except WanError as error:
@@ -124,7 +134,10 @@ def _channel(expected: _Expected, site: str | None) -> ChannelReport:
     chosen = [
         stream
         for _, stream in sorted(streams.items())
-        if site is None or site == stream.origin or any(site == each.site for each in stream.sites) or stream.problem
+        if site is None
+        or site == stream.origin
+        or any(site == each.site for each in stream.sites)
+        or stream.problem
     ]
     return ChannelReport(url, tuple(chosen), tuple(foreign), problem)
 
@@ -136,18 +149,32 @@ def _is_there(url: str) -> bool:
 
 
 def _stream(
-    channel: Channel, name: str, table: str, origin: str, served: Collection[str], numbers: Sequence[int]
+    channel: Channel,
+    name: str,
+    table: str,
+    origin: str,
+    served: Collection[str],
+    numbers: Sequence[int],
 ) -> StreamReport:
     log = StreamLog(channel, name)
     if not numbers:
-        return StreamReport(name, table, origin, sites=tuple(SiteReport(site, 0, 0, 0, 0) for site in sorted(served)))
+        return StreamReport(
+            name,
+            table,
+            origin,
+            sites=tuple(SiteReport(site, 0, 0, 0, 0) for site in sorted(served)),
+        )
     try:
         whole, below = log.fold(numbers)
         newest = log.read(numbers[-1])
         acks = log.acks()
         acked = acked_through(newest, acks)
         log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
-        waiting = [log.read(number) for number in whole if number > min(acked.values(), default=newest.epoch)]
+        waiting = [
+            log.read(number)
+            for number in whole
+            if number > min(acked.values(), default=newest.epoch)
+        ]
     except WanError as error:
         now = channel.stream_numbers(name)
         if now != list(numbers):
@@ -161,11 +188,16 @@ def _stream(
         epoch=newest.epoch,
         version=newest.last_version if newest.kind != EVENTS else None,
         published_at=newest.created,
-        sites=tuple(_site(site, acked[site], acks.get(site), waiting, site in served) for site in newest.addressees),
+        sites=tuple(
+            _site(site, acked[site], acks.get(site), waiting, site in served)
+            for site in newest.addressees
+        ),
     )
 
 
-def _site(site: str, acked: int, ack: Ack | None, waiting: Sequence[Manifest], served: bool) -> SiteReport:
+def _site(
+    site: str, acked: int, ack: Ack | None, waiting: Sequence[Manifest], served: bool
+) -> SiteReport:
     backlog = [manifest for manifest in waiting if manifest.epoch > acked]
     return SiteReport(
         site=site,

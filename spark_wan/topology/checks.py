@@ -10,21 +10,30 @@ from spark_wan.topology.model import Sender, Site, Table, stream_name
 from spark_wan.topology.values import catalog_parts, is_path
 
 
-def check_sites(entry: Entry, table: Table, sites: Mapping[str, Site], senders: Mapping[str, Sender]) -> None:
+def check_sites(
+    entry: Entry, table: Table, sites: Mapping[str, Site], senders: Mapping[str, Sender]
+) -> None:
     """Check one table against the sites it is written at, lives at and is sent to."""
     given = entry.values.get("writers")
     if isinstance(given, list) and len(given) != 1:
-        advice = "several need conflict resolution, which this version does not have; " if given else ""
+        advice = (
+            "several need conflict resolution, which this version does not have; " if given else ""
+        )
         entry.problems.add(f"{entry.path}.writers", f"{advice}name exactly one site")
     located = entry.values.get("at")
     if not isinstance(located, Mapping):
         return
     for site in table.at:
         if site not in sites:
-            entry.problems.add(f"{entry.path}.at.{site}", f"unknown site {site!r}; {nearest(site, sites)}")
+            entry.problems.add(
+                f"{entry.path}.at.{site}", f"unknown site {site!r}; {nearest(site, sites)}"
+            )
     for site in table.writers:
         if site not in located and table.source == "table":
-            entry.problems.add(f"{entry.path}.at.{site}", "is missing, but the site writes the table; add its location")
+            entry.problems.add(
+                f"{entry.path}.at.{site}",
+                "is missing, but the site writes the table; add its location",
+            )
     for sender in table.senders:
         for site in senders[sender].remotes:
             if site not in located:
@@ -32,12 +41,16 @@ def check_sites(entry: Entry, table: Table, sites: Mapping[str, Site], senders: 
                 entry.problems.add(f"{entry.path}.at.{site}", problem)
 
 
-def check_states(sites: Mapping[str, Site], senders: Mapping[str, Sender], problems: Problems) -> None:
+def check_states(
+    sites: Mapping[str, Site], senders: Mapping[str, Sender], problems: Problems
+) -> None:
     """A ledger belongs to one site, and a channel is no site's state."""
     taken: dict[str, str] = {}
     for site in sites.values():
         if site.storage and "://" not in site.state.removeprefix("file://"):
-            problem = f"is for object stores, but the state is the directory {site.state!r}; take it out"
+            problem = (
+                f"is for object stores, but the state is the directory {site.state!r}; take it out"
+            )
             problems.add(f"sites.{site.name}.storage", problem)
     for site in filter(lambda site: site.state, sites.values()):
         other = taken.setdefault(_bare(site.state), site.name)
@@ -79,7 +92,9 @@ def check_places(tables: Mapping[str, Table], problems: Problems) -> None:
                 problems.add(f"tables.{table.name}.at.{site}", problem)
 
 
-def check_streams(tables: Mapping[str, Table], senders: Mapping[str, Sender], problems: Problems) -> None:
+def check_streams(
+    tables: Mapping[str, Table], senders: Mapping[str, Sender], problems: Problems
+) -> None:
     """Names may contain dots, stream names are joined by them: ``b.c`` + ``d`` must not meet ``b`` + ``c.d``."""
     taken: dict[str, tuple[str, str]] = {}
     for table in tables.values():
@@ -87,9 +102,7 @@ def check_streams(tables: Mapping[str, Table], senders: Mapping[str, Sender], pr
             stream = stream_name(senders[sender].site, sender, table.name)
             other = taken.setdefault(stream, (sender, table.name))
             if other != (sender, table.name):
-                problem = (
-                    f"its stream would be {stream!r}, as for sender {other[0]!r} and table {other[1]!r}; rename one"
-                )
+                problem = f"its stream would be {stream!r}, as for sender {other[0]!r} and table {other[1]!r}; rename one"
                 problems.add(f"tables.{table.name}.senders", problem)
 
 

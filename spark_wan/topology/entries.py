@@ -31,7 +31,9 @@ class Problems:
 class Entry:
     """One mapping of the file. Values come out parsed; what is wrong is noted and its default stands in for it."""
 
-    def __init__(self, data: object, path: str, known: Collection[str], problems: Problems, name: str = "") -> None:
+    def __init__(
+        self, data: object, path: str, known: Collection[str], problems: Problems, name: str = ""
+    ) -> None:
         self.name = name
         self.path = path
         self.problems = problems
@@ -54,10 +56,18 @@ class Entry:
 
     def settings(self, kind: type) -> dict[str, Any]:
         """Return all settings of the dataclass ``kind``: those that are given parsed, the others with their defaults."""
-        return {name: self.read(name, each.parse, default=each.default) for name, each in settings_of(kind).items()}
+        return {
+            name: self.read(name, each.parse, default=each.default)
+            for name, each in settings_of(kind).items()
+        }
 
     def each(
-        self, key: str, parse: Callable[[object], str], *, same: Callable[[str], str] = str, required: str = ""
+        self,
+        key: str,
+        parse: Callable[[object], str],
+        *,
+        same: Callable[[str], str] = str,
+        required: str = "",
     ) -> tuple[str, ...]:
         """Return the items of the list at ``key`` parsed, without duplicates; () when there is none."""
         nothing: list[object] = []
@@ -67,7 +77,9 @@ class Entry:
             self.problems.add(f"{join_path(self.path, key)}[{index}]", problem)
         return good
 
-    def mapping(self, key: str, parse: Callable[[object], str], *, required: str = "") -> dict[str, str]:
+    def mapping(
+        self, key: str, parse: Callable[[object], str], *, required: str = ""
+    ) -> dict[str, str]:
         """Return the mapping at ``key`` with its values parsed; {} when there is none."""
         path, values = join_path(self.path, key), self._section(key, required)
         entry = Entry(values, path, values, self.problems)
@@ -88,7 +100,10 @@ class Entry:
     def _section(self, key: str, required: str) -> dict[str, object]:
         nothing: dict[str, object] = {}
         return self.read(
-            key, lambda value: self._mapping(value, join_path(self.path, key)), default=nothing, required=required
+            key,
+            lambda value: self._mapping(value, join_path(self.path, key)),
+            default=nothing,
+            required=required,
         )
 
     def _mapping(self, data: object, path: str) -> dict[str, object]:
@@ -97,7 +112,9 @@ class Entry:
             return {}
         for key in data:
             if not isinstance(key, str):
-                self.problems.add(join_path(path, key), f"the key must be text; write {str(key)!r} in quotes")
+                self.problems.add(
+                    join_path(path, key), f"the key must be text; write {str(key)!r} in quotes"
+                )
         return {key: value for key, value in data.items() if isinstance(key, str)}
 
 

@@ -10,7 +10,12 @@ from typing import TypeVar
 from spark_wan.errors import TopologyError, nearest
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
 from spark_wan.topology.settings import setting
-from spark_wan.topology.values import OnTableOperation, Source, parse_on_table_operation, parse_source
+from spark_wan.topology.values import (
+    OnTableOperation,
+    Source,
+    parse_on_table_operation,
+    parse_source,
+)
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 T = TypeVar("T")
@@ -25,7 +30,9 @@ class Site:
     storage: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # for the sender's memory there; may hold secrets
-    priority: int = setting(1, partial(parse_count, minimum=0), "Priority as a primary; 0: never one.")
+    priority: int = setting(
+        1, partial(parse_count, minimum=0), "Priority as a primary; 0: never one."
+    )
 
 
 @dataclass(frozen=True)
@@ -36,19 +43,31 @@ class Sender:
     site: str
     remotes: tuple[str, ...]
     channel: str  # directory (absolute) or URL of the gateway queue
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the object store; may hold secrets
+    storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # for the object store; may hold secrets
     ack_policy: AckPolicy = setting(
-        AckPolicy.ALL, parse_ack_policy, "Whose acks an epoch needs before it counts as done: none or all."
+        AckPolicy.ALL,
+        parse_ack_policy,
+        "Whose acks an epoch needs before it counts as done: none or all.",
     )
     batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
-    batch_bytes: int = setting(8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB.")
-    batch_interval: float = setting(1.0, parse_seconds, "Seconds between polls of a source table, or 500ms, 1m.")
+    batch_bytes: int = setting(
+        8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB."
+    )
+    batch_interval: float = setting(
+        1.0, parse_seconds, "Seconds between polls of a source table, or 500ms, 1m."
+    )
     max_epoch_rows: int = setting(
         1_000_000, parse_count, "Number of rows after which an epoch ends. A commit is never split."
     )
-    ack_timeout: float = setting(60.0, parse_seconds, "Seconds until an epoch without its acks is announced again.")
+    ack_timeout: float = setting(
+        60.0, parse_seconds, "Seconds until an epoch without its acks is announced again."
+    )
     block_on_ack: float = setting(
-        0.0, partial(parse_seconds, zero=True), "Seconds that a commit waits for the ack policy; 0: it does not wait."
+        0.0,
+        partial(parse_seconds, zero=True),
+        "Seconds that a commit waits for the ack policy; 0: it does not wait.",
     )
 
 
@@ -78,13 +97,19 @@ class Table:
         "What the sender does at TRUNCATE, RESTORE and the like: hold, distribute or skip.",
     )
     event_id_ttl: float | None = setting(
-        None, parse_seconds, "Seconds that receivers keep event IDs of a user's stream; default: for ever."
+        None,
+        parse_seconds,
+        "Seconds that receivers keep event IDs of a user's stream; default: for ever.",
     )
     source: Source = setting(
-        "table", parse_source, "Where the rows come from at the writer: table, or sink for a stream that a sink writes."
+        "table",
+        parse_source,
+        "Where the rows come from at the writer: table, or sink for a stream that a sink writes.",
     )
     max_dead_letters: int = setting(
-        MAX_DEAD_LETTERS, parse_count, "Number of dead letters of one epoch beyond which the stream is held."
+        MAX_DEAD_LETTERS,
+        parse_count,
+        "Number of dead letters of one epoch beyond which the stream is held.",
     )
 
     def location(self, site: str) -> str:
@@ -132,7 +157,14 @@ class Topology:
         """Return, sorted, all sites that any sender attached to the table at ``origin`` serves (a header's sent-to)."""
         attached = self.table(table_name).senders
         return tuple(
-            sorted({site for sender in self.senders_at(origin) if sender.name in attached for site in sender.remotes})
+            sorted(
+                {
+                    site
+                    for sender in self.senders_at(origin)
+                    if sender.name in attached
+                    for site in sender.remotes
+                }
+            )
         )
 
 

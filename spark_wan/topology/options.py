@@ -27,13 +27,17 @@ from spark_wan.topology.settings import required, setting, settings_of, shared
 from spark_wan.topology.values import parse_channel, parse_each, parse_name, parse_text
 from spark_wan.units import parse_bytes, parse_count
 
-SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})  # Spark hands these to every sink and source
+SPARKS_OWN = frozenset(
+    {"checkpointlocation", "path", "queryname"}
+)  # Spark hands these to every sink and source
 
 
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
 
 
-def _split(value: object, parse: Callable[[object], str], same: Callable[[str], str] = str) -> tuple[str, ...]:
+def _split(
+    value: object, parse: Callable[[object], str], same: Callable[[str], str] = str
+) -> tuple[str, ...]:
     good, wrong = parse_each((part.strip() for part in str(value).split(",")), parse, same)
     if wrong:
         raise ValueError("; ".join(f"[{index}] {problem}" for index, problem in wrong))
@@ -88,12 +92,22 @@ class SinkOptions:
     table: str = required(parse_name, "Table whose rows these are.")
     key: tuple[str, ...] = required(_columns, "Key columns, with commas; '' for a keyless table.")
     event_id: str = required(parse_text, "Column that identifies an event for ever.")
-    stream: str = required(parse_name, "Name of the stream; default: <site>.<sender or 'sink'>.<table>.")
-    config: str | None = setting(None, parse_text, "Topology file, which answers what is not given.")
-    sender: str | None = setting(None, parse_name, "Sender in the topology file, or a name for the stream.")
-    operation: str | None = setting(None, parse_text, "Column with create, put or destroy; default: all rows are puts.")
+    stream: str = required(
+        parse_name, "Name of the stream; default: <site>.<sender or 'sink'>.<table>."
+    )
+    config: str | None = setting(
+        None, parse_text, "Topology file, which answers what is not given."
+    )
+    sender: str | None = setting(
+        None, parse_name, "Sender in the topology file, or a name for the stream."
+    )
+    operation: str | None = setting(
+        None, parse_text, "Column with create, put or destroy; default: all rows are puts."
+    )
     sequence: str | None = setting(
-        None, parse_text, "Column that orders the events of a key; default: a key comes once an epoch."
+        None,
+        parse_text,
+        "Column that orders the events of a key; default: a key comes once an epoch.",
     )
     event_time: str | None = setting(
         None,
@@ -112,7 +126,9 @@ class SinkOptions:
     ack_policy: AckPolicy = shared(Sender, "ack_policy")
     ack_timeout: float = shared(Sender, "ack_timeout")
     block_on_ack: float = shared(Sender, "block_on_ack")
-    query_id: str | None = setting(None, parse_text, "With batchId: what a batch write inside foreachBatch belongs to.")
+    query_id: str | None = setting(
+        None, parse_text, "With batchId: what a batch write inside foreachBatch belongs to."
+    )
     batch_id: int | None = setting(None, partial(parse_count, minimum=0), "See queryId.")
     state: str | None = setting(
         None,
@@ -123,11 +139,15 @@ class SinkOptions:
     former_remotes: tuple[str, ...] | None = setting(
         (), _names, "Sites, with commas, served no more; with the remotes of config: all others."
     )
-    new_log: tuple[str, ...] = setting((), _names, "IDs, with commas, of lost logs in whose place a new log may begin.")
+    new_log: tuple[str, ...] = setting(
+        (), _names, "IDs, with commas, of lost logs in whose place a new log may begin."
+    )
     stop_marker: str | None = setting(
         None, parse_text, "Internal: path of a file whose appearance stops a waiting commit."
     )
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
+    storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # storage.*; may hold secrets
     state_storage: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # stateStorage.*, of `state`; may hold secrets
@@ -147,7 +167,9 @@ class SinkOptions:
         if ("query_id" in given) != ("batch_id" in given):
             raise OptionError("wan sink: queryId and batchId go together; give both or neither")
         if given["site"] in given["remotes"]:
-            raise OptionError(f"wan sink: site {given['site']!r} is among its own remotes; take it out of one of them")
+            raise OptionError(
+                f"wan sink: site {given['site']!r} is among its own remotes; take it out of one of them"
+            )
         default = stream_name(given["site"], given.get("sender", "sink"), given["table"])
         return cls(**{"stream": default, **given})
 
@@ -157,20 +179,30 @@ class SourceOptions:
     """Options of ``spark.readStream.format("wan")``: give ``config``, ``site`` and ``sender``, or ``channel``."""
 
     channel: str = required(_parse_channel, "Directory or URL of the channel.")
-    config: str | None = setting(None, parse_text, "Topology file, which answers what is not given.")
+    config: str | None = setting(
+        None, parse_text, "Topology file, which answers what is not given."
+    )
     site: str | None = setting(None, parse_name, "Site that reads, one of the sender's remotes.")
-    sender: str | None = setting(None, parse_name, "Sender in the topology file whose channel is read.")
-    streams: tuple[str, ...] | None = setting(None, _names, "Names of streams, with commas; default: all.")
+    sender: str | None = setting(
+        None, parse_name, "Sender in the topology file whose channel is read."
+    )
+    streams: tuple[str, ...] | None = setting(
+        None, _names, "Names of streams, with commas; default: all."
+    )
     starting_offsets: StartingOffsets = setting(
         "earliest", _starting_offsets, 'earliest, latest, or {"stream": first epoch to read}.'
     )
     max_bytes_per_trigger: int | None = setting(
-        None, parse_bytes, "Maximum size of a micro-batch: bytes, or 8MiB, 500kB; default: no limit."
+        None,
+        parse_bytes,
+        "Maximum size of a micro-batch: bytes, or 8MiB, 500kB; default: no limit.",
     )
     max_epochs_per_trigger: int | None = setting(
         None, parse_count, "Maximum number of epochs in a micro-batch; default: no limit."
     )
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)  # storage.*; may hold secrets
+    storage: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # storage.*; may hold secrets
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -189,14 +221,20 @@ class SourceOptions:
                     f"wan source: sender {sender.name!r} does not serve site {site.name!r}; "
                     f"it serves {', '.join(sender.remotes)}"
                 )
-            given = {"channel": sender.channel, **given, "storage": {**sender.storage, **given["storage"]}}
+            given = {
+                "channel": sender.channel,
+                **given,
+                "storage": {**sender.storage, **given["storage"]},
+            }
         elif "sender" in given:
             _require("source", given, "config")
         _require("source", given, "channel")
         starts, streams = given.get("starting_offsets"), given.get("streams")
         if isinstance(starts, dict) and streams is not None:
             for stream in starts.keys() - set(streams):
-                raise OptionError(f"wan source: startingOffsets: unknown stream {stream!r}; {nearest(stream, streams)}")
+                raise OptionError(
+                    f"wan source: startingOffsets: unknown stream {stream!r}; {nearest(stream, streams)}"
+                )
         return cls(**given)
 
 
@@ -209,14 +247,32 @@ def _from_topology(given: Mapping[str, Any]) -> dict[str, Any]:
             f"wan sink: table {table.name!r} is not attached to sender {sender.name!r}; attach it in {topology.file}, "
             f"or use one of its senders: {', '.join(table.senders) or 'none'}"
         )
-    shared = ("channel", "site", "remotes", "batch_size", "batch_bytes", "ack_policy", "ack_timeout", "block_on_ack")
+    shared = (
+        "channel",
+        "site",
+        "remotes",
+        "batch_size",
+        "batch_bytes",
+        "ack_policy",
+        "ack_timeout",
+        "block_on_ack",
+    )
     defaults = {name: getattr(sender, name) for name in shared}
     if "remotes" not in given:
         defaults["former_remotes"] = None
     site = topology.site(sender.site)
     if "state" not in given:
-        given = {**given, "state": site.state, "state_storage": {**site.storage, **given["state_storage"]}}
-    return {**defaults, "key": table.keys, **given, "storage": {**sender.storage, **given["storage"]}}
+        given = {
+            **given,
+            "state": site.state,
+            "state_storage": {**site.storage, **given["state_storage"]},
+        }
+    return {
+        **defaults,
+        "key": table.keys,
+        **given,
+        "storage": {**sender.storage, **given["storage"]},
+    }
 
 
 _STORES = ("storage", "state_storage")
@@ -225,8 +281,12 @@ _STORES = ("storage", "state_storage")
 
 def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of ``kind`` that the options name, with their values parsed, and always those for stores."""
-    stores = {f"{_option(each.name)}.".lower(): each.name for each in fields(kind) if each.name in _STORES}
-    names = {_option(each.name).lower(): each.name for each in fields(kind) if each.name not in _STORES}
+    stores = {
+        f"{_option(each.name)}.".lower(): each.name for each in fields(kind) if each.name in _STORES
+    }
+    names = {
+        _option(each.name).lower(): each.name for each in fields(kind) if each.name not in _STORES
+    }
     settings, types = settings_of(kind), {each.name: str(each.type) for each in fields(kind)}
     given: dict[str, Any] = {name: {} for name in stores.values()}
     problems = []
@@ -234,7 +294,9 @@ def _given(what: str, kind: type, options: Mapping[str, str]) -> dict[str, Any]:
         lower = option.lower()
         if lower in SPARKS_OWN:
             continue
-        store = next((prefix for prefix in stores if lower.startswith(prefix) and lower != prefix), None)
+        store = next(
+            (prefix for prefix in stores if lower.startswith(prefix) and lower != prefix), None
+        )
         if store is not None:
             given[stores[store]][lower.removeprefix(store)] = text
         elif lower not in names:
@@ -260,7 +322,9 @@ def _suggest(option: str, kind: type) -> str:
 def _require(what: str, given: Mapping[str, Any], *names: str) -> None:
     missing = [_option(name) for name in names if name not in given]
     if missing:
-        instead = "" if "config" in given else " (or config, the topology file, with what it asks for)"
+        instead = (
+            "" if "config" in given else " (or config, the topology file, with what it asks for)"
+        )
         raise OptionError(f"wan {what}: missing option {', '.join(missing)}; set it{instead}")
 
 

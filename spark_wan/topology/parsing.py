@@ -17,7 +17,13 @@ from typing import TextIO
 import yaml
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology.checks import check_delivery, check_places, check_sites, check_states, check_streams
+from spark_wan.topology.checks import (
+    check_delivery,
+    check_places,
+    check_sites,
+    check_states,
+    check_streams,
+)
 from spark_wan.topology.entries import Entry, Problems, join_path
 from spark_wan.topology.model import Sender, Site, Start, Table, Topology
 from spark_wan.topology.values import (
@@ -43,12 +49,16 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
             loader = _TopologyLoader(text)
             data = loader.get_single_data()
     except OSError as error:
-        raise TopologyError(f"{file}: cannot be read ({error.strerror}); give the path of a topology file") from error
+        raise TopologyError(
+            f"{file}: cannot be read ({error.strerror}); give the path of a topology file"
+        ) from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         # All but the first two: what PyYAML raises for tagged values such as `!!int ""`, and for thousands of nested brackets.
         raise TopologyError(f"{file}: is not valid YAML; correct it: {error}") from error
     if loader.repeated:
-        raise TopologyError("\n".join(f"{file}: {path}: is given twice; keep one" for path in loader.repeated))
+        raise TopologyError(
+            "\n".join(f"{file}: {path}: is given twice; keep one" for path in loader.repeated)
+        )
     return parse_topology(data, file)
 
 
@@ -65,7 +75,9 @@ def parse_topology(data: object, file: str) -> Topology:
     problems.raise_any()
     sites = {entry.name: _site(entry, base) for entry in root.entries("sites", Site)}
     senders = {entry.name: _sender(entry, base, sites) for entry in root.entries("senders", Sender)}
-    tables = {entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)}
+    tables = {
+        entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)
+    }
     check_states(sites, senders, problems)
     check_places(tables, problems)
     check_streams(tables, senders, problems)
@@ -115,7 +127,10 @@ def _site(entry: Entry, base: str) -> Site:
     return Site(
         name=entry.name,
         state=entry.read(
-            "state", lambda value: parse_state(value, base), default="", required="the site's state directory"
+            "state",
+            lambda value: parse_state(value, base),
+            default="",
+            required="the site's state directory",
         ),
         storage=entry.mapping("storage", parse_text),
         **entry.settings(Site),
@@ -124,7 +139,10 @@ def _site(entry: Entry, base: str) -> Site:
 
 def _sender(entry: Entry, base: str, sites: Mapping[str, Site]) -> Sender:
     site = entry.read(
-        "site", lambda value: known_name(value, "site", sites), default="", required="the site it sends from"
+        "site",
+        lambda value: known_name(value, "site", sites),
+        default="",
+        required="the site it sends from",
     )
 
     def remote(value: object) -> str:
@@ -140,23 +158,36 @@ def _sender(entry: Entry, base: str, sites: Mapping[str, Site]) -> Sender:
         site=site,
         remotes=remotes,
         channel=entry.read(
-            "channel", lambda value: parse_channel(value, base), default="", required="a directory or URL"
+            "channel",
+            lambda value: parse_channel(value, base),
+            default="",
+            required="a directory or URL",
         ),
         storage=entry.mapping("storage", parse_text),
         **entry.settings(Sender),
     )
 
 
-def _table(entry: Entry, base: str, sites: Mapping[str, Site], senders: Mapping[str, Sender]) -> Table:
+def _table(
+    entry: Entry, base: str, sites: Mapping[str, Site], senders: Mapping[str, Sender]
+) -> Table:
     keys = entry.each("keys", parse_text, same=str.lower)
     keyless = entry.values.get("keys", []) == []
-    writers = entry.each("writers", lambda value: known_name(value, "site", sites), required="the site that writes it")
-    at = entry.mapping("at", lambda value: parse_location(value, base), required="where it lives, {site: location}")
+    writers = entry.each(
+        "writers",
+        lambda value: known_name(value, "site", sites),
+        required="the site that writes it",
+    )
+    at = entry.mapping(
+        "at", lambda value: parse_location(value, base), required="where it lives, {site: location}"
+    )
 
     def attached(value: object) -> str:
         sender = senders[known_name(value, "sender", senders)]
         if sender.site and writers and sender.site not in writers:
-            raise ValueError(f"sender {sender.name!r} is at {sender.site!r}, which does not write the table; detach it")
+            raise ValueError(
+                f"sender {sender.name!r} is at {sender.site!r}, which does not write the table; detach it"
+            )
         return sender.name
 
     table = Table(
@@ -165,11 +196,18 @@ def _table(entry: Entry, base: str, sites: Mapping[str, Site], senders: Mapping[
         writers=writers,
         senders=entry.each("senders", attached, required="the senders it is attached to"),
         at=at,
-        start=entry.read("start", lambda value: parse_start(value, keyless), default=Start(0 if keyless else None)),
+        start=entry.read(
+            "start",
+            lambda value: parse_start(value, keyless),
+            default=Start(0 if keyless else None),
+        ),
         **entry.settings(Table),
     )
     if table.source == "sink" and "start" in entry.values:
-        entry.problems.add(f"{entry.path}.start", "is for captured tables, and a sink sends these rows; take it out")
+        entry.problems.add(
+            f"{entry.path}.start",
+            "is for captured tables, and a sink sends these rows; take it out",
+        )
     check_sites(entry, table, sites, senders)
     return table
 

@@ -35,7 +35,9 @@ _UNKNOWN_TO_SPARK = {
 
 def is_path(location: str) -> bool:
     """Say whether a table's location is a path or URL; otherwise it is a catalog name."""
-    return ("/" in location or location.startswith((".", "~"))) and not _CATALOG_NAME.fullmatch(location)
+    return ("/" in location or location.startswith((".", "~"))) and not _CATALOG_NAME.fullmatch(
+        location
+    )
 
 
 def catalog_parts(name: str) -> tuple[str, ...]:
@@ -45,8 +47,12 @@ def catalog_parts(name: str) -> tuple[str, ...]:
     ('main', 'my schema', 'a.`b')
     """
     if not _CATALOG_NAME.fullmatch(name):
-        raise TopologyError(f"{name!r} is not a catalog name; write catalog.schema.table, odd names in backticks")
-    return tuple(plain or quoted.replace("``", "`") for plain, quoted in _CATALOG_PART.findall(name))
+        raise TopologyError(
+            f"{name!r} is not a catalog name; write catalog.schema.table, odd names in backticks"
+        )
+    return tuple(
+        plain or quoted.replace("``", "`") for plain, quoted in _CATALOG_PART.findall(name)
+    )
 
 
 def parse_text(value: object) -> str:
@@ -61,7 +67,9 @@ def parse_text(value: object) -> str:
 def parse_name(value: object) -> str:
     """Return a name that can be part of a path; ValueError otherwise."""
     if not _NAME.fullmatch(parse_text(value)):
-        raise ValueError(f"{value!r} is not a name; use letters, digits, _ . - and begin with a letter or digit")
+        raise ValueError(
+            f"{value!r} is not a name; use letters, digits, _ . - and begin with a letter or digit"
+        )
     return str(value)
 
 
@@ -79,7 +87,9 @@ def _stored(value: object, base: str, schemes: Collection[str], instead: Mapping
     place = _place(value, base)
     url = _URL.match(place)
     if url and url[1].lower() in instead:
-        raise ValueError(f"{value!r}: the scheme {url[1]!r} cannot be used here; {instead[url[1].lower()]}")
+        raise ValueError(
+            f"{value!r}: the scheme {url[1]!r} cannot be used here; {instead[url[1].lower()]}"
+        )
     if url and url[1] not in schemes:
         raise ValueError(f"unknown scheme {url[1]!r} in {value!r}; {nearest(url[1], schemes)}")
     return _checked_url(value, place)
@@ -116,7 +126,11 @@ def parse_each(
 
 def _place(value: object, base: str) -> str:
     place = parse_text(value)
-    return place if _URL.match(place) else os.path.normpath(os.path.join(base, os.path.expanduser(place)))
+    return (
+        place
+        if _URL.match(place)
+        else os.path.normpath(os.path.join(base, os.path.expanduser(place)))
+    )
 
 
 def parse_location(value: object, base: str) -> str:
@@ -138,7 +152,9 @@ def _table_path(location: str, base: str) -> str:
     place = _place(location, base)
     url = _URL.match(place)
     if url and url[1] in _UNKNOWN_TO_SPARK:
-        raise ValueError(f"{location!r}: the scheme {url[1]!r} cannot be used here; {_UNKNOWN_TO_SPARK[url[1]]}")
+        raise ValueError(
+            f"{location!r}: the scheme {url[1]!r} cannot be used here; {_UNKNOWN_TO_SPARK[url[1]]}"
+        )
     return place if url and url[1] == "dbfs" else _checked_url(location, place)
 
 

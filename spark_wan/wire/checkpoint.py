@@ -30,7 +30,13 @@ class PublishedState:
 
     @classmethod
     def by(cls, manifest: Manifest) -> PublishedState:
-        return cls(manifest.last_version, manifest.identity, manifest.table_id, manifest.keys, manifest.schema)
+        return cls(
+            manifest.last_version,
+            manifest.identity,
+            manifest.table_id,
+            manifest.keys,
+            manifest.schema,
+        )
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,11 @@ class SenderCheckpoint:
 
     def encode(self) -> bytes:
         fields = {"version": CHECKPOINT_VERSION, **asdict(self)}
-        kept = {name: value for name, value in fields.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
+        kept = {
+            name: value
+            for name, value in fields.items()
+            if name not in _LEFT_OUT or value != _LEFT_OUT[name]
+        }
         return json.dumps(kept, separators=(",", ":")).encode()
 
     @classmethod
@@ -60,7 +70,9 @@ class SenderCheckpoint:
             fields = upgraded(fields)
             published = fields.get("published")
             fields["published"] = (
-                None if published is None else PublishedState(**known_fields(PublishedState, published))
+                None
+                if published is None
+                else PublishedState(**known_fields(PublishedState, published))
             )
             return cls(**known_fields(cls, fields))
         except (ValueError, TypeError, KeyError, AttributeError):

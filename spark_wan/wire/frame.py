@@ -114,21 +114,32 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
         ) from error
 
 
-def decode_frame(data: bytes, where: str, ref: FrameRef | None = None) -> tuple[FrameHeader, pa.RecordBatch]:
+def decode_frame(
+    data: bytes, where: str, ref: FrameRef | None = None
+) -> tuple[FrameHeader, pa.RecordBatch]:
     """Check a frame and decode its payload; dictionaries are unpacked. Raises FrameError."""
     header = check_frame(data, where, ref)
     head, _ = _fixed(data, where)
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)[_FIXED.size + head + _CHECKSUM.size :]) as reader:
+        with pa.ipc.open_stream(
+            pa.py_buffer(data)[_FIXED.size + head + _CHECKSUM.size :]
+        ) as reader:
             batch = reader.read_next_batch()
     except (pa.ArrowException, StopIteration, OSError) as error:
-        raise FrameError(f"{where}: its payload is not an Arrow IPC stream ({error}). {RESTORE}") from error
+        raise FrameError(
+            f"{where}: its payload is not an Arrow IPC stream ({error}). {RESTORE}"
+        ) from error
     if batch.num_rows != header.events:
-        raise FrameError(f"{where}: {batch.num_rows} rows where its header says {header.events} events. {RESTORE}")
+        raise FrameError(
+            f"{where}: {batch.num_rows} rows where its header says {header.events} events. {RESTORE}"
+        )
     columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
     ]
-    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+    fields = [
+        field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)
+    ]
     return header, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
@@ -138,7 +149,9 @@ def _fixed(data: bytes, where: str) -> tuple[int, int]:
         raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). {RESTORE}")
     _, version, flags, head, payload = _FIXED.unpack_from(data)
     if version != WIRE_VERSION:
-        raise FrameError(f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. {UPDATE}")
+        raise FrameError(
+            f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. {UPDATE}"
+        )
     if flags:
         raise FrameError(
             f"{where}: flags {flags:#x}, which this spark_wan does not know. {UPDATE} If no newer one wrote it: {RESTORE}"

@@ -118,7 +118,9 @@ class Manifest:
         line, _, body = data.partition(b"\n")
         words = line.split(b" ")
         if len(words) != 3 or words[0] != b"WANM":
-            raise ManifestError(f"{where}: not a spark_wan manifest (foreign or empty object). {RESTORE}")
+            raise ManifestError(
+                f"{where}: not a spark_wan manifest (foreign or empty object). {RESTORE}"
+            )
         if words[1] not in (b"1", b"2"):
             raise ManifestError(
                 f"{where}: manifest version {words[1].decode(errors='replace')}; this spark_wan reads versions "

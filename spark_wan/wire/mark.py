@@ -69,10 +69,16 @@ class Mark:
     def content(self) -> dict[str, object]:
         """What is written of it. What came later than 0.1.0 is left out when there is nothing to say."""
         later: dict[str, object] = {"columns": (), "moved": {}, "new_ids": None, "ids_until": None}
-        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in later or value != later[name]
+        }
 
     def user_metadata(self) -> str:
-        return json.dumps({MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":"))
+        return json.dumps(
+            {MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":")
+        )
 
     @property
     def key(self) -> Origin:
@@ -97,4 +103,6 @@ class Mark:
         try:
             return cls.of(found)
         except TypeError as error:
-            raise LedgerError(f"{table}: a commit carries a mark that spark_wan did not write ({error}).") from error
+            raise LedgerError(
+                f"{table}: a commit carries a mark that spark_wan did not write ({error})."
+            ) from error

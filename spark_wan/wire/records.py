@@ -11,13 +11,20 @@ RESTORE = "Its stream is held. Restore the object from a backup or another versi
 UPDATE = "Its stream is held. Update spark_wan at this site."
 
 
-RENAMED = {"incarnation": "log_id", "number": "epoch", "first": "first_version", "last": "last_version"}
+RENAMED = {
+    "incarnation": "log_id",
+    "number": "epoch",
+    "first": "first_version",
+    "last": "last_version",
+}
 """Field of version 1 -> its name since version 2, in manifests, acks, marks and checkpoints."""
 
 
 def upgraded(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record of version 1 or 2 under the names of version 2. ``generation``, which nothing read, is left out."""
-    return {RENAMED.get(name, name): value for name, value in record.items() if name != "generation"}
+    return {
+        RENAMED.get(name, name): value for name, value in record.items() if name != "generation"
+    }
 
 
 def known_fields(kind: type, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,5 +73,9 @@ class ArmedDataSource(WanDataSource):
     def start(cls, rows: Any, sites: Sites, checkpoint: str) -> Any:
         """Start a query that sends ``rows`` as clicks, and ends when there are no more."""
         writer = rows.writeStream.format(cls.name()).trigger(availableNow=True)
-        options = {**sites.sink_options("clicks"), "checkpointLocation": checkpoint, "path": f"{checkpoint}.armed"}
+        options = {
+            **sites.sink_options("clicks"),
+            "checkpointLocation": checkpoint,
+            "path": f"{checkpoint}.armed",
+        }
         return writer.options(**options).start()

@@ -14,8 +14,16 @@ from spark_wan.channels.base import Channel
 class CollidingChannel:
     """The first ``times`` frames that are read each let ``writer`` (``OPTIMIZE`` or ``local writer``) commit to ``target``, without changing its rows."""
 
-    def __init__(self, inner: Channel, target: Path, writer: str, counter: Path, times: int) -> None:
-        self.inner, self.target, self.writer, self.counter, self.times = inner, target, writer, counter, times
+    def __init__(
+        self, inner: Channel, target: Path, writer: str, counter: Path, times: int
+    ) -> None:
+        self.inner, self.target, self.writer, self.counter, self.times = (
+            inner,
+            target,
+            writer,
+            counter,
+            times,
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "inner" not in self.__dict__:

@@ -22,7 +22,11 @@ def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
 def workers(spares: Spares, request: pytest.FixtureRequest) -> Iterator[Callable[[], Worker]]:
     """``workers()``: a process to kill. What is left of them is killed after the test."""
     items = request.session.items
-    later = [item for item in items[items.index(request.node) + 1 :] if "workers" in getattr(item, "fixturenames", ())]
+    later = [
+        item
+        for item in items[items.index(request.node) + 1 :]
+        if "workers" in getattr(item, "fixturenames", ())
+    ]
     taken: list[Worker] = []
 
     def take() -> Worker:

@@ -66,7 +66,9 @@ class Worker:
             raise AssertionError(f"the process was not killed: {self._last_words()}") from None
         # The JVM would live half a second longer than its Python.
         self._kill_group()
-        assert code == -signal.SIGKILL, f"the process ended by itself ({code}): {self._last_words()}"
+        assert code == -signal.SIGKILL, (
+            f"the process ended by itself ({code}): {self._last_words()}"
+        )
 
     def end(self) -> None:
         """Kill what is left of the process."""

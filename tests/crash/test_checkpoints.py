@@ -10,11 +10,16 @@ import pytest
 from sites import Sites
 
 TABLES = ("orders", "readings")
-WHOSE = pytest.mark.parametrize("whose", [("sender",), ("receiver",), ("sender", "receiver")], ids="+".join)
+WHOSE = pytest.mark.parametrize(
+    "whose", [("sender",), ("receiver",), ("sender", "receiver")], ids="+".join
+)
 
 
 def checkpoints(sites: Sites, whose: tuple[str, ...]) -> list[Path]:
-    return [{"sender": sites.sender_checkpoint, "receiver": sites.receiver_checkpoint}[name] for name in whose]
+    return [
+        {"sender": sites.sender_checkpoint, "receiver": sites.receiver_checkpoint}[name]
+        for name in whose
+    ]
 
 
 @WHOSE

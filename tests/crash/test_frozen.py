@@ -31,7 +31,9 @@ def all_is_published(sites: Sites) -> bool:
     )
 
 
-def test_f47_a_receiver_is_frozen_at_each_step(spark: Any, replicated: Sites, worker: Worker) -> None:
+def test_f47_a_receiver_is_frozen_at_each_step(
+    spark: Any, replicated: Sites, worker: Worker
+) -> None:
     """Each time another receiver applies all that is there. Nothing is applied twice or acked too early, and nothing is held."""
     steps = [f"apply.{n}" for n in range(1, 9)]
     worker.tell(folder=str(replicated.folder), do="receive", freeze_at=" ".join(steps))
@@ -52,12 +54,18 @@ def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, work
     frozen = 0
     for start in count(50, 20):
         replicated.change(start)
-        wait_until(lambda: is_frozen(worker) or all_is_published(replicated), "the sender has published, or is frozen")
+        wait_until(
+            lambda: is_frozen(worker) or all_is_published(replicated),
+            "the sender has published, or is frozen",
+        )
         while is_frozen(worker):
             frozen += 1
             replicated.send(spark)
             os.kill(worker.pid, signal.SIGCONT)
-            wait_until(lambda: is_frozen(worker) or all_is_published(replicated), "the thawed sender goes on")
+            wait_until(
+                lambda: is_frozen(worker) or all_is_published(replicated),
+                "the thawed sender goes on",
+            )
         if frozen == len(steps):
             break
         replicated.apply(spark)
@@ -67,7 +75,9 @@ def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, work
     replicated.assert_equal()
 
 
-def test_f47_a_sender_is_frozen_inside_an_append(spark: Any, replicated: Sites, worker: Worker) -> None:
+def test_f47_a_sender_is_frozen_inside_an_append(
+    spark: Any, replicated: Sites, worker: Worker
+) -> None:
     """Its number is appended by another sender, acked and trimmed before its write goes through. Its manifest does not stay, and nothing is held.
 
     Taken out once: `StreamLog._counts`; found by the last comparison of the log with what is listed."""

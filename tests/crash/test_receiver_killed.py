@@ -20,7 +20,9 @@ def acked(sites: Sites) -> list[int]:
 
 
 @pytest.mark.parametrize("step", ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"])
-def test_f23_killed_before_the_table_commit(spark: Any, waiting: Sites, worker: Worker, step: str) -> None:
+def test_f23_killed_before_the_table_commit(
+    spark: Any, waiting: Sites, worker: Worker, step: str
+) -> None:
     """Nothing is written and nothing acked; the next receiver applies the epoch, in one commit a table.
 
     Taken out once: the place of the ack behind the write (given after apply.3).
@@ -48,7 +50,9 @@ def test_f24_killed_after_commit_before_ack(spark: Any, waiting: Sites, worker: 
     _applied_once_and_acked(spark, waiting, before)
 
 
-def test_f25_killed_between_table_commit_and_ledger_commit(spark: Any, waiting: Sites, worker: Worker) -> None:
+def test_f25_killed_between_table_commit_and_ledger_commit(
+    spark: Any, waiting: Sites, worker: Worker
+) -> None:
     """The ledger does not know what the table has: it is taken up from the marked commits, and not applied again.
 
     Taken out once: the catch-up from marked commits in `Ledger.catch_up`.

@@ -12,7 +12,9 @@ TABLES = ("orders", "readings")
 
 
 @pytest.mark.parametrize("step", ["publish.1", "publish.2", "publish.3", "publish.4"])
-def test_f01_killed_before_publish(spark: Any, replicated: Sites, worker: Worker, step: str) -> None:
+def test_f01_killed_before_publish(
+    spark: Any, replicated: Sites, worker: Worker, step: str
+) -> None:
     """Nothing is in the log, nothing is lost: the next sender publishes the same commits, and never names an orphaned frame.
 
     Taken out once: frames before manifest in `Publisher.round` (the manifest added first): the log had the epoch of the killed sender.
@@ -82,7 +84,9 @@ def test_the_ack_keeper_is_killed_at_each_of_its_steps(
     log = replicated.log("orders")
     assert replicated.numbers("orders")[-1] == 3
     assert {frame.path for frame in log.read(3).frames} <= replicated.frames("orders")
-    assert log.channel.announcements().get(log.stream, []) == ([(3, 1)] if step == "keep.3:2" else [])
+    assert log.channel.announcements().get(log.stream, []) == (
+        [(3, 1)] if step == "keep.3:2" else []
+    )
 
     replicated.send(spark)
     replicated.apply(spark)

@@ -57,11 +57,15 @@ def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
     assert clicked.numbers("clicks") == ([1] if step == "sink.4" else [])
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
 
-    ArmedDataSource.start(rows(spark, clicked).repartition(3), clicked, str(checkpoint)).awaitTermination()
+    ArmedDataSource.start(
+        rows(spark, clicked).repartition(3), clicked, str(checkpoint)
+    ).awaitTermination()
     assert clicked.numbers("clicks") == [1]
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
     # The killed process's manifest might still have arrived: its frames are left to the sweep.
-    keeper = AckManager(clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, ["seattle"])
+    keeper = AckManager(
+        clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, ["seattle"]
+    )
     assert keeper.sweep(-60.0) == (0 if step == "sink.4" else 1)
     assert clicked.frames("clicks") == clicked.named_frames("clicks")
     clicked.apply(spark, "events")
@@ -87,7 +91,9 @@ def test_f02_driver_killed_while_the_sink_commits(
     clicked.assert_equal("clicks")
 
 
-def test_f05_frames_of_a_failed_attempt_are_never_named(spark: Any, clicked: Sites, tmp_path: Path) -> None:
+def test_f05_frames_of_a_failed_attempt_are_never_named(
+    spark: Any, clicked: Sites, tmp_path: Path
+) -> None:
     """A task fails after it has written its frames, and runs again. Both attempts' frames are there; the manifest names the second's.
 
     Taken out once: the fresh attempt in the names of frames: the second attempt wrote over the first.
@@ -110,7 +116,9 @@ def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path
     clicked.apply(spark, "events")
 
     clicked.append("clicks", clicks(range(10, 14)))
-    ArmedDataSource.start(rows(spark, clicked), clicked, str(tmp_path / "another checkpoint")).awaitTermination()
+    ArmedDataSource.start(
+        rows(spark, clicked), clicked, str(tmp_path / "another checkpoint")
+    ).awaitTermination()
     assert clicked.numbers("clicks") == [2]
     status = clicked.apply(spark, "events")["clicks"]
     clicked.assert_equal("clicks")
@@ -138,20 +146,28 @@ def test_f29_event_ids_expired_then_a_replay(spark: Any, clicked: Sites) -> None
     Taken out once: the floor in `_drop_known_events`.
     """
     origin = "newark"
-    clicked.write_events("clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at")
+    clicked.write_events(
+        "clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at"
+    )
     clicked.apply(spark, "events")
     before = clicked.rows("clicks")
-    clicked.applier(spark, "clicks").target.expire_event_ids(origin, int(at(5).timestamp() * 1_000_000))
+    clicked.applier(spark, "clicks").target.expire_event_ids(
+        origin, int(at(5).timestamp() * 1_000_000)
+    )
 
     clicked.append("clicks", clicks(range(10, 12)))
-    clicked.write_events("clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at")
+    clicked.write_events(
+        "clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at"
+    )
     status = clicked.apply(spark, "events")["clicks"]
     clicked.assert_equal("clicks")
     assert sum(clicked.rows("clicks").values()) == sum(before.values()) + 2
     # Clicks 0 to 5 are at or below the floor, 6 to 9 are recognised.
     assert (status.dead_letters, status.duplicates) == (6, 4)
     letters = clicked.dead_letters("clicks")
-    assert {json.loads(letter["row"])["event"] for letter in letters} == {f"click {i}" for i in range(6)}
+    assert {json.loads(letter["row"])["event"] for letter in letters} == {
+        f"click {i}" for i in range(6)
+    }
     assert {letter["cause"] for letter in letters} == {
         "older than the event IDs that are kept: cannot be told from a replay"
     }

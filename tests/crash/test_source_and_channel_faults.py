@@ -60,12 +60,20 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
             replicated.change(70)
             assert sender.is_active and receiver.is_active
         wait_until(
-            lambda: all(replicated.acked(table) > 2 for table in ("orders", "readings")) and replicated.are_equal(),
+            lambda: (
+                all(replicated.acked(table) > 2 for table in ("orders", "readings"))
+                and replicated.are_equal()
+            ),
             "equal sites",
             sender,
             receiver,
         )
-        wait_until(lambda: [status.held for status in sender.status()] == [None, None], "no hold", sender, receiver)
+        wait_until(
+            lambda: [status.held for status in sender.status()] == [None, None],
+            "no hold",
+            sender,
+            receiver,
+        )
         assert receiver.exception() is None
     finally:
         sender.stop()
@@ -127,7 +135,11 @@ def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: 
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(content[: len(content) // 2] if damage == "truncated" else content[:-9] + b"!" + content[-8:])
+        path.write_bytes(
+            content[: len(content) // 2]
+            if damage == "truncated"
+            else content[:-9] + b"!" + content[-8:]
+        )
 
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")

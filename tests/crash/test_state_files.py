@@ -3,7 +3,7 @@
 These are the files of the ledger's Delta tables, of the receivers' checkpoints, of the decisions, and of a query that writes a user's stream: each
 one alone, while epochs wait, one of which redelivers events of applied epochs. What follows is one of two: both sites have the same rows, each
 event once; or whoever is in the way of that says so, with a cause that names the way out. For the other files see
-``tests/unit/test_file_family.py``.
+``tests/unit/sender/test_file_family.py``.
 
 A few are tried here, the newest of their kind. ``SPARK_WAN_ALL_FILES=1`` tries every file with every fault, which takes about an
 hour; with ``-s`` it says what came of each.
@@ -45,11 +45,19 @@ def publish(spark: Any, wan: Sites) -> list[str]:
         handle.await_termination()
     except Exception as error:
         causes.append(f"sender: {error}")
-    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
+    rows = (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .load(str(wan.path("clicks")))
+    )
     writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
     for tries_left in reversed(range(5)):  # its Python may need another try on a very busy machine
         try:
-            query = writer.option("checkpointLocation", str(wan.folder / "query")).trigger(availableNow=True).start()
+            query = (
+                writer.option("checkpointLocation", str(wan.folder / "query"))
+                .trigger(availableNow=True)
+                .start()
+            )
             query.awaitTermination()
             break
         except Exception as error:
@@ -61,7 +69,9 @@ def publish(spark: Any, wan: Sites) -> list[str]:
 def receive(spark: Any, wan: Sites) -> list[str]:
     """Run seattle's receiver until nothing is left to apply; what it said."""
     try:
-        handle = Receiver(spark, wan.topology, SEATTLE, senders=["east", "events"]).start(available_now=True)
+        handle = Receiver(spark, wan.topology, SEATTLE, senders=["east", "events"]).start(
+            available_now=True
+        )
     except Exception as error:
         return [f"start: {error}"]
     causes = []
@@ -92,7 +102,9 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         decisions.record("orders", Decisions(new_logs=frozenset({f"{epoch:032x}"})))
         assert publish(spark, wan) == []
         if epoch == 3:
-            again = spark.createDataFrame(clicks(range(5, 35)), "event string, at timestamp, page string")
+            again = spark.createDataFrame(
+                clicks(range(5, 35)), "event string, at timestamp, page string"
+            )
             wan.write_events("clicks", again)
         else:
             assert receive(spark, wan) == []
@@ -105,17 +117,30 @@ def files(wan: Sites) -> list[str]:
     """What may be struck. Hadoop's own checksums, which object stores have not, go with their files."""
     places = [wan.folder / SEATTLE / "_wan", wan.folder / "query"]
     found = [path for place in places for path in place.rglob("*") if path.is_file()]
-    return sorted(str(path.relative_to(wan.folder)) for path in found if not path.name.startswith("."))
+    return sorted(
+        str(path.relative_to(wan.folder)) for path in found if not path.name.startswith(".")
+    )
 
 
 def kind(name: str) -> str:
-    return re.sub(r"part-.*parquet", "*.parquet", re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name)))
+    return re.sub(
+        r"part-.*parquet",
+        "*.parquet",
+        re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name)),
+    )
 
 
 LEDGER = "seattle/_wan/ledger"
 FEW: dict[Fault, list[str]] = {
-    deleted: [f"{LEDGER}/event_ids/_delta_log/N.json", f"{LEDGER}/applied/*.parquet", "query/metadata"],
-    cut_in_half: [f"{LEDGER}/applied/_delta_log/N.json", "seattle/_wan/checkpoints/receiver/*/offsets/N"],
+    deleted: [
+        f"{LEDGER}/event_ids/_delta_log/N.json",
+        f"{LEDGER}/applied/*.parquet",
+        "query/metadata",
+    ],
+    cut_in_half: [
+        f"{LEDGER}/applied/_delta_log/N.json",
+        "seattle/_wan/checkpoints/receiver/*/offsets/N",
+    ],
     emptied: [f"{LEDGER}/event_ids/_delta_log/N.json", "seattle/_wan/decisions/orders.json"],
     restored: [],
 }
@@ -123,8 +148,12 @@ FEW: dict[Fault, list[str]] = {
 
 
 @pytest.mark.timeout(0 if ALL else 1_800)
-@pytest.mark.parametrize("fault", [fault for fault in FEW if ALL or FEW[fault]], ids=lambda fault: fault.__name__)
-def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World, tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FEW if ALL or FEW[fault]], ids=lambda fault: fault.__name__
+)
+def test_f55_any_one_file_of_a_state_is_not_what_it_was(
+    spark: Any, world: World, tmp_path: Path, fault: Fault
+) -> None:
     names = files(world.now)
     if not ALL:
         newest = {kind(name): name for name in names}
@@ -132,7 +161,9 @@ def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World
     found = []
     for name in names:
         backup = world.backup.folder / name
-        if fault is restored and (not backup.exists() or backup.read_bytes() == (world.now.folder / name).read_bytes()):
+        if fault is restored and (
+            not backup.exists() or backup.read_bytes() == (world.now.folder / name).read_bytes()
+        ):
             continue
         wan = world.now.copy(tmp_path / "wan")
         fault(wan.folder / name, backup)
@@ -141,12 +172,19 @@ def test_f55_any_one_file_of_a_state_is_not_what_it_was(spark: Any, world: World
         wan.append("clicks", clicks(range(40, 45)))
         causes = publish(spark, wan) + receive(spark, wan)
         if any(cause.startswith("query: ") for cause in causes):
-            shutil.rmtree(wan.folder / "query")  # what the README says; the events that come again are known
+            shutil.rmtree(
+                wan.folder / "query"
+            )  # what the README says; the events that come again are known
         if causes:
             causes = publish(spark, wan) + receive(spark, wan)
         equal = all(wan.rows(table) == wan.rows(table, NEWARK) for table in TABLES)
-        doubled = [table for table in ("readings", "clicks") if wan.rows(table) - wan.rows(table, NEWARK)]
-        print(f"{fault.__name__:12} {name}: {'equal' if equal else 'unequal'} {doubled} {causes}", flush=True)
+        doubled = [
+            table for table in ("readings", "clicks") if wan.rows(table) - wan.rows(table, NEWARK)
+        ]
+        print(
+            f"{fault.__name__:12} {name}: {'equal' if equal else 'unequal'} {doubled} {causes}",
+            flush=True,
+        )
         if doubled or not (equal or causes) or any(not WAY_OUT.search(cause) for cause in causes):
             found.append((name, equal, doubled, causes))
         shutil.rmtree(wan.folder)

@@ -17,7 +17,9 @@ from spark_wan.steps import run
 
 
 @pytest.mark.parametrize("writer", ["OPTIMIZE", "local writer"])
-def test_f26_another_commit_collides_with_an_apply(spark: Any, waiting: Sites, tmp_path: Path, writer: str) -> None:
+def test_f26_another_commit_collides_with_an_apply(
+    spark: Any, waiting: Sites, tmp_path: Path, writer: str
+) -> None:
     """While the MERGE runs, somebody else commits to the target. It is decided again from step 1 and takes effect once; the stream is not held.
 
     Taken out once: that a conflict goes back to step 1 (`WriteConflict` in `DeltaTarget._errors`).
@@ -63,7 +65,10 @@ def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> 
     for turn in range(5):
         replicated.upsert(
             "orders",
-            [{"id": 99, "item": f"turn {turn}", "amount": float(turn)}, {"id": 98, "item": "x", "amount": -turn}],
+            [
+                {"id": 99, "item": f"turn {turn}", "amount": float(turn)},
+                {"id": 98, "item": "x", "amount": -turn},
+            ],
         )
         replicated.delete("orders", "id = 98" if turn % 2 else "id = 99")
     replicated.upsert("orders", [{"id": 99, "item": "the last", "amount": 5.0}])
@@ -81,10 +86,19 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
     """
     wan: Sites = sites()
     target = wan.path("orders", SEATTLE)
-    spark.sql(f"CREATE TABLE delta.`{target}` (id BIGINT, item STRING NOT NULL, amount DOUBLE) USING delta").collect()
+    spark.sql(
+        f"CREATE TABLE delta.`{target}` (id BIGINT, item STRING NOT NULL, amount DOUBLE) USING delta"
+    ).collect()
     spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT paid CHECK (amount >= 0)").collect()
     good = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
-    wan.append("orders", [*good, {"id": 5, "item": None, "amount": 1.0}, {"id": 6, "item": "poison", "amount": -1.0}])
+    wan.append(
+        "orders",
+        [
+            *good,
+            {"id": 5, "item": None, "amount": 1.0},
+            {"id": 6, "item": "poison", "amount": -1.0},
+        ],
+    )
     wan.append("readings", [{"sensor": "attic", "value": 1.0}])
     status = wan.replicate(spark)["orders"]
     assert (status.held, status.dead_letters) == (None, 2)
@@ -92,10 +106,15 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
     wan.assert_equal("readings")
     ack = wan.ack("orders")
     assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (1, None, 2)
-    causes = {json.loads(letter["key"])["id"]: letter["cause"] for letter in wan.dead_letters("orders")}
+    causes = {
+        json.loads(letter["key"])["id"]: letter["cause"] for letter in wan.dead_letters("orders")
+    }
     assert causes == {5: "null in NOT NULL column item", 6: "CHECK paid: amount >= 0"}
 
-    wan.upsert("orders", [{"id": 5, "item": "mended", "amount": 1.0}, {"id": 6, "item": "mended", "amount": 0.0}])
+    wan.upsert(
+        "orders",
+        [{"id": 5, "item": "mended", "amount": 1.0}, {"id": 6, "item": "mended", "amount": 0.0}],
+    )
     # A bad row does not take the delete before it with it: the row that was there goes, however the commits are batched.
     source = wan.path("orders")
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 0").collect()
@@ -117,7 +136,9 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
     ],
     ids=["dropped", "dropped and made again", "put back from a backup", "RESTORE"],
 )
-def test_f32_target_is_not_what_it_was(spark: Any, waiting: Sites, tmp_path: Path, fault: str, told: str) -> None:
+def test_f32_target_is_not_what_it_was(
+    spark: Any, waiting: Sites, tmp_path: Path, fault: str, told: str
+) -> None:
     """It is held and reported, and nothing is written to it; the other table goes on.
 
     Taken out once, each for its fault: the missing table, the ID, the lost versions and the RESTORE in `Ledger`.
@@ -142,7 +163,12 @@ def test_f32_target_is_not_what_it_was(spark: Any, waiting: Sites, tmp_path: Pat
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")
     assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
-    assert ack.cause is not None and "orders" in ack.cause and told in ack.cause and "full copy" in ack.cause
+    assert (
+        ack.cause is not None
+        and "orders" in ack.cause
+        and told in ack.cause
+        and "full copy" in ack.cause
+    )
     assert (DeltaTable(target).version() if target.exists() else None) == before
     waiting.assert_equal("readings")
 

@@ -36,7 +36,9 @@ def marks(sites: Sites, table: str) -> list[Mark]:
     return [mark for mark in reversed(found) if mark is not None]
 
 
-def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, workers: Callable[[], Worker]) -> None:
+def test_f08_two_senders_and_two_receivers_in_two_processes(
+    replicated: Sites, workers: Callable[[], Worker]
+) -> None:
     """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once.
 
     Taken out once: create-if-absent and transaction numbers together.
@@ -48,7 +50,10 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(replicated: Sites, w
     for start in range(50, 130, 20):
         replicated.change(start)
         wait_until(
-            lambda: all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES) and replicated.are_equal(),
+            lambda: (
+                all(replicated.acked(t) == replicated.numbers(t)[-1] for t in TABLES)
+                and replicated.are_equal()
+            ),
             "equal sites",
         )
     # Who lost a race may hold a stream until it tries again, though the other has done its work.
@@ -81,7 +86,9 @@ def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
     assert fast is not None and fast.epoch == 3
     assert run(slow) is None
     assert replicated.numbers("readings") == [1, 2, 3]
-    assert {frame.path for frame in replicated.log("readings").read(3).frames} == {f.path for f in fast.frames}
+    assert {frame.path for frame in replicated.log("readings").read(3).frames} == {
+        f.path for f in fast.frames
+    }
     replicated.send(spark)
     replicated.apply(spark)
     replicated.assert_equal()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
@@ -73,7 +73,9 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         os.environ[FREEZE_VARIABLE] = command["freeze_at"]
     if (index := command.get("crash_at_frame")) is not None:
         opened = sender_job.open_channel
-        sender_job.open_channel = lambda url, storage=None: DeadlyChannel(opened(url, storage), index, os.getpid())
+        sender_job.open_channel = lambda url, storage=None: DeadlyChannel(
+            opened(url, storage), index, os.getpid()
+        )
     if command.get("freeze_in_append"):
         opened = sender_job.open_channel
         sender_job.open_channel = lambda url, storage=None: FrozenChannel(opened(url, storage))
@@ -84,7 +86,9 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         rows = spark.readStream.format("delta").load(str(sites.path("clicks")))
         ArmedDataSource.start(rows, sites, command["checkpoint"]).awaitTermination()
     elif what == "send":
-        Sender(spark, sites.topology, NEWARK, senders=senders, tables=command.get("tables")).start().await_termination()
+        Sender(
+            spark, sites.topology, NEWARK, senders=senders, tables=command.get("tables")
+        ).start().await_termination()
     elif what == "receive":
         started(Receiver(spark, sites.topology, SEATTLE, senders=senders)).await_termination()
     else:
@@ -94,11 +98,25 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         ]
         answer({"running": os.getpid()})
         while json.loads(sys.stdin.readline())["do"] != "stop":
-            answer({"held": [status.held for handle in handles for status in handle.status() if status.held]})
+            answer(
+                {
+                    "held": [
+                        status.held
+                        for handle in handles
+                        for status in handle.status()
+                        if status.held
+                    ]
+                }
+            )
         for handle in handles:
             handle.stop()
         held = [status.held for handle in handles for status in handle.status() if status.held]
-        answer({"held": held, "errors": [str(handle.exception()) for handle in handles if handle.exception()]})
+        answer(
+            {
+                "held": held,
+                "errors": [str(handle.exception()) for handle in handles if handle.exception()],
+            }
+        )
 
 
 def answer(content: dict[str, Any]) -> None:
@@ -107,7 +125,9 @@ def answer(content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent), *sys.path])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent), *sys.path]
+    )
     spark = local_session("spark_wan crash", quick=True, **{"spark.master": "local[2]"})
     for line in sys.stdin:
         run(spark, json.loads(line))

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from over_connect import connect, start_receiver, wait_until
 from sites import NEWARK, SEATTLE, Sites
@@ -27,7 +27,11 @@ def end_session(spark: Any, kind: str) -> None:
 
 def main() -> None:
     kind, sites = sys.argv[1], Sites.make(Path(sys.argv[2]))
-    spark = connect() if kind == "connect" else local_session("ended", quick=True, **{"spark.master": "local[2]"})
+    spark = (
+        connect()
+        if kind == "connect"
+        else local_session("ended", quick=True, **{"spark.master": "local[2]"})
+    )
     sites.change(10)
     sender = Sender(spark, sites.topology, NEWARK, senders=["east"]).start()
     receiver: Any = (
@@ -38,9 +42,17 @@ def main() -> None:
     handles: dict[str, Any] = {"sender": sender, "receiver": receiver}
 
     def told() -> object:
-        return [str(part) for handle in handles.values() for part in (*handle.status(), handle.exception())]
+        return [
+            str(part)
+            for handle in handles.values()
+            for part in (*handle.status(), handle.exception())
+        ]
 
-    wait_until(lambda: all(sites.acked(table) > 0 for table in ("orders", "readings")), "all is applied", told)
+    wait_until(
+        lambda: all(sites.acked(table) > 0 for table in ("orders", "readings")),
+        "all is applied",
+        told,
+    )
     began = time.monotonic()
     end_session(spark, kind)
     found = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
@@ -112,7 +112,9 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
 
     def applied(epochs: int) -> Callable[[], bool]:
         return lambda: all(
-            len(sites.numbers(t)) > 0 and sites.numbers(t)[-1] >= epochs and sites.acked(t) == sites.numbers(t)[-1]
+            len(sites.numbers(t)) > 0
+            and sites.numbers(t)[-1] >= epochs
+            and sites.acked(t) == sites.numbers(t)[-1]
             for t in ("orders", "readings")
         )
 
@@ -120,7 +122,9 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     sites.change(30)
     wait_until(lambda: applied(2)() and sites.are_equal(), "all changes are applied", told)
     receiver, sender = handles
-    wait_until(lambda: all(s.backlog == 0 for s in sender.status()), "the sender has seen the acks", told)
+    wait_until(
+        lambda: all(s.backlog == 0 for s in sender.status()), "the sender has seen the acks", told
+    )
     told_at_last = {
         "sender": [(s.table, s.held, s.events) for s in sender.status()],
         "receiver": [(s.table, s.held, s.applied) for s in receiver.status()],

@@ -42,24 +42,36 @@ def status(sender: SenderHandle, table: str = "orders") -> StreamStatus:
 def all_acked(wan: Sites, *handles: Any) -> None:
     def done(table: str) -> bool:
         numbers = wan.numbers(table)
-        return bool(numbers) and wan.acked(table) == numbers[-1] and wan.rows(table) == wan.rows(table, NEWARK)
+        return (
+            bool(numbers)
+            and wan.acked(table) == numbers[-1]
+            and wan.rows(table) == wan.rows(table, NEWARK)
+        )
 
     wait_until(lambda: done("orders") and done("readings"), "all acked", *handles)
 
 
-def test_what_every_site_has_leaves_the_channel(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+def test_what_every_site_has_leaves_the_channel(
+    running: tuple[Sites, SenderHandle, ReceiverHandle],
+) -> None:
     """Frames first; of the manifests each stream keeps its newest."""
     wan, *handles = running
     all_acked(wan, *handles)
     wan.change(30)
     all_acked(wan, *handles)
     for table in ("orders", "readings"):
-        wait_until(lambda table=table: len(wan.numbers(table)) == 1 and not wan.frames(table), "trimmed", *handles)
+        wait_until(
+            lambda table=table: len(wan.numbers(table)) == 1 and not wan.frames(table),
+            "trimmed",
+            *handles,
+        )
         assert wan.numbers(table)[0] >= 2
     wan.assert_equal()
 
 
-def test_f11_a_lost_ack_is_given_again_from_the_ledger(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+def test_f11_a_lost_ack_is_given_again_from_the_ledger(
+    running: tuple[Sites, SenderHandle, ReceiverHandle],
+) -> None:
     """The epoch counts as not acked, is announced again after ``ackTimeout``, and answered without another write to the table. Never
     answered without the announcement: the receiver has no reason to look at the stream."""
     wan, *handles = running
@@ -75,7 +87,9 @@ def test_f11_a_lost_ack_is_given_again_from_the_ledger(running: tuple[Sites, Sen
     wan.assert_equal()
 
 
-def test_b34_what_is_held_is_told_and_tried_again(running: tuple[Sites, SenderHandle, ReceiverHandle]) -> None:
+def test_b34_what_is_held_is_told_and_tried_again(
+    running: tuple[Sites, SenderHandle, ReceiverHandle],
+) -> None:
     """A target that is away: the ack says since which epoch and why, the sender's status too, and nothing of it is trimmed. The other
     table goes on. Once it is back, the receiver finds that out by itself."""
     wan, sender, receiver = running
@@ -91,7 +105,10 @@ def test_b34_what_is_held_is_told_and_tried_again(running: tuple[Sites, SenderHa
     assert "orders: the table is missing at site seattle" in str(ack.cause)
     assert status(sender).held is None
     wait_until(
-        lambda: wan.rows("readings") == wan.rows("readings", NEWARK), "the other table goes on", sender, receiver
+        lambda: wan.rows("readings") == wan.rows("readings", NEWARK),
+        "the other table goes on",
+        sender,
+        receiver,
     )
     # The sender may be about to write the frames of another epoch, or to trim the manifest of the last one that was acked.
     wait_until(
@@ -103,7 +120,12 @@ def test_b34_what_is_held_is_told_and_tried_again(running: tuple[Sites, SenderHa
 
     target.with_name("away").rename(target)
     all_acked(wan, sender, receiver)
-    wait_until(lambda: not status(sender).remote_holds and not status(sender).backlog, "all is well", sender, receiver)
+    wait_until(
+        lambda: not status(sender).remote_holds and not status(sender).backlog,
+        "all is well",
+        sender,
+        receiver,
+    )
     wan.assert_equal()
 
 
@@ -121,7 +143,9 @@ def test_block_on_ack_of_a_sender(spark: Any, tmp_path: Path) -> None:
     sender = Sender(spark, wan.topology, NEWARK, tables=["orders"], senders=["east"]).start()
     try:
         wait_until(
-            lambda: wan.numbers("orders") == [1, 2], "the next one, since a restart does not wait for what was", sender
+            lambda: wan.numbers("orders") == [1, 2],
+            "the next one, since a restart does not wait for what was",
+            sender,
         )
         wan.delete("orders", "id = 12")
         before = milliseconds()

@@ -53,7 +53,9 @@ def sent(_sent: Sites, tmp_path: Path) -> Sites:
 
 def attempt(spark: Any, wan: Sites, **settings: Any) -> dict[str, StreamStatus]:
     """A run of the sender in which streams may be held; what it says of each."""
-    handle = Sender(spark, wan.topology, NEWARK, **{"senders": ["east"], **settings}).start(available_now=True)
+    handle = Sender(spark, wan.topology, NEWARK, **{"senders": ["east"], **settings}).start(
+        available_now=True
+    )
     with suppress(WanError):
         handle.await_termination()
     wait_until(lambda: not handle.is_active, "the end of all streams")
@@ -97,7 +99,9 @@ def made_again(spark: Any, wan: Sites) -> None:
 
 def feed_off_for_a_while(spark: Any, wan: Sites) -> None:
     name = f"delta.`{wan.path('orders')}`"
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)").collect()
+    spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
+    ).collect()
     wan.upsert("orders", [ORDER])
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)").collect()
 
@@ -151,23 +155,32 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
     sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
     status = attempt(spark, sent)
     advice = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
-    assert re.match(f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held))
+    assert re.match(
+        f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held)
+    )
     assert [sent.log("orders").read(n).last_version for n in sent.numbers("orders")] == [7, 8]
     assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
 
     decided = parse_decisions(["orders@9=distribute"])
     spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF 8").collect()
-    assert "orders: version 10 is a RESTORE." in str(attempt(spark, sent, decisions=decided)["orders"].held)
+    assert "orders: version 10 is a RESTORE." in str(
+        attempt(spark, sent, decisions=decided)["orders"].held
+    )
     sent.apply(spark)
     assert not sent.rows("orders")
-    assert attempt(spark, sent, decisions=parse_decisions(["orders@10=distribute"]))["orders"].held is None
+    assert (
+        attempt(spark, sent, decisions=parse_decisions(["orders@10=distribute"]))["orders"].held
+        is None
+    )
     sent.apply(spark)
     sent.assert_equal()
 
     spark.sql(f"TRUNCATE TABLE {name}").collect()
     assert "orders: version 11 is a TRUNCATE." in str(attempt(spark, sent)["orders"].held)
     # The newest commit is left out, so that no epoch tells of it: the decision alone keeps the stream from being held again.
-    assert attempt(spark, sent, decisions=parse_decisions(["orders@11=skip"]))["orders"].held is None
+    assert (
+        attempt(spark, sent, decisions=parse_decisions(["orders@11=skip"]))["orders"].held is None
+    )
     assert attempt(spark, sent)["orders"].held is None
     before = sent.rows("orders")
     sent.append("orders", [{"id": 901, "item": "goes on", "amount": 0.0}])
@@ -187,17 +200,22 @@ def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) ->
     for table in ("orders", "readings"):
         write_deltalake(wan.path(table), pa.Table.from_pylist([{}], schema=COLUMNS[table]).slice(1))
     row = {"id": 1, "item": "before", "amount": 1.0}
-    write_deltalake(wan.path("orders"), pa.Table.from_pylist([row], schema=COLUMNS["orders"]), mode="append")
+    write_deltalake(
+        wan.path("orders"), pa.Table.from_pylist([row], schema=COLUMNS["orders"]), mode="append"
+    )
     status = attempt(spark, wan)
     for table in ("orders", "readings"):
         held = str(status[table].held)
         statement = re.search(
-            r"ALTER TABLE delta\.`[^`]*` SET TBLPROPERTIES \(delta\.enableChangeDataFeed = true\)", held
+            r"ALTER TABLE delta\.`[^`]*` SET TBLPROPERTIES \(delta\.enableChangeDataFeed = true\)",
+            held,
         )
         assert held.startswith(f"{table}: the table keeps no change feed") and statement
         assert (wan.numbers(table), wan.frames(table)) == ([], set())
         spark.sql(statement[0]).collect()
-        wan.append(table, [dict.fromkeys(COLUMNS[table].names) | ({"id": 2} if table == "orders" else {})])
+        wan.append(
+            table, [dict.fromkeys(COLUMNS[table].names) | ({"id": 2} if table == "orders" else {})]
+        )
 
     assert "readings: the table keeps no change feed" in str(attempt(spark, wan)["readings"].held)
     edit(wan, "readings", start={"version": 2})
@@ -206,7 +224,9 @@ def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) ->
     wan.assert_equal()
 
 
-def test_f09_history_that_was_cleaned_before_the_first_contact(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_f09_history_that_was_cleaned_before_the_first_contact(
+    spark: Any, sites: Callable[..., Sites]
+) -> None:
     """A start at a version that the history no longer has, or not yet."""
     wan = sites()
     wan.change(10)
@@ -217,7 +237,8 @@ def test_f09_history_that_was_cleaned_before_the_first_contact(spark: Any, sites
     edit(wan, "orders", start={"version": 7})
     status = attempt(spark, wan)
     assert re.match(
-        r"readings: versions 0 to 1 are no longer in the table's history.*full copy", str(status["readings"].held)
+        r"readings: versions 0 to 1 are no longer in the table's history.*full copy",
+        str(status["readings"].held),
     )
     assert str(status["orders"].held) == "orders: it is to start at version 7, but its newest is 3."
     assert wan.numbers("readings") == wan.numbers("orders") == []
@@ -227,11 +248,16 @@ def test_f09_history_that_was_cleaned_before_the_first_contact(spark: Any, sites
     ("keys", "message"),
     [
         (["Id"], r"^orders: key column 'Id' is not there\. Did you mean 'id'\?"),
-        (["amount"], r"^orders: key column 'amount' is double: floating-point numbers do not compare exactly"),
+        (
+            ["amount"],
+            r"^orders: key column 'amount' is double: floating-point numbers do not compare exactly",
+        ),
         (["id", "ID"], r"wan\.yaml: tables\.orders\.keys\[1\]: 'ID' is given twice; keep one"),
     ],
 )
-def test_keys_that_cannot_be(spark: Any, sites: Callable[..., Sites], keys: list[str], message: str) -> None:
+def test_keys_that_cannot_be(
+    spark: Any, sites: Callable[..., Sites], keys: list[str], message: str
+) -> None:
     wan = sites()
     wan.append("orders", [ORDER])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
@@ -267,12 +293,16 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
     status = {status.table: status for status in wan.send(spark)}
     assert (status["orders"].held, status["orders"].dead_letters) == (None, 3)
     letters = wan.dead_letters("orders", NEWARK)
-    assert {(letter["side"], letter["origin_version"], letter["operation"]) for letter in letters} == {
-        ("sender", 1, "put")
-    }
+    assert {
+        (letter["side"], letter["origin_version"], letter["operation"]) for letter in letters
+    } == {("sender", 1, "put")}
     rows = sorted((letter["cause"], json.loads(letter["row"])["item"]) for letter in letters)
     (set_aside,) = {"one", "other"} & {item for _, item in rows}
-    assert rows == [("duplicate_key", set_aside), ("null_in_key", "nameless"), ("null_in_key", "nameless")]
+    assert rows == [
+        ("duplicate_key", set_aside),
+        ("null_in_key", "nameless"),
+        ("null_in_key", "nameless"),
+    ]
     with pa.ipc.open_stream(
         next(letter["payload"] for letter in letters if letter["cause"] == "duplicate_key")
     ) as reader:
@@ -280,10 +310,15 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
     assert wan.dead_letters("readings", NEWARK) == []
     wan.apply(spark)
     arrived = {row[1]: row[2] for row in wan.rows("orders")}
-    assert arrived == {**dict.fromkeys((0, 1, 2, 6), "good"), 5: ({"one", "other"} - {set_aside}).pop()}
+    assert arrived == {
+        **dict.fromkeys((0, 1, 2, 6), "good"),
+        5: ({"one", "other"} - {set_aside}).pop(),
+    }
 
     # The same capture again, as after a crash before the manifest: the same letters, not more.
-    shutil.copytree(wan.folder / NEWARK / "_wan" / "ledger", fork.folder / NEWARK / "_wan" / "ledger")
+    shutil.copytree(
+        wan.folder / NEWARK / "_wan" / "ledger", fork.folder / NEWARK / "_wan" / "ledger"
+    )
     fork.send(spark)
     assert len(fork.dead_letters("orders", NEWARK)) == 3
 
@@ -295,9 +330,18 @@ def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sit
     wan = sites()
     topology = wan.topology
     for wrong, message in (
-        (lambda: Sender(spark, topology, "newak"), r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?"),
-        (lambda: Receiver(spark, topology, "seatle"), r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?"),
-        (lambda: Sender(spark, topology, NEWARK, senders=["esat"]), r"sender 'esat' is unknown; did you mean 'east'\?"),
+        (
+            lambda: Sender(spark, topology, "newak"),
+            r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?",
+        ),
+        (
+            lambda: Receiver(spark, topology, "seatle"),
+            r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?",
+        ),
+        (
+            lambda: Sender(spark, topology, NEWARK, senders=["esat"]),
+            r"sender 'esat' is unknown; did you mean 'east'\?",
+        ),
         (
             lambda: Sender(spark, topology, NEWARK, tables=["order"]),
             r"table 'order' is unknown; did you mean 'orders'\?",
@@ -313,7 +357,8 @@ def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sit
     text = (wan.folder / "wan.yaml").read_text()
     (wan.folder / "wrong.yaml").write_text(text.replace("- seattle", "- seatle"))
     with pytest.raises(
-        TopologyError, match=r"senders\.east\.remotes\[0\]: unknown site 'seatle'; did you mean 'seattle'\?"
+        TopologyError,
+        match=r"senders\.east\.remotes\[0\]: unknown site 'seatle'; did you mean 'seattle'\?",
     ):
         load_topology(wan.folder / "wrong.yaml")
 
@@ -322,17 +367,21 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
     """A channel and a site's state where there is a file: said before anything is captured or applied. Nothing is lost by it."""
     wan = sites()
     wan.change(10)
-    channel, newark, seattle = (wan.folder / name for name in ("channel", f"{NEWARK}/_wan", f"{SEATTLE}/_wan"))
+    channel, newark, seattle = (
+        wan.folder / name for name in ("channel", f"{NEWARK}/_wan", f"{SEATTLE}/_wan")
+    )
     seattle.parent.mkdir()
     for place in (channel, newark, seattle):
         place.write_text("in the way")
     for start in (Sender(spark, wan.topology, NEWARK, senders=["east"]).start,):
         with pytest.raises(
-            ChannelError, match=r"channel .*/channel: cannot be opened .*Check the path or URL, its permissions"
+            ChannelError,
+            match=r"channel .*/channel: cannot be opened .*Check the path or URL, its permissions",
         ):
             start()
     with pytest.raises(
-        LedgerError, match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can be written"
+        LedgerError,
+        match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can be written",
     ):
         Receiver(spark, wan.topology, SEATTLE, senders=["east"]).start()
     channel.unlink()
@@ -351,7 +400,9 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
 # --- what stands in the channel ---------------------------------------------------------------------------------------
 
 
-def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_what_spark_wan_did_not_write_into_the_channel(
+    spark: Any, sites: Callable[..., Sites]
+) -> None:
     """Foreign files are passed over where nobody would read them. A foreign, altered or newer manifest, a newer or foreign frame and a
     table that is not at this site hold their own stream, are named there and in its ack; all others are applied, and the query of the
     receiver goes on. Ends the receiver with ``WanStreamReader.partitions`` reading manifests for it."""
@@ -364,7 +415,8 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
     edit(
         wan,
         "strays",
-        **yaml.safe_load(settings)["tables"]["prices"] | {"at": dict.fromkeys((NEWARK, SEATTLE), "./strays")},
+        **yaml.safe_load(settings)["tables"]["prices"]
+        | {"at": dict.fromkeys((NEWARK, SEATTLE), "./strays")},
     )
     write_epoch(wan, "prices", [price("p1", 1, 1.0)], table="strays", stream="stray")
     (wan.folder / "wan.yaml").write_text(settings)
@@ -384,7 +436,13 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
     frames["foreign-frame"].write_bytes(b"PAR1")
     manifest("foreign").parent.mkdir()
     manifest("foreign").write_text("{}")
-    for name in ("notes.txt", "log/notes.txt", "log/good/notes.txt", "frames/good/notes.frame", "acks/good/notes.txt"):
+    for name in (
+        "notes.txt",
+        "log/notes.txt",
+        "log/good/notes.txt",
+        "frames/good/notes.frame",
+        "acks/good/notes.txt",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("somebody's")
     assert "notes.txt" in channel.foreign()
@@ -402,13 +460,19 @@ def test_what_spark_wan_did_not_write_into_the_channel(spark: Any, sites: Callab
     handle.await_termination()
     held = {status.stream: status.held for status in handle.status()}
     assert held.keys() == expected.keys()
-    acks = {stream: json.loads(data) for stream in expected for data in channel.acks(stream).values()}
+    acks = {
+        stream: json.loads(data) for stream in expected for data in channel.acks(stream).values()
+    }
     for stream, message in expected.items():
         if message is None:
             assert (held[stream], acks[stream]["applied"]) == (None, 1)
         else:
             assert re.search(message, str(held[stream])), held[stream]
-            assert (acks[stream]["applied"], acks[stream]["held"], acks[stream]["cause"]) == (0, 1, held[stream])
+            assert (acks[stream]["applied"], acks[stream]["held"], acks[stream]["cause"]) == (
+                0,
+                1,
+                held[stream],
+            )
     assert sum(wan.rows("clicks").values()) == 1
 
     for path, data in originals.items():
@@ -443,12 +507,18 @@ ROW = ("e1", 1, 1, 1.0)
     ],
 )  # fmt: skip
 def test_what_the_sink_refuses(
-    spark: Any, sites: Callable[..., Sites], options: dict[str, object], rows: list[tuple[Any, ...]], message: str
+    spark: Any,
+    sites: Callable[..., Sites],
+    options: dict[str, object],
+    rows: list[tuple[Any, ...]],
+    message: str,
 ) -> None:
     """As a whole, before or at its commit: the user sees our message in Spark's, and no manifest names anything of it."""
     spark_wan.register(spark)
     wan = sites()
-    events = frame(spark, "prices", [dict(zip(COLUMNS["prices"].names, row, strict=True)) for row in rows])
+    events = frame(
+        spark, "prices", [dict(zip(COLUMNS["prices"].names, row, strict=True)) for row in rows]
+    )
     given = {**wan.sink_options("prices"), **options}
     with pytest.raises(Exception, match=message):
         events.coalesce(1).write.format("wan").mode("append").options(**given).save()
@@ -456,14 +526,19 @@ def test_what_the_sink_refuses(
     assert wan.frames("prices") == set()
 
 
-def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(spark: Any, sent: Sites) -> None:
+def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
+    spark: Any, sent: Sites
+) -> None:
     spark_wan.register(spark)
     rows = frame(spark, "clicks", clicks([1])).selectExpr("*", "'put' AS what")
-    with pytest.raises(Exception, match="the table has no key, so only `create` events can be carried; give `key`"):
+    with pytest.raises(
+        Exception, match="the table has no key, so only `create` events can be carried; give `key`"
+    ):
         sent.write_events("clicks", rows, operation="what")
     orders = spark.sql("SELECT 'e' AS event, 1L AS id, 'x' AS item, 1.0D AS amount")
     with pytest.raises(
-        Exception, match=r"stream newark\.east\.orders carries the captured table orders; give the sink a `stream`"
+        Exception,
+        match=r"stream newark\.east\.orders carries the captured table orders; give the sink a `stream`",
     ):
         orders.write.format("wan").mode("append").options(
             config=str(sent.folder / "wan.yaml"), sender="east", table="orders", eventId="event"

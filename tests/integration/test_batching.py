@@ -95,9 +95,15 @@ def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
     sizes[17] = 5 * LIMIT
     sizes[41] = LIMIT + 1
     here.append(
-        "orders", [{"id": i, "item": chance.randbytes(size // 2).hex(), "amount": 0.0} for i, size in enumerate(sizes)]
+        "orders",
+        [
+            {"id": i, "item": chance.randbytes(size // 2).hex(), "amount": 0.0}
+            for i, size in enumerate(sizes)
+        ],
     )
-    here.append("readings", [{"sensor": chance.randbytes(size // 2).hex(), "value": 0.0} for size in sizes])
+    here.append(
+        "readings", [{"sensor": chance.randbytes(size // 2).hex(), "value": 0.0} for size in sizes]
+    )
     here.replicate(spark)
     here.assert_equal()
     for table in ("orders", "readings"):
@@ -113,7 +119,11 @@ def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
     here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
     here.send(spark, tables=["orders"])
     assert max(frame.num_rows for frame in decoded(here.log("orders"))) <= 7
-    rows = spark.range(30).selectExpr("concat('e', id) AS event", "id AS turn", "id", "double(id) AS price").coalesce(1)
+    rows = (
+        spark.range(30)
+        .selectExpr("concat('e', id) AS event", "id AS turn", "id", "double(id) AS price")
+        .coalesce(1)
+    )
     here.write_events("prices", rows, batchSize="7")
     assert [frame.num_rows for frame in decoded(here.log("prices"))] == [7, 7, 7, 7, 2]
 
@@ -124,14 +134,21 @@ def decoded(log: StreamLog) -> list[Any]:
     return [decode_frame(log.channel.get_frame(path), path)[1] for path in paths]
 
 
-ARROW = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
+ARROW = (
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.execution.arrow.maxBytesPerBatch",
+)
 
 
-def test_large_rows_are_found_and_travel(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_rows_are_found_and_travel(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Arrow batches are bounded by rows alone until a row is too large for that, be it only an old one; then by bytes, as Spark does.
 
     Taken out once: the guard. The large row went into a batch of any size."""
-    pair = Pair.of(tmp_path / "pair", {"documents": {"start": {"version": 0}}, "readings": {"keys": []}})
+    pair = Pair.of(
+        tmp_path / "pair", {"documents": {"start": {"version": 0}}, "readings": {"keys": []}}
+    )
     limits: list[tuple[str | None, ...]] = []
     publish = DeltaSource._publish
 
@@ -143,7 +160,9 @@ def test_large_rows_are_found_and_travel(spark: Any, tmp_path: Path, monkeypatch
 
     def send(table: str) -> list[tuple[str | None, ...]]:
         limits.clear()
-        Sender(spark, pair.topology, NEWARK, tables=[table]).start(available_now=True).await_termination()
+        Sender(spark, pair.topology, NEWARK, tables=[table]).start(
+            available_now=True
+        ).await_termination()
         return list(limits)
 
     usual, by_rows = tuple(spark.conf.get(name, None) for name in ARROW), ("4000", str(2**31 - 1))
@@ -152,7 +171,9 @@ def test_large_rows_are_found_and_travel(spark: Any, tmp_path: Path, monkeypatch
     assert send("documents") == [by_rows]
     half = MOST_ROW_BYTES // 2 + 1
     pair.sql(
-        spark, "documents", f"UPDATE {{t}} SET title = repeat('a', {half}), body = repeat('b', {half}) WHERE id = 1"
+        spark,
+        "documents",
+        f"UPDATE {{t}} SET title = repeat('a', {half}), body = repeat('b', {half}) WHERE id = 1",
     )
     assert send("documents") == [by_rows, usual]
     pair.sql(spark, "documents", "UPDATE {t} SET title = NULL, body = NULL WHERE id = 1")

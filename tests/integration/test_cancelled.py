@@ -61,14 +61,22 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
         receiver = Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.2).start()
         try:
             query = receiver.queries[0]
-            wait_until(lambda: cancelled("receiver", receiver), "a receiver's job is cancelled", receiver)
+            wait_until(
+                lambda: cancelled("receiver", receiver), "a receiver's job is cancelled", receiver
+            )
             assert TOLD in caplog.text
             for table in held["receiver"]:
-                wait_until(lambda table=table: here.ack(table) is not None, "the ack says so", receiver)
+                wait_until(
+                    lambda table=table: here.ack(table) is not None, "the ack says so", receiver
+                )
                 assert TOLD in str(here.ack(table).cause)  # type: ignore[union-attr]
             assert not list(here.receiver_checkpoint.glob("*/commits/0"))
             wait_until(lambda: retried(receiver) and acked(), "all is acked", sender, receiver)
-            wait_until(lambda: bool(list(here.receiver_checkpoint.glob("*/commits/0"))), "the batch is done", receiver)
+            wait_until(
+                lambda: bool(list(here.receiver_checkpoint.glob("*/commits/0"))),
+                "the batch is done",
+                receiver,
+            )
             assert receiver.queries == [query] and query.isActive
             assert [status.held for status in receiver.status()] == [None, None]
             assert receiver.is_active and receiver.exception() is None
@@ -86,7 +94,11 @@ def test_f50_a_session_that_ends_ends_sender_and_receiver(tmp_path: Path, kind: 
 
     Taken out once: `lost_session` in `SenderHandle._hold` and `ReceiverHandle._end`.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
     done = subprocess.run(
         [sys.executable, str(SCRIPT), kind, str(tmp_path / "wan")],
         cwd=tmp_path,
@@ -98,6 +110,11 @@ def test_f50_a_session_that_ends_ends_sender_and_receiver(tmp_path: Path, kind: 
     assert done.returncode == 0, done.stderr[-6000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {
-        name: {"active": False, "exception": "SessionLostError", "raised": "SessionLostError", "held": []}
+        name: {
+            "active": False,
+            "exception": "SessionLostError",
+            "raised": "SessionLostError",
+            "held": [],
+        }
         for name in ("sender", "receiver")
     }

@@ -33,8 +33,12 @@ def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]
     return done
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE, env=environment)
+def _run(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * DEADLINE, env=environment
+    )
 
 
 def told(text: str) -> list[dict[str, Any]]:
@@ -49,14 +53,20 @@ def test_validate_says_what_goes_where() -> None:
     out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
     assert "is valid: 2 sites" in out
     flights = ROOT / "conf" / "newark" / "flights"
-    assert f"sends flights from {flights} to seattle as newark.east.flights" in " ".join(out.split())
+    assert f"sends flights from {flights} to seattle as newark.east.flights" in " ".join(
+        out.split()
+    )
     assert "receives  flights from newark into" in out
 
 
 def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
     topology = yaml.safe_load((ROOT / "conf" / "two_sites.yaml").read_text())
     readings = topology["tables"]["readings"]
-    topology["tables"]["readings"] = {**readings, "source": "sink", "at": {"seattle": "./seattle/readings"}}
+    topology["tables"]["readings"] = {
+        **readings,
+        "source": "sink",
+        "at": {"seattle": "./seattle/readings"},
+    }
     del topology["tables"]["readings"]["start"]
     (tmp_path / "wan.yaml").write_text(yaml.safe_dump(topology))
     out = spark_wan("validate", "--config", tmp_path / "wan.yaml").stdout
@@ -64,7 +74,9 @@ def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
 
 
 def test_validate_says_it_to_scripts() -> None:
-    (answer,) = told(spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout)
+    (answer,) = told(
+        spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout
+    )
     assert answer["valid"] is True
     assert [(stream["stream"], stream["to"]) for stream in answer["streams"]] == [
         ("newark.east.flights", ["seattle"]),
@@ -78,14 +90,19 @@ def wrong(tmp_path: Path) -> Path:
     text = (ROOT / "conf" / "two_sites.yaml").read_text()
     file = tmp_path / "wrong.yaml"
     file.write_text(
-        text.replace("remotes: [seattle]", "remotes: [seatle]").replace("ack_policy: all", "ack_policy: al")
+        text.replace("remotes: [seattle]", "remotes: [seatle]").replace(
+            "ack_policy: all", "ack_policy: al"
+        )
     )
     return file
 
 
 def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
     lines = spark_wan("validate", "--config", wrong, code=1).stdout.splitlines()
-    assert any("senders.east.remotes[0]: unknown site 'seatle'; did you mean 'seattle'?" in line for line in lines)
+    assert any(
+        "senders.east.remotes[0]: unknown site 'seatle'; did you mean 'seattle'?" in line
+        for line in lines
+    )
     assert any("senders.east.ack_policy" in line for line in lines)
 
 
@@ -95,7 +112,9 @@ def test_validate_lists_problems_for_scripts(wrong: Path) -> None:
     assert all(problem.startswith(str(wrong)) for problem in answer["problems"])
 
 
-def test_status_of_a_new_topology_says_that_nothing_is_published(sites: Callable[..., Sites]) -> None:
+def test_status_of_a_new_topology_says_that_nothing_is_published(
+    sites: Callable[..., Sites],
+) -> None:
     here = sites()
     out = spark_wan("status", "--config", here.folder / "wan.yaml").stdout
     assert "newark.east.orders" in out and "nothing yet" in out
@@ -107,8 +126,13 @@ def test_status_names_foreign_files(sites: Callable[..., Sites]) -> None:
     (here.folder / "channel").mkdir()
     (here.folder / "channel" / "notes.txt").touch()
     config = here.folder / "wan.yaml"
-    assert "notes.txt is in the channel and not spark_wan's" in spark_wan("status", "--config", config).stdout
-    (answer,) = told(spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout)
+    assert (
+        "notes.txt is in the channel and not spark_wan's"
+        in spark_wan("status", "--config", config).stdout
+    )
+    (answer,) = told(
+        spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
+    )
     assert ["notes.txt"] in [channel["foreign"] for channel in answer["channels"]]
 
 
@@ -117,23 +141,33 @@ def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> N
     site = [] if command == "status" else ["--site", NEWARK]
     done = spark_wan(command, "--config", tmp_path / "none.yaml", *site, code=1)
     assert done.stdout == ""
-    assert done.stderr == f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); " + (
-        "give the path of a topology file\n"
+    assert (
+        done.stderr
+        == f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); "
+        + ("give the path of a topology file\n")
     )
 
 
 def test_an_error_is_json_for_scripts(tmp_path: Path) -> None:
-    (answer,) = told(spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout)
+    (answer,) = told(
+        spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout
+    )
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
 
 
-def test_a_decision_that_is_none_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
+def test_a_decision_that_is_none_is_refused_before_spark_starts(
+    sites: Callable[..., Sites],
+) -> None:
     config = sites().folder / "wan.yaml"
-    done = spark_wan("send", "--config", config, "--site", NEWARK, "--decide", "orders@3=later", code=1)
+    done = spark_wan(
+        "send", "--config", config, "--site", NEWARK, "--decide", "orders@3=later", code=1
+    )
     assert "--decide 'orders@3=later' is not understood" in done.stderr
 
 
-def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
+def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(
+    sites: Callable[..., Sites],
+) -> None:
     done = spark_wan("send", "--config", sites().folder / "wan.yaml", "--site", SEATTLE, code=1)
     assert "site seattle has nothing to send" in done.stderr
 
@@ -154,7 +188,18 @@ def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path
 
 def command(name: str, config: Path, site: str, *more: str) -> list[str]:
     quick = f"spark.driver.extraJavaOptions={QUICK}"
-    words = [sys.executable, "-m", "spark_wan.cli", name, "--config", str(config), "--site", site, "--output", "json"]
+    words = [
+        sys.executable,
+        "-m",
+        "spark_wan.cli",
+        name,
+        "--config",
+        str(config),
+        "--site",
+        site,
+        "--output",
+        "json",
+    ]
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
 
@@ -166,16 +211,23 @@ def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -
     assert sent.returncode == 0, sent.stdout + sent.stderr
     lines = told(sent.stdout)
     assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
-    assert {line["table"] for line in lines if line["event"] == "progress"} == {"orders", "readings"}
+    assert {line["table"] for line in lines if line["event"] == "progress"} == {
+        "orders",
+        "readings",
+    }
     received = _run(command("receive", config, SEATTLE, "--sender", "east", "--available-now"))
     assert received.returncode == 0, received.stdout + received.stderr
     last = {line["table"]: line for line in told(received.stdout) if line["event"] == "progress"}
     assert last["orders"]["applied"] == here.numbers("orders")[-1]
     for table in ("orders", "readings"):
         here.assert_equal(table)
-    (answer,) = told(spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout)
+    (answer,) = told(
+        spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
+    )
     (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
-    assert {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]} == {
+    assert {
+        stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]
+    } == {
         "orders": 0,
         "readings": 0,
     }
@@ -207,7 +259,15 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     for job, site in (("send", NEWARK), ("receive", SEATTLE)):
-        words = ["--config", str(here.folder / "wan.yaml"), "--site", site, "--sender", "east", "--available-now"]
+        words = [
+            "--config",
+            str(here.folder / "wan.yaml"),
+            "--site",
+            site,
+            "--sender",
+            "east",
+            "--available-now",
+        ]
         done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "newark.east.orders: " in done.stdout
@@ -215,11 +275,15 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(sites: Callable[..., Sites], number: int) -> None:
+def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(
+    sites: Callable[..., Sites], number: int
+) -> None:
     here = sites()
     here.change(10)
     words = command("send", here.folder / "wan.yaml", NEWARK, "--sender", "east")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stdout is not None
             lines = (json.loads(line) for line in process.stdout)
@@ -235,7 +299,16 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(sites: Callable[.
 
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
     """Twenty days of it. Fails (0 discarded) when the plan does not count known epochs that were never acked."""
-    words = [sys.executable, "-m", "spark_wan.cli", "demo", "--directory", str(tmp_path / "demo"), "--days", "20"]
+    words = [
+        sys.executable,
+        "-m",
+        "spark_wan.cli",
+        "demo",
+        "--directory",
+        str(tmp_path / "demo"),
+        "--days",
+        "20",
+    ]
     done = _run([*words, "--output", "json"])
     assert done.returncode == 0, done.stdout + done.stderr
     (summary,) = told(done.stdout)

@@ -36,7 +36,11 @@ def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
 
     Taken out once: that a look asks for the feed's columns. A Connect session then puts the question off, and every look read the history.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
     process = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path / "wan")],
         cwd=tmp_path,
@@ -48,8 +52,14 @@ def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr[-6000:]
     found = json.loads(process.stdout.splitlines()[-1])
     assert found["connect"] is True
-    assert [(table, held) for table, held, _ in found["sender"]] == [("orders", None), ("readings", None)]
-    assert [(table, held) for table, held, _ in found["receiver"]] == [("orders", None), ("readings", None)]
+    assert [(table, held) for table, held, _ in found["sender"]] == [
+        ("orders", None),
+        ("readings", None),
+    ]
+    assert [(table, held) for table, held, _ in found["receiver"]] == [
+        ("orders", None),
+        ("readings", None),
+    ]
     assert found["errors"] == []
     assert found["active"] == [False, False]
     assert (found["queries"], found["threads"]) == (0, [])
@@ -59,7 +69,9 @@ def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
 
 def test_nothing_asks_for_what_connect_does_not_have() -> None:
     """No SparkContext, no RDD, no way into the JVM, by any name."""
-    found = [use for path in sorted(Path(spark_wan.__file__).parent.rglob("*.py")) for use in uses(path)]
+    found = [
+        use for path in sorted(Path(spark_wan.__file__).parent.rglob("*.py")) for use in uses(path)
+    ]
     assert found == []
 
 
@@ -67,5 +79,13 @@ def uses(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         names = [node.attr] if isinstance(node, ast.Attribute) else []
         names += [node.id] if isinstance(node, ast.Name) else []
-        names += [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        yield from (f"{path.name}:{getattr(node, 'lineno', 0)}: {name}" for name in names if name in FORBIDDEN)
+        names += (
+            [alias.name for alias in node.names]
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            else []
+        )
+        yield from (
+            f"{path.name}:{getattr(node, 'lineno', 0)}: {name}"
+            for name in names
+            if name in FORBIDDEN
+        )

@@ -160,7 +160,11 @@ def target_of(spark: Any, location: str) -> None:
         return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
     struct = {"type": "struct", "fields": [field("a", "integer", False), field("b.c", "integer")]}
-    texts = {"type": "array", "elementType": {"type": "struct", "fields": [field("t", "string")]}, "containsNull": True}
+    texts = {
+        "type": "array",
+        "elementType": {"type": "struct", "fields": [field("t", "string")]},
+        "containsNull": True,
+    }
     fields = [
         field("note", "string", False, CURRENT_DEFAULT="'here'", EXISTS_DEFAULT="'here'"),
         field("top", "integer", CURRENT_DEFAULT="100", EXISTS_DEFAULT="100"),
@@ -176,8 +180,14 @@ def target_of(spark: Any, location: str) -> None:
     ]  # fmt: skip
     from delta.tables import DeltaTable as SparkTable
 
-    builder = SparkTable.create(spark).location(location).addColumns(StructType.fromJson({"fields": fields}))
-    builder = builder.partitionedBy("part").property("delta.feature.allowColumnDefaults", "supported")
+    builder = (
+        SparkTable.create(spark)
+        .location(location)
+        .addColumns(StructType.fromJson({"fields": fields}))
+    )
+    builder = builder.partitionedBy("part").property(
+        "delta.feature.allowColumnDefaults", "supported"
+    )
     for name, text in CHECKS.items():
         builder = builder.property(f"delta.constraints.{name}", text)
     builder.execute()
@@ -189,15 +199,22 @@ def rows_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 def insert(wan: Pair, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
     configuration = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(wan.path(table), rows_of(rows, schema), mode="append", configuration=configuration)
+    write_deltalake(
+        wan.path(table), rows_of(rows, schema), mode="append", configuration=configuration
+    )
 
 
 def update(wan: Pair, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> None:
-    merge = DeltaTable(wan.path(table)).merge(rows_of(rows, schema), "t.id = s.id", source_alias="s", target_alias="t")
+    merge = DeltaTable(wan.path(table)).merge(
+        rows_of(rows, schema), "t.id = s.id", source_alias="s", target_alias="t"
+    )
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-BAD = {FIRST_BAD + n: {**GOOD, "id": FIRST_BAD + n, **change} for n, (change, _) in enumerate(BROKEN.values())}
+BAD = {
+    FIRST_BAD + n: {**GOOD, "id": FIRST_BAD + n, **change}
+    for n, (change, _) in enumerate(BROKEN.values())
+}
 """One row for each way to break a constraint."""
 KINDS = dict(zip(BROKEN, BAD, strict=True))
 
@@ -218,7 +235,10 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
     become bad, change and go, while the target's own columns have values of their own; held tables are changed as their message says."""
     tables: dict[str, Mapping[str, Any]] = {"keyed": {}, "keyless": {"keys": []}}
     for name, held in HELD.items():
-        tables[name] = {"keys": list(held.keys), **({"max_dead_letters": held.most} if held.most else {})}
+        tables[name] = {
+            "keys": list(held.keys),
+            **({"max_dead_letters": held.most} if held.most else {}),
+        }
     tables |= {name: {"keys": list(keys)} for name, (_, _, keys) in FREE.items()}
     wan = Pair.of(tmp_path_factory.mktemp("family") / "wan", tables)
     for table in ("keyed", "keyless"):
@@ -231,9 +251,13 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
     for name, (target, source) in small.items():
         clustered = "" if "USING" in target else ") USING delta"
         made = f"CREATE TABLE {wan.name(name, SEATTLE)} ({target}{clustered or ')'}"
-        spark.sql(f"{made} TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')").collect()
+        spark.sql(
+            f"{made} TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+        ).collect()
         row = {"id": "ab", "x": "cd "} if source is TEXTS else {"id": 1, "x": 2}
-        insert(wan, name, [{**row, "id": n} for n in range(3)] if name == "too_many" else [row], source)
+        insert(
+            wan, name, [{**row, "id": n} for n in range(3)] if name == "too_many" else [row], source
+        )
     for name, held in HELD.items():
         if held.check:
             spark.sql(f"ALTER TABLE {wan.name(name, SEATTLE)} {held.check}").collect()
@@ -241,7 +265,9 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
     first = wan.apply(spark)
     acks = {name: wan.ack(name) for name in tables}
 
-    spark.sql(f"UPDATE {wan.name('keyed', SEATTLE)} SET note = 'own', top = 5 WHERE id IN (1, 2)").collect()
+    spark.sql(
+        f"UPDATE {wan.name('keyed', SEATTLE)} SET note = 'own', top = 5 WHERE id IN (1, 2)"
+    ).collect()
     changed = [
         {**GOOD, "id": 1, "amount": 4.0},  # below the row's own top
         {**GOOD, "id": 2, "amount": 50.0},  # above it
@@ -257,7 +283,9 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
     write_deltalake(wan.folder / "changed", rows_of(changed, COLUMNS))
     puts = f"(SELECT *, 1 AS _wan_op FROM delta.`{wan.folder / 'changed'}`)"
     spark.sql(merge_statement(wan.location("keyed"), puts, ["id"], COLUMNS.names)).collect()
-    DeltaTable(wan.path("keyed")).delete(f"id IN (6, {KINDS['check that raises, too']}, {KINDS['null struct']})")
+    DeltaTable(wan.path("keyed")).delete(
+        f"id IN (6, {KINDS['check that raises, too']}, {KINDS['null struct']})"
+    )
     insert(wan, "keyless", [{**GOOD, "id": 20}, {**GOOD, "id": 21, "code": "seven"}], COLUMNS)
     for name, held in HELD.items():
         for statement in held.way_out:
@@ -277,21 +305,29 @@ def counted(wan: Pair, table: str) -> list[dict[str, Any]]:
 
 
 def causes(family: Family, table: str) -> list[tuple[int, str]]:
-    return sorted((json.loads(letter["row"])["id"], letter["cause"]) for letter in family.letters[table])
+    return sorted(
+        (json.loads(letter["row"])["id"], letter["cause"]) for letter in family.letters[table]
+    )
 
 
 @pytest.mark.parametrize("table", ["keyed", "keyless"])
 @pytest.mark.parametrize("kind", BROKEN)
-def test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter(family: Family, table: str, kind: str) -> None:
+def test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter(
+    family: Family, table: str, kind: str
+) -> None:
     """With the constraint in its cause, with its whole row, and once."""
     change, cause = BROKEN[kind]
-    letters = [letter for letter in family.letters[table] if json.loads(letter["row"])["id"] == KINDS[kind]]
+    letters = [
+        letter for letter in family.letters[table] if json.loads(letter["row"])["id"] == KINDS[kind]
+    ]
     (letter,) = letters
     assert cause in letter["cause"]
     with pa.ipc.open_stream(letter["payload"]) as reader:
         (row,) = reader.read_all().to_pylist()
     assert row == {**GOOD, "id": KINDS[kind], **change}
-    assert letter["key"] == (json.dumps({"id": KINDS[kind]}, separators=(",", ":")) if table == "keyed" else None)
+    assert letter["key"] == (
+        json.dumps({"id": KINDS[kind]}, separators=(",", ":")) if table == "keyed" else None
+    )
 
 
 def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family: Family) -> None:
@@ -311,23 +347,44 @@ def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family
         7: (1.0, *plain), 20: (99.0, *plain), KINDS["check that raises"]: (1.0, *plain), KINDS["null in a struct"]: (1.0, *plain),
     }  # fmt: skip
     assert {key: row[:4] for key, row in found.items()} == expected
-    assert {key: row[4:6] for key, row in found.items()} == {key: (key % 3, 2024) for key in expected}
+    assert {key: row[4:6] for key, row in found.items()} == {
+        key: (key % 3, 2024) for key in expected
+    }
     assert found[KINDS["check that raises"]][6] == "8"
     assert found[KINDS["null in a struct"]][7].asDict() == {"a": 2, "b.c": None}
-    keyless = load(spark, family.pair.location("keyless", SEATTLE)).select("id", "note", "total", "part").collect()
+    keyless = (
+        load(spark, family.pair.location("keyless", SEATTLE))
+        .select("id", "note", "total", "part")
+        .collect()
+    )
     assert sorted(map(tuple, keyless)) == [(n, "here", 101, n % 3) for n in (*range(8), 20)]
 
 
 def test_f53_dead_letters_count_once(family: Family) -> None:
     """A delete is judged by nothing; the row that an update would have made bad stays as it was."""
-    later = [(2, "CHECK own: "), (4, "null in NOT NULL column name"), (5, "CHECK raises: "), (21, "CHECK own: ")]
+    later = [
+        (2, "CHECK own: "),
+        (4, "null in NOT NULL column name"),
+        (5, "CHECK raises: "),
+        (21, "CHECK own: "),
+    ]
     found = [(key, cause) for key, cause in causes(family, "keyed") if key < FIRST_BAD]
-    assert [(key, cause[: len(start)]) for (key, cause), (_, start) in zip(found, later, strict=True)] == later
+    assert [
+        (key, cause[: len(start)]) for (key, cause), (_, start) in zip(found, later, strict=True)
+    ] == later
     for table, more in (("keyed", len(later)), ("keyless", 1)):
-        assert (family.first[table].dead_letters, family.second[table].dead_letters) == (len(BROKEN), more)
+        assert (family.first[table].dead_letters, family.second[table].dead_letters) == (
+            len(BROKEN),
+            more,
+        )
         ack = family.pair.ack(table)
-        assert ack is not None and ack.dead_letters == len(family.letters[table]) == len(BROKEN) + more
-    assert len({letter["event_id"] for letters in family.letters.values() for letter in letters}) == 2 * len(BROKEN) + 5
+        assert (
+            ack is not None and ack.dead_letters == len(family.letters[table]) == len(BROKEN) + more
+        )
+    assert (
+        len({letter["event_id"] for letters in family.letters.values() for letter in letters})
+        == 2 * len(BROKEN) + 5
+    )
 
 
 @pytest.mark.parametrize("table", HELD)
@@ -348,11 +405,15 @@ def test_f53_the_way_out_is_one(spark: Any, family: Family, table: str) -> None:
     target = load(spark, pair.location(table, SEATTLE))
     assert sorted(map(tuple, target.select("id", "x").collect())) == sorted(map(tuple, source))
     if table.startswith("null_only"):
-        assert [row[0] for row in target.select("extra").collect()] == (["given"] if table == "null_only" else [None])
+        assert [row[0] for row in target.select("extra").collect()] == (
+            ["given"] if table == "null_only" else [None]
+        )
 
 
 @pytest.mark.parametrize("table", FREE)
-def test_f53_a_constraint_that_refuses_no_row_is_none(spark: Any, family: Family, table: str) -> None:
+def test_f53_a_constraint_that_refuses_no_row_is_none(
+    spark: Any, family: Family, table: str
+) -> None:
     """Identity columns that take values, varchars that are long enough, clustered tables. An update changes the row that is there."""
     assert (family.second[table].held, family.second[table].dead_letters) == (None, 0)
     source = load(spark, family.pair.location(table)).collect()

@@ -78,7 +78,9 @@ HARMLESS = (
     "VACUUM {t}",
     "CREATE TABLE {t2} SHALLOW CLONE {t}",
 )
-NESTED = "ALTER TABLE {t} ADD COLUMNS (more int, s.y int, list.element.y int, map.value.y struct<z:int>)"
+NESTED = (
+    "ALTER TABLE {t} ADD COLUMNS (more int, s.y int, list.element.y int, map.value.y struct<z:int>)"
+)
 WITH_NESTED = (
     "INSERT INTO {t} (id, qty, note, more, s, list, map) VALUES (8, 8, 'n', 8, named_struct('x', 8, 'y', 8), "
     "array(named_struct('x', 8, 'y', 8)), map('k', named_struct('x', 8, 'y', named_struct('z', 8))))"
@@ -268,8 +270,15 @@ def worlds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
         if kind != LATE:
             pair.apply(spark)
         if kind == MAPPED:
-            change(spark, pair, "ALTER TABLE {seattle} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')", SEATTLE)
-        pair.sql(spark, "t", "UPDATE {t} SET qty = 10 * qty, s = named_struct('x', 20) WHERE id > 1")
+            change(
+                spark,
+                pair,
+                "ALTER TABLE {seattle} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')",
+                SEATTLE,
+            )
+        pair.sql(
+            spark, "t", "UPDATE {t} SET qty = 10 * qty, s = named_struct('x', 20) WHERE id > 1"
+        )
         pair.send(spark)
     return found
 
@@ -280,10 +289,14 @@ def change(spark: Any, pair: Pair, statement: str, site: str) -> None:
         location.rename(location.with_name("dropped"))
         return
     names = {"t": pair.name("t", site), "t2": pair.name("t", site).replace("/t`", "/t2`")}
-    statement = statement.format(**names, seattle=pair.name("t", SEATTLE), newark=pair.name("t", NEWARK))
+    statement = statement.format(
+        **names, seattle=pair.name("t", SEATTLE), newark=pair.name("t", NEWARK)
+    )
     if statement.startswith("OVERWRITE "):
         rows = spark.sql(statement.removeprefix("OVERWRITE ")).localCheckpoint()
-        rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(location))
+        rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(
+            str(location)
+        )
     elif statement:
         spark.sql(statement).collect()
 
@@ -301,7 +314,9 @@ def rows(spark: Any, pair: Pair, site: str) -> list[str]:
 def replicate(spark: Any, pair: Pair, decide: bool = False) -> str | None:
     """Send and apply; what holds the stream at either end."""
     decisions = {"t": Decisions({3: "distribute"})} if decide else {}
-    sender = Sender(spark, pair.topology, NEWARK, senders=["east"], decisions=decisions).start(available_now=True)
+    sender = Sender(spark, pair.topology, NEWARK, senders=["east"], decisions=decisions).start(
+        available_now=True
+    )
     try:
         sender.await_termination()
     except WanError:
@@ -310,7 +325,9 @@ def replicate(spark: Any, pair: Pair, decide: bool = False) -> str | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_f46_ddl_while_an_epoch_waits(spark: Any, worlds: dict[str, Pair], tmp_path: Path, case: Case) -> None:
+def test_f46_ddl_while_an_epoch_waits(
+    spark: Any, worlds: dict[str, Pair], tmp_path: Path, case: Case
+) -> None:
     """Afterwards the tables are equal, or the stream is held with a cause that names a way out."""
     pair = Pair(worlds[case.kind].copy(tmp_path / "wan").folder)
     for statement in case.statements:
@@ -342,9 +359,9 @@ def test_f46_other_streams_of_the_channel_go_on(spark: Any, tmp_path: Path) -> N
     pair.replicate(spark)
     pair.sql(spark, "sent", "TRUNCATE TABLE {t}")
     location = pair.location("received", SEATTLE)
-    spark.table(pair.name("received", SEATTLE)).drop("qty").localCheckpoint().write.format("delta").mode(
-        "overwrite"
-    ).option("overwriteSchema", "true").save(location)
+    spark.table(pair.name("received", SEATTLE)).drop("qty").localCheckpoint().write.format(
+        "delta"
+    ).mode("overwrite").option("overwriteSchema", "true").save(location)
     for table in ("sent", "received", "other"):
         pair.sql(spark, table, "INSERT INTO {t} VALUES (2, 2)")
     with pytest.raises(WanError, match="sent: version 2 is a "):

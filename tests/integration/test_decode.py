@@ -35,19 +35,35 @@ def sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
     found.delete("orders", "id = 2")
     wider = COLUMNS["orders"].append(pa.field("Note", pa.string()))
     row = {"id": 4, "item": "new", "amount": 4.0, "Note": "with a note"}
-    write_deltalake(found.path("orders"), pa.Table.from_pylist([row], schema=wider), mode="append", schema_mode="merge")
+    write_deltalake(
+        found.path("orders"),
+        pa.Table.from_pylist([row], schema=wider),
+        mode="append",
+        schema_mode="merge",
+    )
     found.send(spark)
     write_epoch(found, "clicks", clicks([1, 2]))
     return found
 
 
-def decoded(spark: Any, channel: str, checkpoint: Path, stream: str, schema: Any) -> list[dict[str, Any]]:
+def decoded(
+    spark: Any, channel: str, checkpoint: Path, stream: str, schema: Any
+) -> list[dict[str, Any]]:
     """All rows of a stream, through a streaming query."""
     rows: list[dict[str, Any]] = []
-    batches = spark.readStream.format("wan").option("channel", channel).load().where(f"stream = '{stream}'")
+    batches = (
+        spark.readStream.format("wan")
+        .option("channel", channel)
+        .load()
+        .where(f"stream = '{stream}'")
+    )
     frame = spark_wan.decode(batches, schema)
-    writer = frame.writeStream.foreachBatch(lambda found, batch: rows.extend(row.asDict() for row in found.collect()))
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    writer = frame.writeStream.foreachBatch(
+        lambda found, batch: rows.extend(row.asDict() for row in found.collect())
+    )
+    writer.option("checkpointLocation", str(checkpoint)).trigger(
+        availableNow=True
+    ).start().awaitTermination()
     return rows
 
 
@@ -56,12 +72,17 @@ def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> No
     whatever their case, and columns that are not asked for are left out."""
     schema = spark.createDataFrame([], "note string, id bigint, amount double").schema
     rows = decoded(spark, sent.channel().url, tmp_path / "checkpoint", ORDERS, schema)
-    assert {(row["wan_origin"], row["wan_stream"], row["wan_event_id"]) for row in rows} == {(NEWARK, ORDERS, None)}
+    assert {(row["wan_origin"], row["wan_stream"], row["wan_event_id"]) for row in rows} == {
+        (NEWARK, ORDERS, None)
+    }
     assert list(rows[0]) == [
         *("wan_operation", "wan_origin", "wan_stream", "wan_epoch", "wan_version", "wan_event_id"),
         *("note", "id", "amount"),
     ]
-    told = sorted(tuple(row[name] for name in ("wan_version", "id", "wan_operation", "amount", "note")) for row in rows)
+    told = sorted(
+        tuple(row[name] for name in ("wan_version", "id", "wan_operation", "amount", "note"))
+        for row in rows
+    )
     assert told == [
         *((0, n, "create", n / 4, None) for n in range(3)),
         (1, 1, "put", -1.0, None),
@@ -72,17 +93,24 @@ def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> No
     # The event ID of a captured row need not travel.
     table_id = sent.log("orders").read(1).table_id
     assert table_id == str(DeltaTable(sent.path("orders")).metadata().id)
-    assert len({keyed_event_id(table_id, row["wan_version"], (str(row["id"]),)) for row in rows}) == len(rows)
+    assert len(
+        {keyed_event_id(table_id, row["wan_version"], (str(row["id"]),)) for row in rows}
+    ) == len(rows)
 
 
 def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
     """With their event IDs; the schema may be Spark's JSON, as the source gives it."""
     manifest = sent.log("clicks").read(1)
     rows = decoded(
-        spark, sent.channel("events").url, tmp_path / "checkpoint", CLICKS, json.loads(json.dumps(manifest.schema))
+        spark,
+        sent.channel("events").url,
+        tmp_path / "checkpoint",
+        CLICKS,
+        json.loads(json.dumps(manifest.schema)),
     )
     told = sorted(
-        (row["wan_event_id"], row["event"], row["page"], row["wan_operation"], row["wan_version"]) for row in rows
+        (row["wan_event_id"], row["event"], row["page"], row["wan_operation"], row["wan_version"])
+        for row in rows
     )
     assert told == [(f"click {n}", f"click {n}", f"/{n}", "create", None) for n in (1, 2)]
 
@@ -100,7 +128,10 @@ def again(frame: bytes) -> bytes:
         (again, "altered: checksum"),
         (lambda frame: frame[:-1], "truncated or overlong"),
         (lambda frame: b"something else", "not a spark_wan frame"),
-        (lambda frame: frame[:4] + b"\x02" + frame[5:], "wire version 2; this spark_wan reads version 1"),
+        (
+            lambda frame: frame[:4] + b"\x02" + frame[5:],
+            "wire version 2; this spark_wan reads version 1",
+        ),
     ],
     ids=["altered", "another", "truncated", "foreign", "version"],
 )

@@ -51,7 +51,9 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_sender_and_receiver_do_nothing(
+    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No Delta commits, no channel writes and no Spark jobs at either end, over several looks of both; also after a commit at the source
     that changes no rows. Then they are awake at once.
 
@@ -78,22 +80,41 @@ def test_an_idle_sender_and_receiver_do_nothing(spark: Any, sites: Any, monkeypa
     )
 
     def settled() -> bool:
-        return all(here.acked(table) == here.numbers(table)[-1] and not here.frames(table) for table in TABLES)
+        return all(
+            here.acked(table) == here.numbers(table)[-1] and not here.frames(table)
+            for table in TABLES
+        )
 
     def jobs() -> int:
         return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
     def some_looks() -> None:
         sent, received = dict(looked), listener.looks
-        wait_until(lambda: all(looked[t] >= sent[t] + LOOKS for t in TABLES), "the sender looks", *handles)
+        wait_until(
+            lambda: all(looked[t] >= sent[t] + LOOKS for t in TABLES), "the sender looks", *handles
+        )
         wait_until(lambda: listener.looks >= received + LOOKS, "the receiver looks", *handles)
 
     try:
-        wait_until(lambda: all(here.numbers(table) for table in TABLES) and settled(), "all is applied", *handles)
+        wait_until(
+            lambda: all(here.numbers(table) for table in TABLES) and settled(),
+            "all is applied",
+            *handles,
+        )
         some_looks()
-        found = versions(here), files(here.folder / "channel"), files(here.folder / NEWARK / "_wan"), jobs()
+        found = (
+            versions(here),
+            files(here.folder / "channel"),
+            files(here.folder / NEWARK / "_wan"),
+            jobs(),
+        )
         some_looks()
-        assert (versions(here), files(here.folder / "channel"), files(here.folder / NEWARK / "_wan"), jobs()) == found
+        assert (
+            versions(here),
+            files(here.folder / "channel"),
+            files(here.folder / NEWARK / "_wan"),
+            jobs(),
+        ) == found
 
         DeltaTable(here.path("orders")).optimize.compact()
         some_looks()

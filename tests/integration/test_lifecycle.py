@@ -41,7 +41,8 @@ def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
 def acked_through(sites: Sites, epoch: int) -> Callable[[], bool]:
     """Every table's log has ``epoch``, and seattle has acked all that is there."""
     return lambda: all(
-        sites.numbers(table)[-1:] >= [epoch] and sites.acked(table) == sites.numbers(table)[-1] for table in TABLES
+        sites.numbers(table)[-1:] >= [epoch] and sites.acked(table) == sites.numbers(table)[-1]
+        for table in TABLES
     )
 
 
@@ -93,7 +94,9 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
 
     handles = start(spark, here)
     here.change(30)
-    wait_until(lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles)
+    wait_until(
+        lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles
+    )
     assert wan_threads()
     assert len(spark.streams.active) == queries + 1
     assert set(workers()) - processes
@@ -105,12 +108,16 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     # Spark's stop does not wait for the thread of py4j in which a micro-batch ends.
     wait_until(lambda: not wan_threads(), f"our threads end {wan_threads()}")
     wait_until(
-        lambda: {thread.name for thread in threading.enumerate() if not of_py4j(thread)} <= threads, "all threads end"
+        lambda: {thread.name for thread in threading.enumerate() if not of_py4j(thread)} <= threads,
+        "all threads end",
     )
     assert len(spark.streams.active) == queries
     wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
     gc.collect()
-    wait_until(lambda: connections(spark) <= connected, f"connections are closed {connections(spark) - connected}")
+    wait_until(
+        lambda: connections(spark) <= connected,
+        f"connections are closed {connections(spark) - connected}",
+    )
     here.assert_equal()
 
 
@@ -181,7 +188,11 @@ def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: An
     with writing(here, 100) as made:
         for turn in (1, 2, 3):
             handles = start(spark, here)
-            wait_until(lambda turn=turn: min(map(here.acked, TABLES)) >= turn, "something is acked", *handles)
+            wait_until(
+                lambda turn=turn: min(map(here.acked, TABLES)) >= turn,
+                "something is acked",
+                *handles,
+            )
             for handle in handles[::-1] if turn % 2 else handles:
                 handle.stop()
                 assert handle.exception() is None
@@ -209,13 +220,25 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
         wait_until(acked_through(here, 1), "the first epochs are acked", *handles)
         shutil.move(here.path("orders", SEATTLE), tmp_path / "away")
         here.change(30)
-        wait_until(lambda: any(status.held for status in receiver.status()), "orders is held", *handles)
-        wait_until(lambda: any(status.remote_holds for status in sender.status()), "the sender is told", *handles)
-        wait_until(lambda: here.acked("readings") == here.numbers("readings")[-1], "readings go on", *handles)
+        wait_until(
+            lambda: any(status.held for status in receiver.status()), "orders is held", *handles
+        )
+        wait_until(
+            lambda: any(status.remote_holds for status in sender.status()),
+            "the sender is told",
+            *handles,
+        )
+        wait_until(
+            lambda: here.acked("readings") == here.numbers("readings")[-1],
+            "readings go on",
+            *handles,
+        )
 
         [held] = [status for status in receiver.status() if status.held]
         assert held.table == "orders"
-        assert held.held and "is missing at site seattle" in held.held and "put it back" in held.held
+        assert (
+            held.held and "is missing at site seattle" in held.held and "put it back" in held.held
+        )
         ack = here.ack("orders")
         assert ack and ack.held == ack.applied + 1 and ack.cause == held.held
         [told] = [status for status in sender.status() if status.remote_holds]
@@ -223,9 +246,19 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
         assert not here.path("orders", SEATTLE).exists()
 
         shutil.move(tmp_path / "away", here.path("orders", SEATTLE))
-        wait_until(lambda: not any(status.held for status in receiver.status()), "it goes on", *handles)
-        wait_until(lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles)
-        wait_until(lambda: not any(status.remote_holds for status in sender.status()), "the sender is told", *handles)
+        wait_until(
+            lambda: not any(status.held for status in receiver.status()), "it goes on", *handles
+        )
+        wait_until(
+            lambda: acked_through(here, 2)() and here.are_equal(),
+            "all is there and acked",
+            *handles,
+        )
+        wait_until(
+            lambda: not any(status.remote_holds for status in sender.status()),
+            "the sender is told",
+            *handles,
+        )
     finally:
         for handle in handles:
             handle.stop()
@@ -258,7 +291,9 @@ def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, site
     here.assert_equal("readings")
 
 
-def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
+    spark: Any, sites: Any, tmp_path: Path
+) -> None:
     """What the ack keeper announces again comes again, marked; what comes for the first time is not.
 
     Taken out once: the mark.
@@ -275,7 +310,9 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
             .option("streams", here.log("orders").stream)
         )
         rows = batches.load().select("epoch", "possible_duplicate")
-        writer = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = rows.writeStream.format("delta").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         writer.trigger(availableNow=True).start(str(tmp_path / "batches")).awaitTermination()
         found = spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
         return sorted((row["epoch"], row["possible_duplicate"]) for row in found)
@@ -285,7 +322,9 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(spark: Any, s
     here.send(spark)
     assert read() == [(1, False), (2, False)]
     times = iter(range(0, 10**9, 1_000))
-    keeper = AckManager(here.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE])
+    keeper = AckManager(
+        here.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE]
+    )
     for _ in range(2):
         run(keeper.round())  # seattle has acked epoch 1; 2 is overdue
     here.change(50)

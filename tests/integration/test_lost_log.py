@@ -31,7 +31,9 @@ def test_f48_a_lost_log_is_held_at_both_ends_until_told(
     checkpoint. Taken out once: `check_log` in `append_epoch`, and `accepts` in the plan. Without the first the stream begins anew, without the
     second the receiver takes the new log, and neither says that events are missing."""
     here = sites()
-    options = {name: value for name, value in here.sink_options("clicks").items() if name == "eventId"}
+    options = {
+        name: value for name, value in here.sink_options("clicks").items() if name == "eventId"
+    }
     options |= {
         "channel": str(here.folder / "events"),
         "site": "newark",
@@ -47,18 +49,27 @@ def test_f48_a_lost_log_is_held_at_both_ends_until_told(
         here.append("clicks", clicks(range(start, start + 10)))
         rows = spark.readStream.format("delta").load(str(here.path("clicks")))
         writer = rows.writeStream.format("wan").options(**options, **more)
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
 
     def expected(*starts: int) -> dict[Any, int]:
-        return {(at(n), f"click {n}", f"/{n}"): 1 for start in starts for n in range(start, start + 10)}
+        return {
+            (at(n), f"click {n}", f"/{n}"): 1 for start in starts for n in range(start, start + 10)
+        }
 
     write(0)
     here.apply(spark, "events")
     old = here.log("clicks").read(1).log_id
     write(10)
     lost(here)
-    with pytest.raises(Exception, match=f"the log of {CLICKS} is gone; it was at manifest 2.*option newLog to {old}"):
+    with pytest.raises(
+        Exception,
+        match=f"the log of {CLICKS} is gone; it was at manifest 2.*option newLog to {old}",
+    ):
         write(20)
     assert here.numbers("clicks") == []
 
@@ -68,7 +79,10 @@ def test_f48_a_lost_log_is_held_at_both_ends_until_told(
     new = here.log("clicks").read(1).log_id
     held = str(here.apply(spark, "events")["clicks"].held)
     advice = f"receive --decide clicks@{new}=new-log"
-    assert f"begins another log, {new}; this site has applied the log {old} through epoch 1" in held and advice in held
+    assert (
+        f"begins another log, {new}; this site has applied the log {old} through epoch 1" in held
+        and advice in held
+    )
     assert here.rows("clicks") == expected(0)
     ack = here.ack("clicks")
     assert ack is not None and (ack.applied, ack.held) == (0, 1)

@@ -54,8 +54,12 @@ def here(spark: Any, folder: Path, **table: Any) -> Pair:
     return found
 
 
-@pytest.mark.parametrize(("table", "way"), [({}, "empty"), (KEYLESS, "another place")], ids=["keyed", "keyless"])
-def test_f54_source_replaced(spark: Any, tmp_path: Path, table: Mapping[str, Any], way: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "way"), [({}, "empty"), (KEYLESS, "another place")], ids=["keyed", "keyless"]
+)
+def test_f54_source_replaced(
+    spark: Any, tmp_path: Path, table: Mapping[str, Any], way: str
+) -> None:
     """Rows that are in the new source no more are gone at the remote site too.
 
     Taken out once: the table's name in `transaction_name`."""
@@ -94,21 +98,31 @@ def test_f54_column_dropped(spark: Any, tmp_path: Path) -> None:
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(spark: Any, tmp_path: Path) -> None:
+def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(
+    spark: Any, tmp_path: Path
+) -> None:
     pair = here(spark, tmp_path)
-    rename(pair, "orders2", at={**pair.topology.table("orders").at, SEATTLE: str(pair.folder / "elsewhere")})
+    rename(
+        pair,
+        "orders2",
+        at={**pair.topology.table("orders").at, SEATTLE: str(pair.folder / "elsewhere")},
+    )
     pair.send(spark)
     inbound = pair.inbound("east")
     inbound.apply_all(spark)
     told = {status.stream: status.held for status in inbound.statuses()}
     assert told["newark.east.orders2"] is None
-    folders = re.findall(r"(?:log|frames|acks)/newark\.east\.orders\b", str(told["newark.east.orders"]))
+    folders = re.findall(
+        r"(?:log|frames|acks)/newark\.east\.orders\b", str(told["newark.east.orders"])
+    )
     assert len(folders) == 3
     for folder in folders:
         shutil.rmtree(pair.folder / "channel-east" / folder, ignore_errors=True)
     inbound = pair.inbound("east")
     inbound.apply_all(spark)
-    assert {status.stream: status.held for status in inbound.statuses()} == {"newark.east.orders2": None}
+    assert {status.stream: status.held for status in inbound.statuses()} == {
+        "newark.east.orders2": None
+    }
     pair.assert_same(spark, "orders2")
 
 
@@ -118,14 +132,21 @@ def test_f54_event_ids_lost(spark: Any, tmp_path: Path, way: str) -> None:
     wan = Sites.make(tmp_path / "wan")
 
     def write(table: str, checkpoint: str) -> None:
-        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
+        rows = (
+            spark.readStream.format("delta")
+            .option("maxFilesPerTrigger", 1)
+            .load(str(wan.path("clicks")))
+        )
         writer = rows.writeStream.format("wan").options(**wan.sink_options(table))
         writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(
             availableNow=True
         ).start().awaitTermination()
 
     def clicked(first: int) -> None:
-        wan.append("clicks", [{"event": f"c{n:03}", "at": at(n), "page": f"/{n}"} for n in range(first, first + 5)])
+        wan.append(
+            "clicks",
+            [{"event": f"c{n:03}", "at": at(n), "page": f"/{n}"} for n in range(first, first + 5)],
+        )
 
     for first in (0, 5):
         clicked(first)

@@ -25,7 +25,11 @@ def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -
     for table in ("orders", "readings"):
         pair.make(spark, table, "id bigint, item string", "delta.enableDeletionVectors = true")
         for part in range(2):
-            pair.sql(spark, table, f"INSERT INTO {{t}} SELECT id, 'item' FROM range({10 * part}, {10 * part + 10})")
+            pair.sql(
+                spark,
+                table,
+                f"INSERT INTO {{t}} SELECT id, 'item' FROM range({10 * part}, {10 * part + 10})",
+            )
     pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 3")
     pair.replicate(spark)
     versions = {table: pair.version(table) for table in ("orders", "readings")}
@@ -58,7 +62,10 @@ def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -
     pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 5")
     pair.sql(spark, "readings", "INSERT INTO {t} VALUES (99, 'new')")
     pair.replicate(spark)
-    assert [sum(manifest.rows for manifest in pair.manifests(table)[-1:]) for table in newest] == [1, 1]
+    assert [sum(manifest.rows for manifest in pair.manifests(table)[-1:]) for table in newest] == [
+        1,
+        1,
+    ]
     pair.assert_same(spark, "orders", "readings")
 
 
@@ -88,7 +95,9 @@ def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
     pair.send(spark)
 
     def local(table: str, rows: str) -> None:
-        writer = spark.sql(rows).write.format("delta").mode("append").option("userMetadata", LOCAL_ONLY)
+        writer = (
+            spark.sql(rows).write.format("delta").mode("append").option("userMetadata", LOCAL_ONLY)
+        )
         writer.save(pair.location(table))
 
     for table in ("orders", "readings"):

@@ -45,7 +45,9 @@ def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_pat
     pair = Pair.of(
         tmp_path / "wan",
         {
-            "orders": {"at": {NEWARK: "default.`1st_orders`", SEATTLE: "`spark_catalog`.default.`select`"}},
+            "orders": {
+                "at": {NEWARK: "default.`1st_orders`", SEATTLE: "`spark_catalog`.default.`select`"}
+            },
             "readings": {"keys": [], "at": {NEWARK: "`default`.`From`", SEATTLE: "default.`2`"}},
         },
     )
@@ -68,7 +70,9 @@ def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_pat
                 spark.sql(f"DROP TABLE IF EXISTS {pair.name(table, site)}")
 
 
-def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(spark: Any, tmp_path: Path) -> None:
+def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(
+    spark: Any, tmp_path: Path
+) -> None:
     """Damaged, or a folder in its place: the stream waits and goes on when the file is back. Gone: a full copy is needed."""
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
@@ -80,7 +84,9 @@ def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(spa
     checksum.unlink()
 
     file.write_bytes(kept[: len(kept) // 2])
-    with pytest.raises(WanError, match=r"orders: files of the table at .* cannot be read now .*waits and retries"):
+    with pytest.raises(
+        WanError, match=r"orders: files of the table at .* cannot be read now .*waits and retries"
+    ):
         pair.send(spark)
     file.unlink()
     file.mkdir()
@@ -108,8 +114,13 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: P
         yaml.safe_dump(
             {
                 "version": 1,
-                "sites": {SEATTLE: {"state": "./seattle/_wan"}, "tacoma": {"state": "./tacoma/_wan"}},
-                "senders": {"on": {"site": SEATTLE, "remotes": ["tacoma"], "channel": "./channel-on"}},
+                "sites": {
+                    SEATTLE: {"state": "./seattle/_wan"},
+                    "tacoma": {"state": "./tacoma/_wan"},
+                },
+                "senders": {
+                    "on": {"site": SEATTLE, "remotes": ["tacoma"], "channel": "./channel-on"}
+                },
                 "tables": {
                     "orders": {
                         "keys": ["id"],
@@ -123,7 +134,9 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: P
     )
     topology = load_topology(second)
     LedgerTables(spark, topology.site("tacoma").state).ensure()
-    inbound = ChannelReceiver(topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28)
+    inbound = ChannelReceiver(
+        topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28
+    )
 
     def on(**settings: Any) -> None:
         Sender(spark, topology, SEATTLE, **settings).start(available_now=True).await_termination()

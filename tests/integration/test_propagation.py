@@ -58,7 +58,11 @@ def rounds(
         },
         {"east": {"batch_size": 1_000}, "west": {"batch_size": 10_000}},
     )
-    run = lambda table, *statements: [world.sql(spark, table, statement) for statement in statements]  # noqa: E731
+
+    def run(table: str, *statements: str) -> None:
+        for statement in statements:
+            world.sql(spark, table, statement)
+
     for table in ("orders", "late", "stock", "bulk"):
         world.make(spark, table, "id bigint, item string, amount double")
     world.make(spark, "lines", "order_id bigint, line int, item string")
@@ -69,7 +73,11 @@ def rounds(
         "DELETE FROM {t} WHERE id = 19",
     )
     run("lines", "INSERT INTO {t} SELECT id div 2, id % 2, 'first' FROM range(10)")
-    run("late", "INSERT INTO {t} VALUES (1, 'before', 1.0)", "INSERT INTO {t} VALUES (2, 'from here on', 2.0)")
+    run(
+        "late",
+        "INSERT INTO {t} VALUES (1, 'before', 1.0)",
+        "INSERT INTO {t} VALUES (2, 'from here on', 2.0)",
+    )
     run("readings", "INSERT INTO {t} VALUES ('attic', 20.5), ('attic', 20.5)")
     run("stock", "INSERT INTO {t} SELECT id, 'old', 0.0 FROM range(10)")
     world.send(spark, senders=["east", "west"])
@@ -85,15 +93,30 @@ def rounds(
         "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET item = 'merged' "
         "WHEN NOT MATCHED THEN INSERT (id, item, amount) VALUES (s.id, 'merged in', null)",
     )
-    run("lines", "UPDATE {t} SET line = 9 WHERE order_id = 1 AND line = 1", "DELETE FROM {t} WHERE order_id = 2")
-    run("readings", "INSERT INTO {t} VALUES ('attic', 20.5)", "INSERT INTO {t} VALUES (null, double('NaN'))")
+    run(
+        "lines",
+        "UPDATE {t} SET line = 9 WHERE order_id = 1 AND line = 1",
+        "DELETE FROM {t} WHERE order_id = 2",
+    )
+    run(
+        "readings",
+        "INSERT INTO {t} VALUES ('attic', 20.5)",
+        "INSERT INTO {t} VALUES (null, double('NaN'))",
+    )
     run("stock", "INSERT OVERWRITE {t} SELECT id, if(id < 4, 'old', 'new'), 0.0 FROM range(2, 12)")
-    run("bulk", f"INSERT INTO {{t}} SELECT id, concat('item ', id % 100), rand(7) FROM range({BULK})")
+    run(
+        "bulk",
+        f"INSERT INTO {{t}} SELECT id, concat('item ', id % 100), rand(7) FROM range({BULK})",
+    )
     alone = {status.table: status for status in world.send(spark, senders=["east", "west"])}
     queued = Pair(world.copy(tmp_path_factory.mktemp("queued") / "wan").folder)
     world.receive(spark, senders=["east", "west"])
 
-    run("late", "UPDATE {t} SET amount = 3.0 WHERE id = 2", "INSERT INTO {t} VALUES (3, 'later', 3.0)")
+    run(
+        "late",
+        "UPDATE {t} SET amount = 3.0 WHERE id = 2",
+        "INSERT INTO {t} VALUES (3, 'later', 3.0)",
+    )
     run(
         "orders",
         "UPDATE {t} SET amount = 7.5 WHERE id IN (100, 200)",
@@ -119,7 +142,9 @@ def queued(rounds: tuple[Pair, Pair, dict[str, StreamStatus]]) -> Pair:
 def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: Pair) -> None:
     """Taken out once: DELETE in `merge_statement`."""
     world.assert_same(spark, "orders", "lines")
-    rows = {row["id"]: row["item"] for row in load(spark, world.location("orders", SEATTLE)).collect()}
+    rows = {
+        row["id"]: row["item"] for row in load(spark, world.location("orders", SEATTLE)).collect()
+    }
     assert (rows[100], rows[1], rows[2], rows[8], rows[300]) == (
         "created",
         "updated",
@@ -171,7 +196,9 @@ def test_b02_a_bulk_load_is_complete(spark: Any, world: Pair, queued: Pair) -> N
     assert len({frame.path.split("-")[0] for frame in frames}) > 1
 
 
-def test_b03_the_queue_grows_while_the_remote_is_absent(rounds: tuple[Pair, Pair, dict[str, StreamStatus]]) -> None:
+def test_b03_the_queue_grows_while_the_remote_is_absent(
+    rounds: tuple[Pair, Pair, dict[str, StreamStatus]],
+) -> None:
     """Two epochs were waiting for seattle, nothing was acked, and the sender was content."""
     _, _, alone = rounds
     status = alone["orders"]
@@ -189,18 +216,32 @@ def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, w
     assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
 
 
-def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(world: Pair, queued: Pair) -> None:
+def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(
+    world: Pair, queued: Pair
+) -> None:
     """One epoch of creates that stands for everything through its version; the changes go on at the next."""
     first, second = queued.manifests("orders")
     third = world.manifests("orders")[-1]
-    assert (first.kind, first.start, first.first_version, first.last_version) == (SNAPSHOT, True, 0, 2)
+    assert (first.kind, first.start, first.first_version, first.last_version) == (
+        SNAPSHOT,
+        True,
+        0,
+        2,
+    )
     assert (second.kind, second.start, second.first_version) == (CAPTURE, False, 3)
     assert (second.last_version, third.first_version) == (8, 9)
 
 
-def test_a_start_at_a_version_leaves_out_what_was_before(spark: Any, world: Pair, queued: Pair) -> None:
-    assert [manifest.first_version for manifest in (*queued.manifests("late"), *world.manifests("late")[-1:])] == [2, 3]
-    found = {row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()}
+def test_a_start_at_a_version_leaves_out_what_was_before(
+    spark: Any, world: Pair, queued: Pair
+) -> None:
+    assert [
+        manifest.first_version
+        for manifest in (*queued.manifests("late"), *world.manifests("late")[-1:])
+    ] == [2, 3]
+    found = {
+        row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()
+    }
     assert found == {2: 3.0, 3: 3.0}
 
 
@@ -231,10 +272,14 @@ def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, wh
     version = here.version("readings", NEWARK)
     here.append("orders", [{"id": 500, "item": "goes on", "amount": 0.0}])
     for _ in range(2):
-        with pytest.raises(WanError, match=rf"readings: version {version} changes rows other than by inserting"):
+        with pytest.raises(
+            WanError, match=rf"readings: version {version} changes rows other than by inserting"
+        ):
             here.send(spark)
     assert here.numbers("orders")[-1] == 2
-    assert [here.log("readings").read(number).last_version for number in here.numbers("readings")][-1] < version
+    assert [here.log("readings").read(number).last_version for number in here.numbers("readings")][
+        -1
+    ] < version
     here.apply(spark)
     here.assert_equal("orders")
 
@@ -256,13 +301,19 @@ def test_what_a_receiver_wrote_is_not_sent_back(spark: Any, sites: Any, tmp_path
     )
     name = reference(back.location("orders", SEATTLE))
     columns = "id bigint, item string, amount double"
-    spark.sql(f"CREATE TABLE {name} ({columns}) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    spark.sql(
+        f"CREATE TABLE {name} ({columns}) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
     log = StreamLog(back.channel("west"), stream_name(SEATTLE, "west", "orders"))
 
     def sent() -> list[int]:
         Sender(spark, back.topology, SEATTLE).start(available_now=True).await_termination()
         paths = [frame.path for number in log.since(0) for frame in log.read(number).frames]
-        return [row["id"] for path in paths for row in decode_frame(log.channel.get_frame(path), path)[1].to_pylist()]
+        return [
+            row["id"]
+            for path in paths
+            for row in decode_frame(log.channel.get_frame(path), path)[1].to_pylist()
+        ]
 
     here.send(spark)
     here.apply(spark)

@@ -48,13 +48,17 @@ def pair(spark: Any, tmp_path: Path) -> Callable[..., Pair]:
         found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
         age(found.location("orders"), 5)
         found.replicate(spark)
-        spark.sql(f"ALTER TABLE {found.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})").collect()
+        spark.sql(
+            f"ALTER TABLE {found.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})"
+        ).collect()
         return found
 
     return make
 
 
-def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(spark: Any, pair: Callable[..., Pair]) -> None:
+def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(
+    spark: Any, pair: Callable[..., Pair]
+) -> None:
     """Its quiet commits are old, so they are recorded at the sender's next look; log cleanup may take them then.
 
     Taken out once: the age in `Publisher._worth_recording`."""
@@ -64,7 +68,11 @@ def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(spark: Any,
     age_newer(here.location("orders"), published)
     here.send(spark)
     recorded = here.manifests("orders")[-1]
-    assert (recorded.first_version, recorded.last_version, recorded.frames) == (published + 1, published + 5, ())
+    assert (recorded.first_version, recorded.last_version, recorded.frames) == (
+        published + 1,
+        published + 5,
+        (),
+    )
     maintain(spark, here.name("orders"), 4)
     assert begins(spark, here.location("orders")) > published + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
@@ -81,7 +89,9 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
     Taken out once: the append of `Seen` in `Ledger._record`."""
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
-    applied = max(commit.version for commit in history(spark, place, -1) if commit.operation == "MERGE")
+    applied = max(
+        commit.version for commit in history(spark, place, -1) if commit.operation == "MERGE"
+    )
     maintain(spark, name, 5)
     age(place, 3)
     if looked:
@@ -96,7 +106,9 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
     here.assert_same(spark, "orders")
 
 
-def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(spark: Any, pair: Callable[..., Pair]) -> None:
+def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(
+    spark: Any, pair: Callable[..., Pair]
+) -> None:
     """Killed between table commit and ledger commit, and not started again before log cleanup came.
 
     Taken out once: the comparison in `Ledger._check_gap`."""

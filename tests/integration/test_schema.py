@@ -33,7 +33,9 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     for table in tables:
         pair.make(spark, table, "id bigint, name string")
         pair.sql(spark, table, "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
-    spark.sql(f"CREATE TABLE {pair.name('cased', SEATTLE)} (note string, NAME string, Id bigint) USING delta").collect()
+    spark.sql(
+        f"CREATE TABLE {pair.name('cased', SEATTLE)} (note string, NAME string, Id bigint) USING delta"
+    ).collect()
     pair.send(spark, senders=["east", "west"])
     pair.apply(spark)
     spark.sql(f"UPDATE {pair.name('cased', SEATTLE)} SET note = 'seattle''s own'").collect()
@@ -47,7 +49,9 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     pair.apply(spark)
 
     for table in ("people", "later"):
-        columns = f"code varchar(3), more map<string,{WEIRD}>, said variant, `dotted.Name` string FIRST"
+        columns = (
+            f"code varchar(3), more map<string,{WEIRD}>, said variant, `dotted.Name` string FIRST"
+        )
         pair.sql(spark, table, f"ALTER TABLE {{t}} ADD COLUMNS ({columns})")
         pair.sql(
             spark,
@@ -68,7 +72,9 @@ def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
     """
     pair.assert_same(spark, "people", "events")
     assert load(spark, pair.location("people", SEATTLE)).where("age IS NULL").count() == 2
-    assert dict(load(spark, pair.location("people", SEATTLE)).dtypes)["more"].startswith("map<string,struct<")
+    assert dict(load(spark, pair.location("people", SEATTLE)).dtypes)["more"].startswith(
+        "map<string,struct<"
+    )
 
 
 def test_b80_also_when_the_target_starts_late(spark: Any, pair: Pair) -> None:
@@ -82,10 +88,16 @@ def test_b80_also_when_the_target_starts_late(spark: Any, pair: Pair) -> None:
 
 def test_columns_unify_by_name_and_a_targets_own_columns_stay(spark: Any, pair: Pair) -> None:
     """Whatever their order and their case; only those that travelled are assigned."""
-    found = load(spark, pair.location("cased", SEATTLE)).selectExpr("id AS id", "name AS name", "note", "age")
+    found = load(spark, pair.location("cased", SEATTLE)).selectExpr(
+        "id AS id", "name AS name", "note", "age"
+    )
     rows = {row["id"]: row for row in found.collect()}
     assert {id: row["name"] for id, row in rows.items()} == {1: "one", 2: "two", 3: "three"}
-    assert {id: row["note"] for id, row in rows.items()} == {1: "seattle's own", 2: "seattle's own", 3: None}
+    assert {id: row["note"] for id, row in rows.items()} == {
+        1: "seattle's own",
+        2: "seattle's own",
+        3: None,
+    }
     assert (rows[1]["age"], rows[3]["age"]) == (1, 3)
 
 
@@ -120,7 +132,12 @@ def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
 ) -> None:
     """What was before is sent, the version and the column are named, and nothing after it is skipped."""
     pair = Pair.of(tmp_path / "wan", {"people": {}})
-    pair.make(spark, "people", "id bigint, name string, place struct<town:string>", "delta.columnMapping.mode = 'name'")
+    pair.make(
+        spark,
+        "people",
+        "id bigint, name string, place struct<town:string>",
+        "delta.columnMapping.mode = 'name'",
+    )
     pair.send(spark)
     pair.sql(spark, "people", "INSERT INTO {t} VALUES (1, 'one', named_struct('town', 'Ulm'))")
     pair.sql(spark, "people", change)
@@ -131,11 +148,15 @@ def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
     assert [manifest.last_version for manifest in pair.manifests("people")] == [0, 1]
 
 
-def test_b81_types_that_cannot_be_reconciled_are_refused_with_names(spark: Any, tmp_path: Path) -> None:
+def test_b81_types_that_cannot_be_reconciled_are_refused_with_names(
+    spark: Any, tmp_path: Path
+) -> None:
     pair = Pair.of(tmp_path / "wan", {"people": {}})
     pair.make(spark, "people", "id bigint, name string, age string")
     pair.sql(spark, "people", "INSERT INTO {t} VALUES (1, 'one', 'old')")
-    spark.sql(f"CREATE TABLE {pair.name('people', SEATTLE)} (id bigint, name string, age int) USING delta").collect()
+    spark.sql(
+        f"CREATE TABLE {pair.name('people', SEATTLE)} (id bigint, name string, age int) USING delta"
+    ).collect()
     pair.send(spark)
     held = pair.apply(spark)["people"].held
     assert held and "age is integer here and string at the origin" in held

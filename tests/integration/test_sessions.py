@@ -29,4 +29,6 @@ def test_storage_that_only_the_users_session_can_reach(spark: Any, tmp_path: Pat
     assert pair.log("orders").acks()[SEATTLE].held is None
     pair.assert_same(user, "orders")
     after = dict(user.conf.getAll)
-    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {OF_DELTA}
+    assert {
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    } <= {OF_DELTA}

@@ -23,9 +23,7 @@ DEADLINE = 180
 """Seconds after which a process is believed to hang. Not a measure."""
 PACE = 0.5
 """Seconds that the writer leaves between commits."""
-PATIENT = (
-    f"import spark_wan.receiver.job as job; job.STOP_WAIT = {DEADLINE}; from spark_wan.cli.app import main; main()"
-)
+PATIENT = f"import spark_wan.receiver.job as job; job.STOP_WAIT = {DEADLINE}; from spark_wan.cli.app import main; main()"
 """``spark-wan`` that leaves the step at work as long as a busy machine needs for it."""
 SITES = {"send": NEWARK, "receive": SEATTLE}
 
@@ -36,7 +34,12 @@ class Command:
     def __init__(self, what: str, here: Sites, errors: Path) -> None:
         words = [sys.executable, "-c", PATIENT, what, "--config", str(here.folder / "wan.yaml")]
         words += ["--site", SITES[what], "--sender", "east", "--output", "json"]
-        words += ["--conf", f"spark.driver.extraJavaOptions={QUICK}", "--conf", "spark.master=local[2]"]
+        words += [
+            "--conf",
+            f"spark.driver.extraJavaOptions={QUICK}",
+            "--conf",
+            "spark.master=local[2]",
+        ]
         self.lines: list[dict[str, Any]] = []
         self._errors = errors
         with errors.open("wb") as file:
@@ -63,7 +66,10 @@ class Command:
         for folder in Path("/proc").iterdir():
             with suppress(ValueError, OSError):
                 pid = int(folder.name)
-                if os.getpgid(pid) == self.process.pid and (folder / "comm").read_text().strip() == "java":
+                if (
+                    os.getpgid(pid) == self.process.pid
+                    and (folder / "comm").read_text().strip() == "java"
+                ):
                     return pid
         raise AssertionError("no JVM")
 
@@ -122,7 +128,8 @@ def has_events(line: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("what", "number"), [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)]
+    ("what", "number"),
+    [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
 )
 def test_a_signal_to_the_process_group_stops_in_order(
     spark: Any, sites: Any, tmp_path: Path, what: str, number: int
@@ -157,7 +164,9 @@ def test_a_signal_to_the_process_group_stops_in_order(
     here.assert_equal()
 
 
-def test_a_stop_of_a_busy_receiver_prints_no_errors_of_sparks(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_a_stop_of_a_busy_receiver_prints_no_errors_of_sparks(
+    spark: Any, sites: Any, tmp_path: Path
+) -> None:
     """SIGTERM to Python alone. Spark logs an error, with its stack, for a micro-batch that raises and for a write that is cancelled; so the
     step at work may end, and the micro-batch returns once Spark knows that its query is stopped."""
     here: Sites = sites()
@@ -178,7 +187,9 @@ def test_a_stop_of_a_busy_receiver_prints_no_errors_of_sparks(spark: Any, sites:
 
 
 @pytest.mark.parametrize("what", ["send", "receive"])
-def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(sites: Any, tmp_path: Path, what: str) -> None:
+def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
+    sites: Any, tmp_path: Path, what: str
+) -> None:
     """Killed for want of memory, say. Exit code 1 and one message, so that whoever runs it starts it again.
 
     Failed when the streams are held instead, for ever; and when the end of the session is asked for what it cannot answer.
@@ -209,7 +220,9 @@ def test_a_thawed_receiver_goes_on_by_itself(spark: Any, sites: Any, tmp_path: P
         first = ends.enter_context(running("receive", here, tmp_path / "first"))
         wait_until(lambda: first.told(has_events) and acked(), "the first applies")
         second = ends.enter_context(running("receive", here, tmp_path / "second"))
-        wait_until(lambda: second.told(lambda line: line["event"] == "started"), "the second starts")
+        wait_until(
+            lambda: second.told(lambda line: line["event"] == "started"), "the second starts"
+        )
         first.signal(signal.SIGSTOP)
         here.change(30)
         here.send(spark)
@@ -223,7 +236,9 @@ def test_a_thawed_receiver_goes_on_by_itself(spark: Any, sites: Any, tmp_path: P
         here.change(70)
         here.send(spark)
         wait_until(acked, "the first goes on")
-        assert first.told(lambda line: "another receiver has used its checkpoint" in str(line.get("held")))
+        assert first.told(
+            lambda line: "another receiver has used its checkpoint" in str(line.get("held"))
+        )
         first.signal(signal.SIGTERM)
         assert first.code() == 0
         assert "Traceback" not in first.errors()

@@ -36,7 +36,9 @@ def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
 # --- options, frames, manifest ----------------------------------------------------------------------------------------
 
 
-def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, tmp_path: Path) -> None:
+def test_an_option_comes_from_the_topology_or_by_itself(
+    spark: Any, wan: Sites, tmp_path: Path
+) -> None:
     """Both ways of saying the same write the same manifest and the same headers; what is given wins over the topology."""
     rows = frame(spark, "prices", [price(f"p{n}", n, n / 2) for n in range(30)]).coalesce(1)
     wan.write_events("prices", rows, batchSize=8)
@@ -58,11 +60,14 @@ def test_an_option_comes_from_the_topology_or_by_itself(spark: Any, wan: Sites, 
         of_its_own = ("log_id", "created", "frames", "writes", "fingerprint")
         said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
         found = [
-            (head.origin, head.sent_to, head.stream, head.table, head.events) for head in headers(log.channel, manifest)
+            (head.origin, head.sent_to, head.stream, head.table, head.events)
+            for head in headers(log.channel, manifest)
         ]
         told.append((said, found, manifest.writes[0].digest))
     assert told[0] == told[1]
-    assert told[0][1] == [("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)]
+    assert told[0][1] == [
+        ("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)
+    ]
 
 
 def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
@@ -72,15 +77,22 @@ def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> Non
     """
     pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
     rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
-    wan.write_events("clicks", frame(spark, "clicks", rows).coalesce(1), batchSize=20, batchBytes="16kB")
+    wan.write_events(
+        "clicks", frame(spark, "clicks", rows).coalesce(1), batchSize=20, batchBytes="16kB"
+    )
     log = wan.log("clicks")
-    batches = [decode_frame(log.channel.get_frame(ref.path), ref.path, ref)[1] for ref in log.read(1).frames]
+    batches = [
+        decode_frame(log.channel.get_frame(ref.path), ref.path, ref)[1]
+        for ref in log.read(1).frames
+    ]
     assert sum(batch.num_rows for batch in batches) == len(rows)
     assert max(batch.num_rows for batch in batches) <= 20
     assert all(batch.nbytes <= 16_000 or batch.num_rows == 1 for batch in batches)
     assert [batch.num_rows for batch in batches if batch.nbytes > 16_000] == [1]
     wan.apply(spark, "events")
-    assert sorted(wan.table("clicks", SEATTLE)["event"].to_pylist()) == sorted(row["event"] for row in rows)
+    assert sorted(wan.table("clicks", SEATTLE)["event"].to_pylist()) == sorted(
+        row["event"] for row in rows
+    )
 
 
 def test_a_write_without_rows_is_no_epoch(spark: Any, wan: Sites) -> None:
@@ -100,7 +112,9 @@ def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
     first = wan.log("clicks").read(1)
     assert [(write.query, write.batch) for write in first.writes] == [("q", "7")]
 
-    wan.write_events("clicks", rows.orderBy("page", ascending=False).repartition(5), batchSize=3, **replay)
+    wan.write_events(
+        "clicks", rows.orderBy("page", ascending=False).repartition(5), batchSize=3, **replay
+    )
     assert wan.numbers("clicks") == [1]
     assert wan.log("clicks").read(1) == first
     assert wan.frames("clicks") == wan.named_frames("clicks")
@@ -120,9 +134,19 @@ def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None
     checkpoint = tmp_path / "checkpoint"
 
     def replicate(partitions: int) -> str:
-        rows = spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(str(wan.path("clicks")))
-        writer = rows.repartition(partitions).writeStream.format("wan").options(**wan.sink_options("clicks"))
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        rows = (
+            spark.readStream.format("delta")
+            .option("maxFilesPerTrigger", 1)
+            .load(str(wan.path("clicks")))
+        )
+        writer = (
+            rows.repartition(partitions)
+            .writeStream.format("wan")
+            .options(**wan.sink_options("clicks"))
+        )
+        query = (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )
         query.awaitTermination()
         return str(query.id)
 
@@ -157,7 +181,9 @@ def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Pa
 
     def run() -> None:
         rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
-        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = rows.writeStream.foreachBatch(write).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
 
     with pytest.raises(Exception, match="between the two writes"):
@@ -165,7 +191,10 @@ def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Pa
     assert wan.channel("events").numbers() == {"clicks.0": [1]}
     run()
     assert wan.channel("events").numbers() == {"clicks.0": [1], "clicks.1": [1]}
-    assert sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1)) == 10
+    assert (
+        sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1))
+        == 10
+    )
 
 
 # --- what the events do at the other site -----------------------------------------------------------------------------
@@ -183,17 +212,25 @@ def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
         ("d1", 3, 4, 4.0, "destroy"),
         ("d0", 4, 4, 4.5, "create"),
     ]
-    rows = spark.createDataFrame(events, "event string, turn long, id long, price double, what string")
+    rows = spark.createDataFrame(
+        events, "event string, turn long, id long, price double, what string"
+    )
     rows = rows.selectExpr("*", "timestamp_seconds(1704067200 + turn) AS at").repartition(3)
     options = {"operation": "what", "eventTime": "at"}
-    with pytest.raises(Exception, match=r"3 keys come twice in one epoch\. Name a `sequence` column"):
+    with pytest.raises(
+        Exception, match=r"3 keys come twice in one epoch\. Name a `sequence` column"
+    ):
         wan.write_events("prices", rows, **options)
     wan.write_events("prices", rows, sequence="turn", **options)
     wan.apply(spark, "events")
     columns = ["event", "turn", "id", "price"]
     assert sorted(wan.table("prices", SEATTLE).schema.names) == sorted([*columns, "at"])
     found = wan.table("prices", SEATTLE, columns).to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [("a2", 2, 1, 1.5), ("c1", 1, 3, 3.0), ("d0", 4, 4, 4.5)]
+    assert sorted(tuple(row.values()) for row in found) == [
+        ("a2", 2, 1, 1.5),
+        ("c1", 1, 3, 3.0),
+        ("d0", 4, 4, 4.5),
+    ]
 
     ids = spark.read.format("delta").load(f"{wan.folder}/seattle/_wan/ledger/event_ids")
     times = ids.selectExpr("event_id", "time div 1000000 - 1704067200").collect()
@@ -205,15 +242,29 @@ def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
     behind it goes on. Equal events of a keyless table with IDs of their own are two rows. Duplicates nothing with the event IDs in
     the ledger ignored."""
     wan.write_events("prices", frame(spark, "prices", [price("p1", 1, 1.0), price("p2", 2, 2.0)]))
-    wan.write_events("clicks", frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (1, 2)]))
+    wan.write_events(
+        "clicks",
+        frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (1, 2)]),
+    )
     wan.apply(spark, "events")
 
     again = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
     wan.write_events("prices", frame(spark, "prices", again))
-    wan.write_events("clicks", frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]))
+    wan.write_events(
+        "clicks",
+        frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]),
+    )
     status = wan.apply(spark, "events")
-    assert (status["prices"].held, status["prices"].duplicates, status["prices"].dead_letters) == (None, 1, 1)
-    assert (status["clicks"].held, status["clicks"].duplicates, status["clicks"].dead_letters) == (None, 1, 0)
+    assert (status["prices"].held, status["prices"].duplicates, status["prices"].dead_letters) == (
+        None,
+        1,
+        1,
+    )
+    assert (status["clicks"].held, status["clicks"].duplicates, status["clicks"].dead_letters) == (
+        None,
+        1,
+        0,
+    )
     assert wan.rows("prices") == {("p1", 1, 1.0, 0): 1, ("p2", 2, 2.0, 0): 1, ("p3", 3, 3.0, 0): 1}
     assert wan.rows("clicks") == {(at(0), f"c{n}", "/"): 1 for n in (1, 2, 3)}
 
@@ -244,7 +295,9 @@ def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[Base
 
 def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     """With ``all``, a commit ends when the remote site has the epoch, and trims it. With ``none`` it waits for nobody."""
-    wan.write_events("clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h")
+    wan.write_events(
+        "clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h"
+    )
     assert wan.frames("clicks") == wan.named_frames("clicks") != set()
 
     # A thread knows the sink once it has made a DataFrame.
@@ -259,7 +312,9 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     assert (wan.numbers("clicks"), wan.frames("clicks")) == ([2], set())
 
 
-def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it(spark: Any, wan: Sites) -> None:
+def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it(
+    spark: Any, wan: Sites
+) -> None:
     """Its table has no place at the writer, or the events lie there. Fails (held: no Delta table, or one that was replaced) when it is captured."""
     wan.append("orders", [{"id": 1, "item": "pear", "amount": 1.0}])
     wan.append("readings", [{"sensor": "attic", "value": 20.5}])
@@ -293,13 +348,20 @@ def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path)
     def start(**options: str) -> Any:
         rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
         writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"), **options)
-        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        return (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
 
     query = start(blockOnAck="1h", stopMarker=str(marker))
     wait_until(lambda: wan.numbers("clicks") == [1] or not query.isActive, "the epoch")
     assert query.isActive
     marker.touch()
-    with pytest.raises(Exception, match=f"stream {CLICKS}: stopped while waiting for acks; epoch 1 is in the channel"):
+    with pytest.raises(
+        Exception,
+        match=f"stream {CLICKS}: stopped while waiting for acks; epoch 1 is in the channel",
+    ):
         query.awaitTermination()
     start().awaitTermination()
     assert wan.numbers("clicks") == [1]
@@ -330,7 +392,7 @@ def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
     assert batches.columns[:3] == ["stream", "log_id", "epoch"]
-    other.createDataFrame([("c", at(1), "/")], "event string, at timestamp, page string").write.format("wan").mode(
-        "append"
-    ).options(**wan.sink_options("clicks")).save()
+    other.createDataFrame(
+        [("c", at(1), "/")], "event string, at timestamp, page string"
+    ).write.format("wan").mode("append").options(**wan.sink_options("clicks")).save()
     assert wan.numbers("clicks") == [1]

@@ -68,7 +68,9 @@ def wan(_written: Sites, tmp_path: Path) -> Sites:
 
 def load(spark: Any, wan: Sites, **options: object) -> Any:
     spark_wan.register(spark)
-    return spark.readStream.format("wan").options(channel=wan.channel("events").url, **options).load()
+    return (
+        spark.readStream.format("wan").options(channel=wan.channel("events").url, **options).load()
+    )
 
 
 def read(
@@ -82,7 +84,9 @@ def read(
     batches: Batches = []
 
     def take(rows: Any, batch: int) -> None:
-        found = rows.select("stream", "epoch", "batch").orderBy("stream", "epoch", "batch").collect()
+        found = (
+            rows.select("stream", "epoch", "batch").orderBy("stream", "epoch", "batch").collect()
+        )
         if found:
             batches.append([(row["stream"], row["epoch"]) for row in found])
             each(len(batches))
@@ -110,11 +114,13 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     rows: list[Any] = []
     source = load(spark, wan)
     assert [(field.name, field.dataType.simpleString()) for field in source.schema] == COLUMNS
-    query = source.writeStream.foreachBatch(lambda found, batch: rows.extend(found.collect())).trigger(
-        availableNow=True
-    )
+    query = source.writeStream.foreachBatch(
+        lambda found, batch: rows.extend(found.collect())
+    ).trigger(availableNow=True)
     query.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
-    (row,) = [row for row in rows if row["stream"] == CLICKS and (row["epoch"], row["batch"]) == (1, 1)]
+    (row,) = [
+        row for row in rows if row["stream"] == CLICKS and (row["epoch"], row["batch"]) == (1, 1)
+    ]
     manifest = wan.log("clicks").read(1)
     ref = manifest.frames[1]
     header, events = decode_frame(bytes(row["payload"]), row["path"], ref)
@@ -162,7 +168,10 @@ def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
     start, steps = source.initialOffset(), []
     while (end := next_offset(source, start))["streams"] != start["streams"]:
         taken = {(row.row["stream"], row.row["epoch"]) for row in source.partitions(start, end)}
-        assert len(taken) == 1 or sum(wan.log(tables[stream]).read(epoch).bytes for stream, epoch in taken) <= limit
+        assert (
+            len(taken) == 1
+            or sum(wan.log(tables[stream]).read(epoch).bytes for stream, epoch in taken) <= limit
+        )
         steps.append(len(taken))
         start = end
     assert sum(steps) == 4 > len(steps)
@@ -223,18 +232,24 @@ def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> No
         processingTime="100 milliseconds"
     )
     writer = writer.foreachBatch(
-        lambda rows, batch: seen.extend(row["epoch"] for row in rows.select("epoch").distinct().collect())
+        lambda rows, batch: seen.extend(
+            row["epoch"] for row in rows.select("epoch").distinct().collect()
+        )
     )
     query = writer.option("checkpointLocation", str(wan.folder / "checkpoint")).start()
     try:
         wait_until(lambda: query.exception() is not None or len(seen) == 3, "three epochs")
         write_epoch(wan, "clicks", clicks([100]))
         wait_until(lambda: query.exception() is not None or len(seen) == 4, "another")
-        first = next(progress.sources[0] for progress in query.recentProgress if progress.numInputRows)
+        first = next(
+            progress.sources[0] for progress in query.recentProgress if progress.numInputRows
+        )
     finally:
         query.stop()
     assert seen == [1, 2, 3, 4]
-    read_to, there = (json.loads(offset)["streams"] for offset in (first.endOffset, first.latestOffset))
+    read_to, there = (
+        json.loads(offset)["streams"] for offset in (first.endOffset, first.latestOffset)
+    )
     assert (read_to, there) == ({CLICKS: 1}, {CLICKS: 3})
 
 
@@ -247,9 +262,13 @@ def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
         writer = load(spark, wan).writeStream.trigger(availableNow=True)
         columns = ("stream", "epoch", "possible_duplicate")
         writer = writer.foreachBatch(
-            lambda found, batch: rows.extend(map(tuple, found.select(*columns).distinct().collect()))
+            lambda found, batch: rows.extend(
+                map(tuple, found.select(*columns).distinct().collect())
+            )
         )
-        writer.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
+        writer.option(
+            "checkpointLocation", str(wan.folder / "checkpoint")
+        ).start().awaitTermination()
         return sorted(rows)
 
     channel = wan.channel("events")
@@ -290,7 +309,8 @@ def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
     assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 4}
     assert read(spark, wan, "new") == [[(PRICES, 1)]]
     with pytest.raises(
-        Exception, match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more .*new checkpoint"
+        Exception,
+        match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more .*new checkpoint",
     ):
         read(spark, wan)
 
@@ -298,10 +318,18 @@ def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
 def test_f16_a_gap_in_the_log(wan: Sites) -> None:
     wan.channel("events").trim_manifest(CLICKS, 2)
     source = reader(wan, streams=CLICKS)
-    with pytest.raises(LogGapError, match=r"the log of newark\.events\.clicks goes from 1 to 3: manifests are missing"):
+    with pytest.raises(
+        LogGapError,
+        match=r"the log of newark\.events\.clicks goes from 1 to 3: manifests are missing",
+    ):
         source.initialOffset()
-    with pytest.raises(LogGapError, match=r"epochs 1 to 3 of newark\.events\.clicks cannot be read any more.*it has 3"):
-        source.partitions({"streams": {CLICKS: 0}, "again": {}}, {"streams": {CLICKS: 3}, "again": {}})
+    with pytest.raises(
+        LogGapError,
+        match=r"epochs 1 to 3 of newark\.events\.clicks cannot be read any more.*it has 3",
+    ):
+        source.partitions(
+            {"streams": {CLICKS: 0}, "again": {}}, {"streams": {CLICKS: 3}, "again": {}}
+        )
 
 
 @pytest.mark.parametrize("what", ["deleted", "put back"])
@@ -339,17 +367,23 @@ def test_options_of_a_site(wan: Sites) -> None:
     """From the topology: the channel of a sender that serves the site. Unknown names suggest the nearest."""
     config = str(wan.folder / "wan.yaml")
     parse = SourceOptions.parse
-    assert parse({"config": config, "sender": "events", "site": "seattle"}).channel == wan.channel("events").url
+    assert (
+        parse({"config": config, "sender": "events", "site": "seattle"}).channel
+        == wan.channel("events").url
+    )
     with pytest.raises(TopologyError, match="site 'seatle' is unknown; did you mean 'seattle'"):
         parse({"config": config, "sender": "events", "site": "seatle"})
-    with pytest.raises(OptionError, match="sender 'events' does not serve site 'newark'; it serves seattle"):
+    with pytest.raises(
+        OptionError, match="sender 'events' does not serve site 'newark'; it serves seattle"
+    ):
         parse({"config": config, "sender": "events", "site": "newark"})
 
 
 def test_a_wrong_option_is_seen_by_the_user(spark: Any, wan: Sites) -> None:
     """In the text of the exception, whatever Spark puts around it."""
     with pytest.raises(
-        Exception, match="wan source: unknown option 'maxepochpertrigger'; did you mean 'maxEpochsPerTrigger'"
+        Exception,
+        match="wan source: unknown option 'maxepochpertrigger'; did you mean 'maxEpochsPerTrigger'",
     ):
         read(spark, wan, maxEpochPerTrigger=1)
 
@@ -370,7 +404,9 @@ sink.start().awaitTermination()
 """
 
 
-def test_b15_processes_of_source_and_sink_end_with_their_parents(wan: Sites, tmp_path: Path) -> None:
+def test_b15_processes_of_source_and_sink_end_with_their_parents(
+    wan: Sites, tmp_path: Path
+) -> None:
     """Driver and JVM are killed while the source looks for epochs and a commit waits for an ack that does not come."""
     script = tmp_path / "queries.py"
     script.write_text(QUERIES)
@@ -382,7 +418,10 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(wan: Sites, tmp
         wait_until(
             lambda: (
                 driver.poll() is not None
-                or (bool(channel.stream_numbers("waiting")) and (tmp_path / "source/commits/0").exists())
+                or (
+                    bool(channel.stream_numbers("waiting"))
+                    and (tmp_path / "source/commits/0").exists()
+                )
             ),
             "an epoch in the channel, and a look of the source",
         )

@@ -56,11 +56,15 @@ def having(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def merge(spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Sequence[int] = ()) -> None:
+def merge(
+    spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Sequence[int] = ()
+) -> None:
     """One commit: rows whose ``on`` is there are updated, or deleted when it is in ``gone``; the others are inserted."""
     file = pair.folder / f"{table}-{len(list(pair.folder.glob('*.parquet')))}.parquet"
     pq.write_table(rows, file)
-    deleted = f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, gone))}) THEN DELETE " if gone else ""
+    deleted = (
+        f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, gone))}) THEN DELETE " if gone else ""
+    )
     pair.sql(
         spark,
         table,
@@ -69,7 +73,9 @@ def merge(spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Seq
     )
 
 
-def assert_exact(pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None) -> None:
+def assert_exact(
+    pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None
+) -> None:
     """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them. Only chars may be stored padded or not."""
 
     def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
@@ -83,7 +89,11 @@ def assert_exact(pair: Pair, table: str, expected: pa.Table, chars: Mapping[str,
         found = rows(exact.read(pair.path(table, site)))
         assert sorted(found) == sorted(wanted), f"{table} at {site}"
         for number, row in wanted.items():
-            wrong = {name: (value, found[number][name]) for name, value in row.items() if found[number][name] != value}
+            wrong = {
+                name: (value, found[number][name])
+                for name, value in row.items()
+                if found[number][name] != value
+            }
             assert not wrong, f"{table} at {site}, row {number}: expected and found {wrong}"
 
 
@@ -102,7 +112,12 @@ DATES = pa.schema(
         ("ats", pa.list_(exact.INSTANT)),
         ("by_day", pa.map_(exact.DATE, exact.INSTANT)),
         ("by_at", pa.map_(exact.INSTANT, pa.list_(exact.DATE))),
-        ("record", pa.struct([("day", exact.DATE), ("more", pa.list_(pa.struct([("at", exact.INSTANT)])))])),
+        (
+            "record",
+            pa.struct(
+                [("day", exact.DATE), ("more", pa.list_(pa.struct([("at", exact.INSTANT)])))]
+            ),
+        ),
     ]
 )
 
@@ -122,12 +137,19 @@ def dated(number: int, day: int, moment: int, key: tuple[int, int, int]) -> dict
 def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
     """Replicate dates and times, one epoch under each of the sender's time zones; the number of rows at the end, which are as they should be."""
     pair = Pair.of(folder, {"dates": {"keys": ["day", "at", "wall"]}})
-    pair.make(spark, "dates", ", ".join(f"{field.name} {exact.name(field.type)}" for field in DATES))
+    pair.make(
+        spark, "dates", ", ".join(f"{field.name} {exact.name(field.type)}" for field in DATES)
+    )
     places = [(day, 0, 0) for day in exact.DAYS if day]
     places += [(0, moment, 0) for moment in dict.fromkeys(exact.MOMENTS) if moment]
     places += [(0, 0, moment) for moment in dict.fromkeys(exact.MOMENTS) if moment]
     state = {
-        number: dated(number, exact.DAYS[number % len(exact.DAYS)], exact.MOMENTS[number % len(exact.MOMENTS)], key)
+        number: dated(
+            number,
+            exact.DAYS[number % len(exact.DAYS)],
+            exact.MOMENTS[number % len(exact.MOMENTS)],
+            key,
+        )
         for number, key in enumerate(places)
     }
     apart = max(exact.DAYS) + 10
@@ -146,7 +168,9 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
         state.update((row["id"], row) for row in inserted)
         for number in updated:
             row = state[number]
-            state[number] = dated(number, row["a_day"] + 1, row["an_at"] - 1, (row["day"], row["at"], row["wall"]))
+            state[number] = dated(
+                number, row["a_day"] + 1, row["an_at"] - 1, (row["day"], row["at"], row["wall"])
+            )
         for number in moved:
             day, at, wall = (state[number][name] for name in ("day", "at", "wall"))
             key = (day, at, wall + apart * exact.DAY) if day else (day + number + apart, at, wall)
@@ -177,9 +201,17 @@ def test_f45_dates_and_timestamps_through_the_change_feed(spark: Any, tmp_path: 
 def test_f45_dates_over_connect_in_a_jvm_with_another_zone(tmp_path: Path) -> None:
     """Under Spark Connect; the server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until 1972. The user's session keeps
     its settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
     process = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("dates_over_connect.py")), str(tmp_path / "wan")],
+        [
+            sys.executable,
+            str(Path(__file__).with_name("dates_over_connect.py")),
+            str(tmp_path / "wan"),
+        ],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -203,7 +235,10 @@ def schema_of_values() -> pa.Schema:
     # One example is often the one before with a small change.
     nested = exact.generated(exact.types(), 60)[2::3]
     return pa.schema(
-        [("id", pa.int64()), *((f"c{place}", kind) for place, kind in enumerate([*exact.LEAVES, *nested]))]
+        [
+            ("id", pa.int64()),
+            *((f"c{place}", kind) for place, kind in enumerate([*exact.LEAVES, *nested])),
+        ]
     )
 
 
@@ -215,16 +250,24 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
     """Generated values of every type and of nested types: the table read (a snapshot), then inserts, updates by the least amount, deletes and
     rows that are written again as they were, through the change feed. Each update is an event; a row written again is none."""
     schema = schema_of_values()
-    drawn = {field.name: [None, *exact.generated(exact.values(field.type), EXAMPLES)] for field in list(schema)[1:]}
+    drawn = {
+        field.name: [None, *exact.generated(exact.values(field.type), EXAMPLES)]
+        for field in list(schema)[1:]
+    }
     state = {
         number: {
             "id": number,
-            **{name: found[(number + 7 * place) % len(found)] for place, (name, found) in enumerate(drawn.items())},
+            **{
+                name: found[(number + 7 * place) % len(found)]
+                for place, (name, found) in enumerate(drawn.items())
+            },
         }
         for number in range(ROWS)
     }
     pair = Pair.of(tmp_path / "wan", {"values": {}})
-    pair.make(spark, "values", ", ".join(f"{field.name} {exact.name(field.type)}" for field in schema))
+    pair.make(
+        spark, "values", ", ".join(f"{field.name} {exact.name(field.type)}" for field in schema)
+    )
     later = {number: state.pop(number) for number in list(state) if number % 3 == 2}
     merge(spark, pair, "values", table_of(state, schema), "id")
     pair.replicate(spark)
@@ -239,7 +282,9 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
         for number in updated:
             field = schema.field(1 + (number + turn * ROWS) % columns)
             changed = exact.nudged(state[number][field.name], field.type, number + turn)
-            assert changed != state[number][field.name] or repr(changed) != repr(state[number][field.name])
+            assert changed != state[number][field.name] or repr(changed) != repr(
+                state[number][field.name]
+            )
             state[number] = {**state[number], field.name: changed}
         inserted = {number: row for number, row in later.items() if number % 2 == turn}
         state.update(inserted)
@@ -264,13 +309,17 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
     )
     documents = st.recursive(
         leaves,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+        ),
         max_leaves=6,
     )
     texts = [json.dumps(document) for document in exact.generated(documents, 60)]
     pair = Pair.of(tmp_path / "wan", {"odd": {}})
     pair.make(
-        spark, "odd", "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, m map<string,variant>"
+        spark,
+        "odd",
+        "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, m map<string,variant>",
     )
 
     def write(rows: Mapping[int, str]) -> None:
@@ -289,7 +338,10 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
         found = load(spark, pair.location("odd", SEATTLE)).selectExpr(
             "id", "to_json(v)", "to_json(r.v)", "to_json(vs[0])"
         )
-        arrived = {number: [json.loads(text) for text in row] for number, *row in map(tuple, found.collect())}
+        arrived = {
+            number: [json.loads(text) for text in row]
+            for number, *row in map(tuple, found.collect())
+        }
         assert arrived == {number: [json.loads(text)] * 3 for number, text in rows.items()}
 
     rows = dict(enumerate(texts[:30]))
@@ -297,7 +349,10 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
     pair.replicate(spark)
     assert_same(rows)
     # Other values for most; some are as they were, some are new.
-    changed = {number: texts[(number + 1) % len(texts)] if number % 5 else text for number, text in enumerate(texts)}
+    changed = {
+        number: texts[(number + 1) % len(texts)] if number % 5 else text
+        for number, text in enumerate(texts)
+    }
     write(changed)
     pair.replicate(spark)
     del changed[7]
@@ -347,7 +402,13 @@ PLAIN: dict[str, Any] = {
     **{"k_flag": False, "k_text": "", "k_bytes": b"", "k_fixed": "", "k_short_text": ""},
     **dict.fromkeys(("k_money", "k_fine", "k_wide"), Decimal(0)),
 }
-KEYED = pa.schema([("id", pa.int64()), *((name, kind) for name, (_, kind, _) in KEYS.items()), ("note", pa.string())])
+KEYED = pa.schema(
+    [
+        ("id", pa.int64()),
+        *((name, kind) for name, (_, kind, _) in KEYS.items()),
+        ("note", pa.string()),
+    ]
+)
 
 
 def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
@@ -370,7 +431,8 @@ def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     state = {number: row for number, row in every.items() if number % 2}
     merge(spark, pair, "keyed", table_of(state, KEYED), "id")
     pq.write_table(
-        table_of({number: {**row, "note": "old"} for number, row in state.items()}, KEYED), tmp_path / "old.parquet"
+        table_of({number: {**row, "note": "old"} for number, row in state.items()}, KEYED),
+        tmp_path / "old.parquet",
     )
     target = pair.name("keyed", SEATTLE)
     spark.sql(f"CREATE TABLE {target} (id bigint, {columns}, note string) USING delta")
@@ -422,7 +484,11 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
         write_deltalake(pair.path("maps"), pa.table(values), mode="append", configuration=config)
 
     def texts(*rows: tuple[int, str]) -> None:
-        pair.sql(spark, "texts", f"INSERT INTO {{t}} VALUES {', '.join(f'({row}, {text})' for row, text in rows)}")
+        pair.sql(
+            spark,
+            "texts",
+            f"INSERT INTO {{t}} VALUES {', '.join(f'({row}, {text})' for row, text in rows)}",
+        )
 
     pair.make(spark, "texts", "id bigint, t string")
     texts((1, GOOD), (2, BAD))
@@ -443,14 +509,20 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     found = held(spark, pair)
     assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
     assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
-    assert [[manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")] == [
+    assert [
+        [manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")
+    ] == [
         [2, 3],
         [1, 2],
     ]
     assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
-    assert {number: row["t"].decode() for number, row in arrived.items()} == {1: "\ufffd", 2: "a\ufffd", 3: "\ufffd"}
+    assert {number: row["t"].decode() for number, row in arrived.items()} == {
+        1: "\ufffd",
+        2: "a\ufffd",
+        3: "\ufffd",
+    }
     assert sorted(exact.rows(exact.read(pair.path("maps", SEATTLE)), "id")) == [1, 3, 4]
 
 
@@ -471,7 +543,10 @@ def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: 
         "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
     )
     rows = [
-        [form.format(BAD if place == bad else GOOD) for place, (_, form) in enumerate(columns.values())]
+        [
+            form.format(BAD if place == bad else GOOD)
+            for place, (_, form) in enumerate(columns.values())
+        ]
         for bad in range(len(columns) + 1)
     ]
     rows.append(["null"] * len(columns))
@@ -487,7 +562,10 @@ def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: 
         with pytest.raises(Exception, match="spark_wan: refused") as error:
             checked.count()
         told = refused(error.value, "odd", schema)
-        assert f"odd: column {list(columns)[number]!r} has text that is not valid UTF-8 in version 1." in str(told)
+        assert (
+            f"odd: column {list(columns)[number]!r} has text that is not valid UTF-8 in version 1."
+            in str(told)
+        )
 
 
 # --- beside the values ------------------------------------------------------------------------------------------------
@@ -510,10 +588,19 @@ def test_dates_of_a_users_stream(spark: Any, tmp_path: Path) -> None:
     with having(spark, {ZONE: "America/New_York", **OLD_FILES}):
         pair.apply(spark, "events")
     wanted = exact.rows(expected, "id")
-    assert exact.rows(exact.read(pair.path("facts", SEATTLE)).select(expected.column_names), "id") == wanted
+    assert (
+        exact.rows(exact.read(pair.path("facts", SEATTLE)).select(expected.column_names), "id")
+        == wanted
+    )
     with having(spark, {ZONE: "America/New_York"}):
-        batches = spark.readStream.format("wan").option("channel", pair.channel("events").url).load()
+        batches = (
+            spark.readStream.format("wan").option("channel", pair.channel("events").url).load()
+        )
         writer = decode(batches, rows.schema).writeStream.format("delta")
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        )
         writer.start(str(tmp_path / "decoded")).awaitTermination()
-    assert exact.rows(exact.read(tmp_path / "decoded").select(expected.column_names), "id") == wanted
+    assert (
+        exact.rows(exact.read(tmp_path / "decoded").select(expected.column_names), "id") == wanted
+    )

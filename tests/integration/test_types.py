@@ -52,7 +52,12 @@ TYPES = {
     "fixed": ("char(5)", "''", "'abcde'", "'é'"),
     "short": ("varchar(5)", "''", "'vwxyz'", "' b '"),
     "list": ("array<double>", "array()", "array(-0.0D, double('NaN'), null)", "array(null)"),
-    "lists": ("array<array<string>>", "array(array(), null)", "array(array('', null, 'x'))", "array()"),
+    "lists": (
+        "array<array<string>>",
+        "array(array(), null)",
+        "array(array('', null, 'x'))",
+        "array()",
+    ),
     "instants": (
         "array<timestamp>",
         "array(timestamp_micros(-62135596800000000L))",
@@ -73,7 +78,12 @@ TYPES = {
         " array(named_struct('q', 0.5BD), null)), 'aa', float('NaN'))",
         "named_struct('zz', named_struct('day', null, 'at', null, 'list', null), 'aa', null)",
     ),
-    "json": ("variant", "parse_json('{}')", 'parse_json(\'{"a": [1, null, "x"], "b": 1.5}\')', "parse_json('null')"),
+    "json": (
+        "variant",
+        "parse_json('{}')",
+        'parse_json(\'{"a": [1, null, "x"], "b": 1.5}\')',
+        "parse_json('null')",
+    ),
     "json_in": (
         "struct<v:variant,n:int>",
         "named_struct('v', parse_json('1'), 'n', 1)",
@@ -86,7 +96,12 @@ TYPES = {
         "array(parse_json('[1,2]'), null)",
         "array(parse_json('true'))",
     ),
-    "json_by": ("map<string,variant>", "map()", "map('k', parse_json('1'), 'n', null)", "map('', parse_json('{}'))"),
+    "json_by": (
+        "map<string,variant>",
+        "map()",
+        "map('k', parse_json('1'), 'n', null)",
+        "map('', parse_json('{}'))",
+    ),
     "dotted.Name": ("string", "'dots'", "''", "null"),
     "größe": ("int", "1", "2", "3"),
     "nothing": ("void", "null", "null", "null"),
@@ -99,7 +114,9 @@ LOW, HIGH, ODD, NULL, SAME = 1, 2, 3, 4, 5
 def row(number: int, place: int | None) -> str:
     """SELECT of one row: the literals at ``place``, or nulls."""
     values = ["null" if place is None else each[place] for each in TYPES.values()]
-    cast = [f"CAST({value} AS {each[0]})" for value, each in zip(values, TYPES.values(), strict=True)]
+    cast = [
+        f"CAST({value} AS {each[0]})" for value, each in zip(values, TYPES.values(), strict=True)
+    ]
     aliased = [f"{value} AS `{name}`" for value, name in zip(cast, TYPES, strict=True)]
     return f"SELECT {number}L AS id, {', '.join(aliased)}"
 
@@ -119,10 +136,14 @@ def time_zone(spark: Any, zone: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=["UTC", "America/New_York"])
-def sites(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def sites(
+    request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
     """``values`` (keyed), its rows sent as creates of a snapshot; ``inserts`` (keyless), each row inserted twice."""
     with time_zone(spark, request.param):
-        pair = Pair.of(tmp_path_factory.mktemp("types") / "wan", {"values": {}, "inserts": {"keys": []}})
+        pair = Pair.of(
+            tmp_path_factory.mktemp("types") / "wan", {"values": {}, "inserts": {"keys": []}}
+        )
         for table in ("values", "inserts"):
             pair.make(spark, table, COLUMNS)
             pair.sql(spark, table, f"INSERT INTO {{t}} {ROWS}")
@@ -137,7 +158,11 @@ def facts(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair
     """``facts``, a user's stream of the same rows."""
     spark_wan.register(spark)
     with time_zone(spark, "America/New_York"):
-        pair = Pair.of(tmp_path_factory.mktemp("facts") / "wan", {"facts": {"senders": ["events"]}}, {"events": {}})
+        pair = Pair.of(
+            tmp_path_factory.mktemp("facts") / "wan",
+            {"facts": {"senders": ["events"]}},
+            {"events": {}},
+        )
         pair.write_events("facts", spark.sql(EVENTS))
         yield pair
 
@@ -170,21 +195,38 @@ def test_the_values_are_those_that_were_written(spark: Any, sites: Pair) -> None
         "CAST(zero AS string) AS zero", "CAST(precise AS string) AS precise", "CAST(fine AS string) AS fine", "fixed",
         "to_json(json) AS json", "CAST(list AS string) AS list", "json_in.v IS NULL AS no_variant",
     ).collect()}  # fmt: skip
-    assert (found[LOW]["instant"], found[HIGH]["instant"]) == (-62135596800000000, 253402300799999999)
-    assert (found[LOW]["wall"], found[HIGH]["wall"]) == ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    assert (found[LOW]["instant"], found[HIGH]["instant"]) == (
+        -62135596800000000,
+        253402300799999999,
+    )
+    assert (found[LOW]["wall"], found[HIGH]["wall"]) == (
+        "0001-01-01 00:00:00",
+        "9999-12-31 23:59:59.999999",
+    )
     assert (found[LOW]["day"], found[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
     assert (found[LOW]["text"], found[ODD]["text"]) == ("", "610062")
-    assert (found[LOW]["zero"], found[HIGH]["zero"], found[ODD]["precise"]) == ("-0.0", "0.0", "NaN")
+    assert (found[LOW]["zero"], found[HIGH]["zero"], found[ODD]["precise"]) == (
+        "-0.0",
+        "0.0",
+        "NaN",
+    )
     assert found[HIGH]["fine"] == "99999999999999999999.999999999999999999"
     assert (found[LOW]["fixed"], found[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
     assert found[HIGH]["list"] == "[-0.0, NaN, null]"
     assert found[HIGH]["no_variant"] is True
-    assert all(value is None for name, value in found[NULL].asDict().items() if name not in ("id", "no_variant"))
+    assert all(
+        value is None
+        for name, value in found[NULL].asDict().items()
+        if name not in ("id", "no_variant")
+    )
 
 
 def test_the_target_has_the_types_of_the_source(spark: Any, sites: Pair) -> None:
     types = {
-        site: {field.name: field.dataType for field in load(spark, sites.location("values", site)).schema}
+        site: {
+            field.name: field.dataType
+            for field in load(spark, sites.location("values", site)).schema
+        }
         for site in (NEWARK, SEATTLE)
     }
     assert types[SEATTLE] == types[NEWARK]
@@ -194,16 +236,24 @@ def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
     """Values become nulls, nulls become values, 0.0 becomes -0.0, also inside an array; a row that is written again as it was is no
     event."""
     assign = ", ".join(f"t.`{name}` = s.`{name}`" for name in TYPES if name != "nothing")
-    changed = " UNION ALL ".join([row(LOW, None), row(HIGH, 3), row(ODD, 1), row(NULL, 2), row(SAME, 2)])
+    changed = " UNION ALL ".join(
+        [row(LOW, None), row(HIGH, 3), row(ODD, 1), row(NULL, 2), row(SAME, 2)]
+    )
     merge = f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {assign}"
     sites.sql(spark, "values", merge)
-    sites.sql(spark, "values", f"UPDATE {{t}} SET zero = -0.0D, list = array(0.0D) WHERE id = {SAME}")
+    sites.sql(
+        spark, "values", f"UPDATE {{t}} SET zero = -0.0D, list = array(0.0D) WHERE id = {SAME}"
+    )
     sites.sql(spark, "values", f"UPDATE {{t}} SET list = array(-0.0D) WHERE id = {SAME}")
     sites.sql(spark, "values", "UPDATE {t} SET instant = instant, zero = zero, json = json")
-    sites.sql(spark, "values", f"UPDATE {{t}} SET json = parse_json('{{\"b\": 2}}') WHERE id = {NULL}")
+    sites.sql(
+        spark, "values", f"UPDATE {{t}} SET json = parse_json('{{\"b\": 2}}') WHERE id = {NULL}"
+    )
     sites.send(spark)
     sites.apply(spark)
-    events = Counter((event["id"], event["_wan_version"]) for event in sites.events("values", 2).to_pylist())
+    events = Counter(
+        (event["id"], event["_wan_version"]) for event in sites.events("values", 2).to_pylist()
+    )
     assert Counter(id for id, _ in events) == {LOW: 1, HIGH: 1, ODD: 1, NULL: 2, SAME: 2}
     sites.assert_same(spark, "values")
     assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
@@ -220,7 +270,9 @@ def test_the_source_gives_back_what_the_sink_took(spark: Any, facts: Pair, tmp_p
     rows = spark.sql(EVENTS)
     batches = spark.readStream.format("wan").option("channel", facts.channel("events").url).load()
     decoded = decode(batches, rows.schema).drop("nothing")
-    query = decoded.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = decoded.writeStream.format("delta").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    )
     query.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
     found = load(spark, str(tmp_path / "rows"))
     assert {each[0] for each in found.select("wan_operation").distinct().collect()} == {"put"}
@@ -228,25 +280,52 @@ def test_the_source_gives_back_what_the_sink_took(spark: Any, facts: Pair, tmp_p
     assert hashes(found.drop(*event)) == hashes(rows.drop("nothing"))
 
 
-DAY, MONTHS, BOTH, TIME = "INTERVAL '1' DAY", "INTERVAL '1-2' YEAR TO MONTH", "make_interval(1, 2, 3)", "TIME'12:30:00'"
+DAY, MONTHS, BOTH, TIME = (
+    "INTERVAL '1' DAY",
+    "INTERVAL '1-2' YEAR TO MONTH",
+    "make_interval(1, 2, 3)",
+    "TIME'12:30:00'",
+)
 
 
 @pytest.mark.parametrize(
     ("how", "odd", "told"),
     [
         ("batch", DAY, "column 'odd' is interval day, which cannot be carried. Cast it"),
-        ("batch", f"array({DAY})", "column 'odd.element' is interval day, which cannot be carried. Cast it"),
-        ("batch", MONTHS, "column 'odd' is interval year to month, which cannot be carried. Cast it"),
+        (
+            "batch",
+            f"array({DAY})",
+            "column 'odd.element' is interval day, which cannot be carried. Cast it",
+        ),
+        (
+            "batch",
+            MONTHS,
+            "column 'odd' is interval year to month, which cannot be carried. Cast it",
+        ),
         ("batch", TIME, "column 'odd' is time(6), which cannot be carried. Cast it"),
-        ("batch", f"named_struct('of', {TIME})", "column 'odd.of' is time(6), which cannot be carried. Cast it"),
-        ("batch", BOTH, 'Cannot use "INTERVAL" type in the table schema'),  # Spark refuses it before the sink is asked
+        (
+            "batch",
+            f"named_struct('of', {TIME})",
+            "column 'odd.of' is time(6), which cannot be carried. Cast it",
+        ),
+        (
+            "batch",
+            BOTH,
+            'Cannot use "INTERVAL" type in the table schema',
+        ),  # Spark refuses it before the sink is asked
         ("stream", DAY, "column 'odd' is interval day, which cannot be carried. Cast it"),
-        ("stream", MONTHS, "column 'odd' is interval year to month, which cannot be carried. Cast it"),
+        (
+            "stream",
+            MONTHS,
+            "column 'odd' is interval year to month, which cannot be carried. Cast it",
+        ),
         ("stream", BOTH, "column 'odd' is interval, which cannot be carried. Cast it"),
         ("stream", TIME, "The data type TIME is not supported"),  # so does it here
     ],
 )
-def test_what_cannot_be_carried_is_refused_by_name(spark: Any, tmp_path: Path, how: str, odd: str, told: str) -> None:
+def test_what_cannot_be_carried_is_refused_by_name(
+    spark: Any, tmp_path: Path, how: str, odd: str, told: str
+) -> None:
     """Before anything is in the channel; with the column, its type and what to do."""
     spark_wan.register(spark)
     pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"]}}, {"events": {}})
@@ -254,7 +333,11 @@ def test_what_cannot_be_carried_is_refused_by_name(spark: Any, tmp_path: Path, h
         if how == "batch":
             pair.write_events("facts", spark.sql(f"SELECT 1L AS id, 'e' AS event, {odd} AS odd"))
         else:
-            rows = spark.readStream.format("rate").load().selectExpr("value AS id", "'e' AS event", f"{odd} AS odd")
+            rows = (
+                spark.readStream.format("rate")
+                .load()
+                .selectExpr("value AS id", "'e' AS event", f"{odd} AS odd")
+            )
             writer = rows.writeStream.format("wan").options(**pair.sink_options("facts"))
             query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
             try:

@@ -18,7 +18,9 @@ from spark_wan.wire.mark import LOCAL_ONLY
 
 RECEIVED = '{"spark_wan":{"site":"newark","table":"orders","version":1,"origin":"seattle"}}'
 METADATA = {"plain": None, "local-only": LOCAL_ONLY, "a receiver's": RECEIVED}
-PAIRS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2, None])), min_size=1, max_size=4)
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2, None])), min_size=1, max_size=4
+)
 """Keys with their new value; None deletes."""
 FAULTS = [
     ("append", "fail"),
@@ -53,7 +55,10 @@ class Replication(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._raised_before = sys.exc_info()[1]
-        self._patches = [mock.patch("uuid.uuid4", seeded_uuid4()), mock.patch.object(publish, "QUIET_COMMITS", 3)]
+        self._patches = [
+            mock.patch("uuid.uuid4", seeded_uuid4()),
+            mock.patch.object(publish, "QUIET_COMMITS", 3),
+        ]
         for patch in self._patches:
             patch.start()
 
@@ -64,7 +69,9 @@ class Replication(RuleBasedStateMachine):
         sites=st.sampled_from([("seattle",), ("seattle", "tacoma")]),
         early=st.booleans(),
     )
-    def newark_sends(self, kind: str, ack_policy: str, snapshot: bool, sites: tuple[str, ...], early: bool) -> None:
+    def newark_sends(
+        self, kind: str, ack_policy: str, snapshot: bool, sites: tuple[str, ...], early: bool
+    ) -> None:
         """``early``: transactions of receiver 1 begin when epochs are read, not when they are written."""
         self.world = World(kind, ack_policy, snapshot, sites, early, note)
 
@@ -76,14 +83,18 @@ class Replication(RuleBasedStateMachine):
         commit=st.sampled_from(["plain", "plain", "plain", "local-only", "a receiver's"]),
         sent=st.booleans(),
     )
-    def rows_change(self, pairs: list[tuple[int, int | None]], style: str, commit: str, sent: bool) -> None:
+    def rows_change(
+        self, pairs: list[tuple[int, int | None]], style: str, commit: str, sent: bool
+    ) -> None:
         """``sent``: sender 1 goes to its round's end at once."""
         world = self.world
         if world.user:
             world.grow(pairs)
         else:
             # What came from seattle would hold a stream that goes to tacoma too.
-            metadata = METADATA[commit if world.sites == ("seattle",) or commit == "plain" else "local-only"]
+            metadata = METADATA[
+                commit if world.sites == ("seattle",) or commit == "plain" else "local-only"
+            ]
             world.source.change(pairs, style, metadata)
         if sent:
             world.advance("sender 1")
@@ -111,7 +122,10 @@ class Replication(RuleBasedStateMachine):
         if who in self.world.processes:
             self.world.advance(who)
 
-    @rule(who=st.sampled_from(["sender 1", "keeper 1", "receiver 1", "receiver 2"]), steps=st.integers(1, 7))
+    @rule(
+        who=st.sampled_from(["sender 1", "keeper 1", "receiver 1", "receiver 2"]),
+        steps=st.integers(1, 7),
+    )
     def is_overtaken_by_its_twin(self, who: str, steps: int) -> None:
         """``who`` goes some steps, its twin through a whole round, and then ``who`` to its round's end."""
         twin = f"{who[:-1]}{3 - int(who[-1])}"
@@ -130,7 +144,11 @@ class Replication(RuleBasedStateMachine):
         if who in self.world.processes:
             self.world.kill(who)
 
-    @rule(who=st.sampled_from(NAMES), moment=st.sampled_from(["before", "after"]), write=st.integers(1, 6))
+    @rule(
+        who=st.sampled_from(NAMES),
+        moment=st.sampled_from(["before", "after"]),
+        write=st.integers(1, 6),
+    )
     def is_killed_inside_a_step(self, who: str, moment: str, write: int) -> None:
         """The process goes on, and dies right before or right after its n-th write from now."""
         world = self.world
@@ -191,12 +209,16 @@ class Replication(RuleBasedStateMachine):
             self.world.watched.inner.put_ack(STREAM, site, data)
 
     @rule(back=st.sampled_from([1, 2, 2, 3, 5, 10]), grown=PAIRS)
-    def the_senders_checkpoint_is_restored(self, back: int, grown: list[tuple[int, int | None]]) -> None:
+    def the_senders_checkpoint_is_restored(
+        self, back: int, grown: list[tuple[int, int | None]]
+    ) -> None:
         """From a backup that so many later states have followed; a user's source has grown since."""
         world = self.world
         if world.user:
             world.grow(grown)
-            world.restore_checkpoint(world.older_checkpoints[-1 - back % len(world.older_checkpoints)])
+            world.restore_checkpoint(
+                world.older_checkpoints[-1 - back % len(world.older_checkpoints)]
+            )
         elif world.memories.older:
             world.memories.kept = world.memories.older[-1 - back % len(world.memories.older)]
 

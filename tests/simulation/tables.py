@@ -39,7 +39,10 @@ Effect = Callable[[str, Callable[[], Any]], Any]
 
 def schema_of(columns: Mapping[str, str]) -> dict[str, Any]:
     """Spark's schema JSON for columns and their types."""
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
     return {"type": "struct", "fields": fields}
 
 
@@ -67,13 +70,20 @@ class SimulatedSource:
 
     # --- what the site's users do
 
-    def change(self, pairs: Sequence[tuple[int, int | None]], style: str, user_metadata: str | None) -> None:
+    def change(
+        self, pairs: Sequence[tuple[int, int | None]], style: str, user_metadata: str | None
+    ) -> None:
         """Commit ``(key, value)`` pairs, None for a delete. ``style`` says with which change rows the feed shows them."""
         newest = self.versions[-1]
         width = len(newest.columns)
         if isinstance(newest.rows, list):
             added: list[Row] = [(key, value or 0, value)[:width] for key, value in pairs]
-            self._add("WRITE", [("insert", row) for row in added], newest.rows + added, metadata=user_metadata)
+            self._add(
+                "WRITE",
+                [("insert", row) for row in added],
+                newest.rows + added,
+                metadata=user_metadata,
+            )
             return
         rows = dict(newest.rows)
         for key, value in pairs:
@@ -81,8 +91,16 @@ class SimulatedSource:
                 rows.pop(key, None)
             else:
                 rows[key] = (key, value, value)[:width]
-        both = ("delete", "insert") if style == "overwrite" else ("update_preimage", "update_postimage")
-        gone, came = ("update_preimage", "update_postimage") if style == "keys change" else ("delete", "insert")
+        both = (
+            ("delete", "insert")
+            if style == "overwrite"
+            else ("update_preimage", "update_postimage")
+        )
+        gone, came = (
+            ("update_preimage", "update_postimage")
+            if style == "keys change"
+            else ("delete", "insert")
+        )
         changes: list[tuple[str, Row]] = []
         for key in sorted({key for key, _ in pairs}):
             old, new = newest.rows.get(key), rows.get(key)
@@ -96,7 +114,9 @@ class SimulatedSource:
         """DELETE without a condition."""
         rows = self.versions[-1].rows
         assert isinstance(rows, dict)
-        self._add("DELETE", [("delete", row) for row in rows.values()], {}, parameters={"predicate": "[]"})
+        self._add(
+            "DELETE", [("delete", row) for row in rows.values()], {}, parameters={"predicate": "[]"}
+        )
 
     def optimize(self) -> None:
         self._add("OPTIMIZE", [], self.versions[-1].rows)
@@ -123,8 +143,12 @@ class SimulatedSource:
     ) -> None:
         version = len(self.versions)
         metrics = {"numOutputRows": str(len(changes))}
-        commit = Commit(version, self.clock(), operation, parameters or {}, metrics, metadata, version - 1)
-        self.versions.append(SourceVersion(commit, columns or self.versions[-1].columns, changes, rows))
+        commit = Commit(
+            version, self.clock(), operation, parameters or {}, metrics, metadata, version - 1
+        )
+        self.versions.append(
+            SourceVersion(commit, columns or self.versions[-1].columns, changes, rows)
+        )
 
     def expected(self, through: int, snapshot: int | None) -> Any:
         """What a target must hold that has everything through a version: netted here once more, from the rows themselves."""
@@ -184,7 +208,9 @@ class SimulatedSource:
         ]
         return self._publish(rows, planned.schema, header)
 
-    def snapshot(self, version: int, schema: Mapping[str, Any], header: FrameHeader) -> CaptureResult:
+    def snapshot(
+        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+    ) -> CaptureResult:
         rows = self.versions[version].rows
         assert isinstance(rows, dict)
         return self._publish([(row, version, "insert") for row in rows.values()], schema, header)
@@ -201,8 +227,12 @@ class SimulatedSource:
         split = False
         for part in (0, 1):
             mine = [entry for entry in rows if entry[0][0] % 2 == part]
-            batches = (_change_rows(mine[at : at + 3], names, self.keyed) for at in range(0, len(mine), 3))
-            publisher = BatchPublisher(self.channel, replace(header, attempt=uuid.uuid4().hex), BatchLimits(2, 1 << 20))
+            batches = (
+                _change_rows(mine[at : at + 3], names, self.keyed) for at in range(0, len(mine), 3)
+            )
+            publisher = BatchPublisher(
+                self.channel, replace(header, attempt=uuid.uuid4().hex), BatchLimits(2, 1 << 20)
+            )
             if self.keyed:
                 events = ((netted.events, netted.run_starts) for netted in net(batches, ("id",)))
             else:
@@ -210,22 +240,32 @@ class SimulatedSource:
             publisher.publish(_noted(events, versions))
             frames += publisher.refs
             split = split or publisher.split_runs
-        return CaptureResult(tuple(sorted(frames, key=lambda ref: ref.path)), not split, tuple(sorted(versions)))
+        return CaptureResult(
+            tuple(sorted(frames, key=lambda ref: ref.path)), not split, tuple(sorted(versions))
+        )
 
 
-def _noted(events: Iterable[tuple[pa.RecordBatch, Any]], versions: set[int]) -> Iterator[tuple[pa.RecordBatch, Any]]:
+def _noted(
+    events: Iterable[tuple[pa.RecordBatch, Any]], versions: set[int]
+) -> Iterator[tuple[pa.RecordBatch, Any]]:
     for batch, starts in events:
         versions.update(batch.column(VERSION).to_pylist())
         yield batch, starts
 
 
-def _change_rows(entries: list[tuple[Row, int, str]], names: list[str], keyed: bool) -> pa.RecordBatch:
+def _change_rows(
+    entries: list[tuple[Row, int, str]], names: list[str], keyed: bool
+) -> pa.RecordBatch:
     """Change rows as :func:`net` takes them; of a keyless table the events themselves, all of them inserts."""
     versions = pa.array([version for _, version, _ in entries], pa.int64())
-    columns = [pa.array([row[place] for row, _, _ in entries], pa.int64()) for place in range(len(names))]
+    columns = [
+        pa.array([row[place] for row, _, _ in entries], pa.int64()) for place in range(len(names))
+    ]
     if keyed:
         ranks = pa.array([RANK[change] for _, _, change in entries], pa.int8())
-        return pa.RecordBatch.from_arrays([*columns, versions, ranks], names=[*names, COMMIT_VERSION, "_wan_rank"])
+        return pa.RecordBatch.from_arrays(
+            [*columns, versions, ranks], names=[*names, COMMIT_VERSION, "_wan_rank"]
+        )
     creates = pa.array([int(Operation.CREATE)] * len(entries), pa.int8())
     return pa.RecordBatch.from_arrays([creates, versions, *columns], names=[OP, VERSION, *names])
 
@@ -260,7 +300,9 @@ class DeltaTable:
     def marks(self) -> list[Mark]:
         told = ((commit, read_mark(commit.user_metadata) or {}) for commit in self.commits)
         marks = (
-            Mark.read(commit.user_metadata, mark["site"], mark["table"]) for commit, mark in told if "site" in mark
+            Mark.read(commit.user_metadata, mark["site"], mark["table"])
+            for commit, mark in told
+            if "site" in mark
         )
         return [mark for mark in marks if mark is not None]
 
@@ -368,14 +410,17 @@ class SimulatedTarget:
         known, first = self.ledger.known_ids(), {}
         rows = []
         for row in sorted(
-            self._decode(work.epochs), key=lambda row: (row[VERSION], row.get(SEQUENCE, 0), row[CONTENT])
+            self._decode(work.epochs),
+            key=lambda row: (row[VERSION], row.get(SEQUENCE, 0), row[CONTENT]),
         ):
             seen = known.get(row[ID], first.get(row[ID]))
             if seen is None:
                 first[row[ID]] = row[CONTENT]
                 rows.append(row)
             else:
-                assert seen == row[CONTENT], f"event ID {row[ID]} came with two contents; no source wrote that"
+                assert seen == row[CONTENT], (
+                    f"event ID {row[ID]} came with two contents; no source wrote that"
+                )
                 work.duplicates += 1
         work.content, work.new_ids = rows, len(rows)
 
@@ -389,19 +434,31 @@ class SimulatedTarget:
         keyed = bool(work.epochs[-1].manifest.keys)
         app = transaction_name(mark.site, mark.table, str(self.table_id()))
         began = self._began if self.begins_early else len(self.table.commits)
-        self.effect("the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed))
+        self.effect(
+            "the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed)
+        )
 
     def _transaction(
-        self, began: int, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool
+        self,
+        began: int,
+        rows: list[dict[str, Any]],
+        work: ApplyWork,
+        mark: Mark,
+        app: str,
+        keyed: bool,
     ) -> None:
         """What Delta decides at the moment of the commit."""
         others = self.table.app_commits.get(app, -1) >= began
         if others or (keyed and len(self.table.commits) > began):
             raise WriteConflict(f"version {len(self.table.commits) - 1} was committed meanwhile")
-        if self.table.transactions.get(app, 0) < mark.apply:  # otherwise it is skipped: no error, no commit
+        if (
+            self.table.transactions.get(app, 0) < mark.apply
+        ):  # otherwise it is skipped: no error, no commit
             self._commit(rows, work, mark, app, keyed)
 
-    def _commit(self, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool) -> None:
+    def _commit(
+        self, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool
+    ) -> None:
         names = list(_columns(work.epochs[-1]))
         table = self.table
         if keyed:
@@ -417,7 +474,10 @@ class SimulatedTarget:
                 if row[OP] == Operation.DESTROY:
                     table.rows.pop(key, None)
                 else:
-                    table.rows[key] = {**table.rows.get(key, {}), **{name: row[name] for name in names}}
+                    table.rows[key] = {
+                        **table.rows.get(key, {}),
+                        **{name: row[name] for name in names},
+                    }
         else:
             table.bag.update(tuple(row.get(name) for name in self.names) for row in rows)
         table.transactions[app] = mark.apply
@@ -443,7 +503,9 @@ class SimulatedTarget:
                 _, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
                 found = events.to_pylist()
                 if epoch.manifest.kind == EVENTS:
-                    content = [name for name in events.schema.names if not name.startswith(RESERVED_PREFIX)]
+                    content = [
+                        name for name in events.schema.names if not name.startswith(RESERVED_PREFIX)
+                    ]
                     hashes = hex_ids(row_hashes(events, [OP, *content])).to_pylist()
                     for row, content_hash in zip(found, hashes, strict=True):
                         row |= {VERSION: epoch.manifest.epoch, CONTENT: content_hash}

@@ -68,7 +68,9 @@ def test_nothing_is_lost_doubled_or_reordered() -> None:
 class AcksBeforeItApplies(TableApplier):
     """Acks what was planned, and then applies it."""
 
-    def _apply(self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult) -> Steps[bool]:
+    def _apply(
+        self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult
+    ) -> Steps[bool]:
         self._ack(replace(outcome, applied=epochs[-1].manifest.epoch), None)
         return (yield from super()._apply(epochs, number, outcome))
 
@@ -107,7 +109,9 @@ def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
     """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log with a gap."""
     fold = StreamLog.fold
 
-    def without_strays(log: StreamLog, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+    def without_strays(
+        log: StreamLog, listed: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
         whole, below = fold(log, listed)
         if below:
             raise LogGapError(f"the log goes from {below[-1]} to {whole[0]}")
@@ -127,7 +131,9 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_mutations_are_found(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutations_are_found(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Within 500 schedules, and by the check that is meant for it."""
     mutation(monkeypatch)
     with pytest.raises((AssertionError, LogGapError), match=MUTATIONS[mutation]):

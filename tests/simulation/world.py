@@ -106,7 +106,9 @@ class WatchedChannel:
 
     def manifest(self, stream: str, number: int) -> bytes:
         data = self.inner.manifest(stream, number)
-        assert data in (self.appended[number], self.strays.get(number)), f"manifest {number} was overwritten"
+        assert data in (self.appended[number], self.strays.get(number)), (
+            f"manifest {number} was overwritten"
+        )
         return data
 
     def put_ack(self, stream: str, site: str, data: bytes) -> None:
@@ -123,11 +125,15 @@ class WatchedChannel:
         self.world.effect("an ack is put", put)
 
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
-        named = {ref.path: manifest for manifest in self.manifests.values() for ref in manifest.frames}
+        named = {
+            ref.path: manifest for manifest in self.manifests.values() for ref in manifest.frames
+        }
         for path in paths:
             if path in named:
                 self._check_trim(named[path], f"a frame of manifest {named[path].epoch} is trimmed")
-            self.world.effect("a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path]))
+            self.world.effect(
+                "a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path])
+            )
 
     def trim_manifest(self, stream: str, number: int) -> None:
         if number not in self.strays:
@@ -146,10 +152,14 @@ class WatchedChannel:
             self.world.check_durable(site, manifest.epoch, what)
 
     def announce(self, stream: str, number: int, attempt: int) -> None:
-        self.world.effect("an epoch is announced", lambda: self.inner.announce(stream, number, attempt))
+        self.world.effect(
+            "an epoch is announced", lambda: self.inner.announce(stream, number, attempt)
+        )
 
     def withdraw(self, stream: str, announced: Iterable[tuple[int, int]]) -> None:
-        self.world.effect("announcements are withdrawn", lambda: self.inner.withdraw(stream, announced))
+        self.world.effect(
+            "announcements are withdrawn", lambda: self.inner.withdraw(stream, announced)
+        )
 
     def frames(self, stream: str) -> list[tuple[str, float]]:
         return [(path, self.written[path] / 1000) for path, _ in self.inner.frames(stream)]
@@ -249,7 +259,9 @@ class World:
         self.written: set[Checkpoint] = set()
         self.tables = {site: DeltaTable() for site in sites}
         self.ledgers = {site: SimulatedLedger(self.effect) for site in sites}
-        self.processes = {name: Process(name) for name in NAMES if SITE_OF.get(name, sites[0]) in sites}
+        self.processes = {
+            name: Process(name) for name in NAMES if SITE_OF.get(name, sites[0]) in sites
+        }
 
     def effect(self, what: str, do: Callable[[], Any]) -> Any:
         """Something changes in the outside world."""
@@ -306,7 +318,11 @@ class World:
         except StopIteration as end:
             process.result, process.steps, ended = end.value, None, "round ends"
         except WanError as error:
-            process.error, process.steps, ended = str(error), None, f"{type(error).__name__}: {error}"
+            process.error, process.steps, ended = (
+                str(error),
+                None,
+                f"{type(error).__name__}: {error}",
+            )
             # A keeper takes a stray for the end of a gap while acks are lost, until they are given again.
             expected = (
                 (ChannelError, StaleWriteError, LogGapError)
@@ -317,7 +333,11 @@ class World:
         except Killed as death:
             self._forget(process)
             ended = f"killed {death}"
-        if isinstance(process.result, ApplyResult) and process.result.held is None and not process.result.again:
+        if (
+            isinstance(process.result, ApplyResult)
+            and process.result.held is None
+            and not process.result.again
+        ):
             process.answered = process.listed
         if isinstance(process.result, ApplyResult) and process.result.held is not None:
             ended = f"held at {process.result.held}: {process.result.cause}"
@@ -385,7 +405,9 @@ class World:
 
     def grow(self, pairs: list[tuple[int, int | None]]) -> None:
         """A user's source has more events to tell."""
-        self.events += [(f"event {len(self.events) + n}", key, value) for n, (key, value) in enumerate(pairs)]
+        self.events += [
+            (f"event {len(self.events) + n}", key, value) for n, (key, value) in enumerate(pairs)
+        ]
 
     def _options(self) -> SinkOptions:
         return SinkOptions(
@@ -409,13 +431,20 @@ class World:
         if here.end is None:
             if here.begin >= len(self.events):
                 return None
-            most = 2 + process.rounds % 5  # as Spark's limits, which may be other ones at another time
+            most = (
+                2 + process.rounds % 5
+            )  # as Spark's limits, which may be other ones at another time
             here = self._save(process, replace(here, end=min(len(self.events), here.begin + most)))
         yield "query.1 planned"
         assert here.end is not None
-        options, schema = self._options(), schema_of({"event": "string", "id": "long", "v": "long", "n": "long"})
+        options, schema = (
+            self._options(),
+            schema_of({"event": "string", "id": "long", "v": "long", "n": "long"}),
+        )
         if self.keyed:
-            schema["fields"].append({"name": "operation", "type": "string", "nullable": True, "metadata": {}})
+            schema["fields"].append(
+                {"name": "operation", "type": "string", "nullable": True, "metadata": {}}
+            )
         columns = SinkColumns.of(options, schema)
         table = columns.table_schema(schema)
         parts = 1 + process.rounds % 2  # another attempt may see other partitions
@@ -425,7 +454,14 @@ class World:
             writer = EventsWriter(self.channel, options, columns, table, lambda: self.now)  # type: ignore[arg-type]
             written.append(writer.write([self._event_rows(rows[part::parts])]))
         steps = events_sink.append_epoch(
-            self.log, options, table, written, here.query, str(here.batch), lambda: self.now, self.memories
+            self.log,
+            options,
+            table,
+            written,
+            here.query,
+            str(here.batch),
+            lambda: self.now,
+            self.memories,
         )
         while True:
             self.writing = here
@@ -446,7 +482,9 @@ class World:
             "n": pa.array([row[3] for row in rows], pa.int64()),
         }
         if self.keyed:
-            told["operation"] = pa.array(["destroy" if row[2] is None else "put" for row in rows], pa.string())
+            told["operation"] = pa.array(
+                ["destroy" if row[2] is None else "put" for row in rows], pa.string()
+            )
         return pa.RecordBatch.from_arrays(list(told.values()), names=list(told))
 
     def _save(self, process: Process, checkpoint: Checkpoint) -> Checkpoint:
@@ -467,7 +505,9 @@ class World:
     def sweep(self) -> None:
         """Two days pass; then frames that nobody names are removed."""
         self.now += int(2 * ORPHAN_AGE * 1000)
-        keeper = AckManager(self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites)
+        keeper = AckManager(
+            self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
+        )
         with suppress(ChannelError):
             keeper.sweep(ORPHAN_AGE)
 
@@ -484,7 +524,9 @@ class World:
         if manifest.kind == SNAPSHOT:
             self.snapshot = manifest.last_version
         if self.user:
-            assert self.writing not in self.written, f"epoch {manifest.epoch} is an equal replay of {self.writing}"
+            assert self.writing not in self.written, (
+                f"epoch {manifest.epoch} is an equal replay of {self.writing}"
+            )
             assert self.writing.end is not None
             self.written.add(self.writing)
             self.prefix[manifest.epoch] = max(self.writing.end, self.prefix[manifest.epoch - 1])
@@ -505,8 +547,12 @@ class World:
             expected = self.source.expected(mark.through, self.snapshot)
         found: Any = table.bag
         if self.keyed:
-            found = {key: tuple(row.get(name) for name in self.names) for key, row in table.rows.items()}
-        assert found == expected, f"{site} after epoch {mark.epoch}: holds {found}, should hold {expected}"
+            found = {
+                key: tuple(row.get(name) for name in self.names) for key, row in table.rows.items()
+            }
+        assert found == expected, (
+            f"{site} after epoch {mark.epoch}: holds {found}, should hold {expected}"
+        )
 
     def _expected_events(self, count: int) -> Any:
         if not self.keyed:
@@ -547,7 +593,10 @@ class World:
             return False
         before = len(self.watched.appended), len(self.watched.old_acks)
         self.advance(name)
-        if process.error is not None or before != (len(self.watched.appended), len(self.watched.old_acks)):
+        if process.error is not None or before != (
+            len(self.watched.appended),
+            len(self.watched.old_acks),
+        ):
             return True
         if isinstance(process.result, ApplyResult):
             return process.result.again
@@ -562,21 +611,29 @@ class World:
     def _check_rest(self) -> None:
         last = max(self.watched.appended, default=0)
         if self.user:
-            assert self.prefix[last] == len(self.events), f"{len(self.events)} events, sent {self.prefix[last]}"
+            assert self.prefix[last] == len(self.events), (
+                f"{len(self.events)} events, sent {self.prefix[last]}"
+            )
         else:
             newest = len(self.source.versions) - 1
             through = self.watched.manifests[last].last_version if last else -1
             final = self.source.expected(newest, self.snapshot)
-            assert self.source.expected(through, self.snapshot) == final, f"published through {through} of {newest}"
+            assert self.source.expected(through, self.snapshot) == final, (
+                f"published through {through} of {newest}"
+            )
         if not last:
             return
         acks = self.log.acks()
         for site in self.sites:
             self.check_durable(site, last, "at rest")
-            assert acks[site].applied == last and acks[site].held is None, f"{site} says {acks[site]} at rest"
+            assert acks[site].applied == last and acks[site].held is None, (
+                f"{site} says {acks[site]} at rest"
+            )
         for name in ("keeper 1", "keeper 2"):
             self.advance(name)
-        assert self.watched.inner.stream_numbers(STREAM) == [last], "acked manifests are still there"
+        assert self.watched.inner.stream_numbers(STREAM) == [last], (
+            "acked manifests are still there"
+        )
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
         assert not self.channel.announcements(), "answered announcements are still there"

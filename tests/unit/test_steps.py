@@ -31,7 +31,10 @@ def routine() -> Steps[str]:
 
 def test_the_process_stops_at_each_step_that_the_variable_names_until_it_goes_on() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", WORK], env={FREEZE_VARIABLE: "apply.1 apply.2"}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORK],
+        env={FREEZE_VARIABLE: "apply.1 apply.2"},
+        stdout=subprocess.PIPE,
+        text=True,
     ) as stopped:
         assert stopped.stdout is not None
         for expected in ("apply.1 caught-up", "apply.2 planned"):
@@ -55,7 +58,9 @@ for thread in threads:
 def test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment() -> None:
     """Taken out once: the thread as the one that is stopped. Stops of the process that come before it has stopped count as one."""
     steps = [f"{n}.{step}" for n in range(4) for step in range(50)]
-    with subprocess.Popen([sys.executable, "-c", THREADS], env={FREEZE_VARIABLE: " ".join(steps)}) as stopped:
+    with subprocess.Popen(
+        [sys.executable, "-c", THREADS], env={FREEZE_VARIABLE: " ".join(steps)}
+    ) as stopped:
         stops = 0
         while os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1]):
             stops += 1
@@ -65,7 +70,9 @@ def test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_m
 
 def process(crash_at: str | None) -> tuple[int, list[str]]:
     environment = {CRASH_VARIABLE: crash_at} if crash_at is not None else {}
-    done = subprocess.run([sys.executable, "-c", WORK], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WORK], env=environment, capture_output=True, text=True
+    )
     return done.returncode, done.stdout.splitlines()
 
 
@@ -98,11 +105,17 @@ def test_without_the_variable_the_hook_does_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_process_dies_at_the_step_that_the_variable_names() -> None:
-    assert process(None) == (0, ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up", "done"])
+    assert process(None) == (
+        0,
+        ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up", "done"],
+    )
     assert process("apply.3")[0] == 0
     assert process("apply.2") == (-signal.SIGKILL, ["apply.1 caught-up", "apply.2 planned"])
 
 
 def test_the_process_dies_at_the_nth_passing() -> None:
-    assert process("apply.1:2") == (-signal.SIGKILL, ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"])
+    assert process("apply.1:2") == (
+        -signal.SIGKILL,
+        ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"],
+    )
     assert process("apply.1:3")[0] == 0

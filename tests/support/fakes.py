@@ -1,0 +1,382 @@
+"""What the unit tests of the core share: a manifest to vary, a clock to turn, a table to capture from and one to apply to."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.base import Channel, new_attempt
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.delta.commits import DAY, Commit
+from spark_wan.errors import FrameError, WanError
+from spark_wan.events.columns import differences, fingerprint
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
+from spark_wan.receiver.apply import ApplyWork, WriteConflict
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.manifest import CAPTURE, Manifest
+from spark_wan.wire.mark import Mark, read_mark
+
+STREAM = "newark.east.orders"
+
+
+def schema(**columns: str) -> dict[str, Any]:
+    """Spark's schema JSON: ``schema(id="long", city="string")``; by default the orders table's."""
+    columns = columns or {"id": "long", "city": "string"}
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+MANIFEST = Manifest(
+    stream=STREAM,
+    log_id="a" * 32,
+    epoch=1,
+    previous="",
+    kind=CAPTURE,
+    origin="newark",
+    sent_to=("seattle",),
+    addressees=("seattle",),
+    table="orders",
+    table_id="11111111-2222-3333-4444-555555555555",
+    selection="all",
+    keys=("id",),
+    schema=schema(),
+    first_version=0,
+    last_version=3,
+    start=True,
+    commits=(),
+    identity="0123456789abcdef01234567",
+    frames=(),
+    disjoint=True,
+    created=1_700_000_000_000,
+)
+
+HEADER = FrameHeader(
+    origin="newark",
+    sent_to=("seattle",),
+    stream=STREAM,
+    table="orders",
+    table_id=MANIFEST.table_id,
+    selection="all",
+    schema=fingerprint(schema()),
+    attempt="b" * 32,
+    index=0,
+    events=0,
+)
+
+
+def manifest(number: int = 1, **changes: Any) -> Manifest:
+    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 unless told otherwise."""
+    versions = {
+        "first_version": 10 * number - 10,
+        "last_version": 10 * number - 1,
+        "start": number == 1,
+    }
+    return replace(MANIFEST, epoch=number, **{**versions, **changes})
+
+
+def chained(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """The same manifests, each naming the one before it."""
+    found: list[Manifest] = []
+    for each in manifests:
+        found.append(replace(each, previous=found[-1].fingerprint) if found else each)
+    return found
+
+
+def memory_channel() -> Channel:
+    """A channel of the test's own, in memory."""
+    return open_channel(f"memory://{uuid.uuid4().hex}")
+
+
+def put_frame(
+    channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0, write: str | None = None
+) -> FrameRef:
+    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it. ``write``: the one that it is part of."""
+    batch = pa.record_batch(
+        {"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())}
+    )
+    attempt = new_attempt(write or uuid.uuid4().hex)
+    header = replace(HEADER, attempt=attempt, index=index, events=rows, stream=stream)
+    data = encode_frame(header, batch)
+    path = channel.put_frame(stream, header.attempt, index, data)
+    return FrameRef(path, rows, len(data), frame_checksum(data))
+
+
+def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> list[Manifest]:
+    """Append epochs with frames of one row each."""
+    appended = []
+    for number in numbers:
+        refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
+        before = (
+            log.read(number - 1).fingerprint
+            if number - 1 in log.channel.stream_numbers(log.stream)
+            else ""
+        )
+        appended.append(
+            manifest(number, previous=before, stream=log.stream, frames=refs, **changes)
+        )
+        log.append(appended[-1])
+    return appended
+
+
+def ack(
+    log: StreamLog, site: str, applied: int, log_id: str = MANIFEST.log_id, **more: Any
+) -> None:
+    """A site's answer."""
+    log.channel.put_ack(log.stream, site, Ack(site, log.stream, log_id, applied, **more).encode())
+
+
+@dataclass
+class Clock:
+    """Milliseconds, turned by hand."""
+
+    now: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += int(seconds * 1000)
+
+
+@dataclass
+class Memories:
+    """A memory store that is a dict."""
+
+    kept: dict[str, SenderCheckpoint] = field(default_factory=dict)
+
+    def load(self, stream: str) -> SenderCheckpoint | None:
+        return self.kept.get(stream)
+
+    def save(self, stream: str, memory: SenderCheckpoint) -> None:
+        self.kept[stream] = memory
+
+
+def commit(version: int, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
+    """A commit of a table's history."""
+    more = {"time": 1_700_000_000_000 + 1_000 * version, **more}
+    return Commit(
+        version=version,
+        operation=operation,
+        parameters={},
+        metrics={"numOutputRows": str(rows)},
+        **more,
+    )
+
+
+@dataclass
+class Source:
+    """A source table: its history, its columns by version, and in which versions rows changed."""
+
+    channel: Channel
+    commits: list[Commit] = field(default_factory=lambda: [commit(0)])
+    id: str = MANIFEST.table_id
+    columns: dict[int, Mapping[str, Any]] = field(default_factory=lambda: {0: schema()})
+    without_events: set[int] = field(default_factory=set)
+    retention: int = 30 * DAY
+    calls: list[str] = field(default_factory=list)
+
+    def table_id(self) -> str:
+        return self.id
+
+    def latest(self, known: int) -> int:
+        self.calls.append("latest")
+        return self.commits[-1].version
+
+    def stamp(self, version: int) -> object:
+        return self.id, version, commit.identity if (commit := self.commit(version)) else None
+
+    def newest(self) -> Commit:
+        return self.commits[-1]
+
+    def history(self, after: int) -> list[Commit]:
+        self.calls.append("history")
+        return [each for each in self.commits if each.version > after]
+
+    def commit(self, version: int) -> Commit | None:
+        return next((each for each in self.commits if each.version == version), None)
+
+    def log_retention(self) -> int:
+        return self.retention
+
+    def schema_at(self, version: int) -> Mapping[str, Any]:
+        return self.columns[max(since for since in self.columns if since <= version)]
+
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
+        self.calls.append(f"capture {planned.first_version}-{planned.last_version}")
+        versions = [
+            each.version
+            for each in planned.commits
+            if each.changes_rows and each.version not in {*planned.left_out, *self.without_events}
+        ]
+        frames = (
+            (put_frame(self.channel, len(versions), header.stream, write=header.attempt),)
+            if versions
+            else ()
+        )
+        return CaptureResult(frames, True, tuple(versions))
+
+    def snapshot(
+        self, version: int, schema: Mapping[str, Any], header: FrameHeader
+    ) -> CaptureResult:
+        self.calls.append(f"snapshot {version}")
+        return CaptureResult(
+            (put_frame(self.channel, stream=header.stream, write=header.attempt),), True, (version,)
+        )
+
+    def add(self, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
+        """One more commit."""
+        self.commits.append(commit(self.commits[-1].version + 1, operation, rows, **more))
+        return self.commits[-1]
+
+
+@dataclass
+class LedgerRows:
+    """A ledger store that is a list."""
+
+    rows: list[LedgerRow] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    tokens_with_ids: set[str] = field(default_factory=set)
+    floors: dict[str, int] = field(default_factory=dict)
+
+    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
+        return [*self.seen, *(row for row in self.rows if row.mark.table == table)]
+
+    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+        self.rows += [row for row in rows if isinstance(row, LedgerRow)]
+        self.seen += [row for row in rows if isinstance(row, Seen)]
+
+    def names(self, target_id: str) -> set[str]:
+        return {row.mark.table for row in self.rows if row.target_id == target_id}
+
+    def recorded_ids(self, table: str) -> RecordedIds:
+        return RecordedIds(frozenset(self.tokens_with_ids), self.floors)
+
+
+@dataclass
+class Target:
+    """A target table that keeps, instead of rows, which epochs were written to it, commit by commit."""
+
+    channel: Channel
+    id: str | None = "target-1"
+    commits: list[Commit] = field(default_factory=lambda: [commit(0, "CREATE TABLE")])
+    written: list[list[int]] = field(default_factory=list)
+    recorded: list[tuple[int, str]] = field(default_factory=list)
+    letters_per_apply: int = 0
+    before_write: list[Callable[[], None]] = field(default_factory=list)
+    """Called in turn, one before each write."""
+    open_work: int = 0
+    looks: int = 0
+    told: Commit | None = None
+    """The newest that the history told of."""
+    transactions: dict[str, int] = field(default_factory=dict)
+    """What Delta keeps beside the commits, and longer."""
+    log_is_readable: bool = True
+    empty: bool = False
+    retention: int = 30 * DAY
+    sql_name: str = "`orders`"
+    columns: Mapping[str, Any] = field(default_factory=lambda: schema())
+
+    def table_id(self) -> str | None:
+        self.looks += 1
+        return self.id
+
+    def history(self, after: int) -> list[Commit]:
+        self.told = self.commits[-1] if self.commits else None
+        return [each for each in self.commits if each.version > after]
+
+    def is_unchanged(self, version: int) -> bool:
+        return (
+            self.told is not None and self.told.version == version and self.told is self.commits[-1]
+        )
+
+    def log_retention(self) -> int:
+        return self.retention
+
+    def last_transaction(self, name: str) -> int | None:
+        return self.transactions.get(name) if self.log_is_readable else None
+
+    def is_empty(self) -> bool:
+        return self.empty
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
+
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
+        travelling = epochs[-1].manifest.schema
+        applied.check(self.columns, travelling, "orders", "seattle", "`orders`")
+        added = [entry for _, entry in differences(self.columns, travelling).added]
+        if added:
+            self.columns = {**self.columns, "fields": [*self.columns["fields"], *added]}
+            self.put(None, "ADD COLUMNS")
+        for epoch in epochs:
+            self.check_frames(epoch)
+        self.open_work += 1
+        return ApplyWork(epochs, dead_letters=self.letters_per_apply)
+
+    def resolve(self, work: ApplyWork) -> None:
+        pass
+
+    def record(self, work: ApplyWork, apply: int, token: str) -> None:
+        self.recorded.append((apply, token))
+
+    def write(self, work: ApplyWork, mark: Mark) -> None:
+        if self.before_write:
+            self.before_write.pop(0)()
+        # As Delta does: a transaction number that is there already skips the write.
+        if (
+            self.transactions.get(transaction_name(mark.site, mark.table, str(self.id)), 0)
+            >= mark.apply
+        ):
+            return
+        self.put(mark.user_metadata(), "MERGE")
+        self.written.append([epoch.manifest.epoch for epoch in work.epochs])
+
+    def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
+        """One more commit, by whomever."""
+        version = self.commits[-1].version + 1
+        self.commits.append(commit(version, operation, user_metadata=user_metadata, **more))
+        mark = read_mark(user_metadata) or {}
+        if "site" in mark:
+            self.transactions[transaction_name(mark["site"], mark["table"], str(self.id))] = mark[
+                "apply"
+            ]
+
+    def done(self, work: ApplyWork) -> None:
+        self.open_work -= 1
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        for ref in epoch.manifest.frames:
+            check_frame(self.channel.get_frame(ref.path), ref.path, ref)
+
+
+def conflict() -> None:
+    raise WriteConflict("another writer was faster")
+
+
+def raising(error: WanError | FrameError) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+class ThreadOfAnEndedSession(threading.Thread):
+    """``pyspark.InheritableThread`` once the JVM has gone: it fails before its target is called."""
+
+    def run(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")

@@ -1,0 +1,327 @@
+"""Two sites in a folder: newark writes (with ``deltalake``, so that a test costs no Spark for it), seattle gets.
+
+Tables of sender ``east``: ``orders`` (keyed by ``id``) and ``readings`` (keyless). Users' streams of sender ``events``:
+``prices`` (keyed by ``id``) and ``clicks`` (keyless).
+"""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.channels.registry import open_channel
+from spark_wan.control.decisions import Decisions
+from spark_wan.delta.sessions import SessionSettings
+from spark_wan.events.row_hash import digest, row_hashes
+from spark_wan.ledger.tables import SCHEMAS, LedgerTables
+from spark_wan.receiver.apply import TableApplier
+from spark_wan.receiver.job import ChannelReceiver, Receiver, TableStatus
+from spark_wan.sender.job import Sender, StreamStatus
+from spark_wan.sender.publish import Publisher
+from spark_wan.topology.model import Topology, stream_name
+from spark_wan.topology.parsing import load_topology
+from spark_wan.wire.ack import Ack
+
+NEWARK, SEATTLE = "newark", "seattle"
+KEYS: Mapping[str, list[str]] = {"orders": ["id"], "readings": [], "prices": ["id"], "clicks": []}
+SENDERS = {"orders": "east", "readings": "east", "prices": "events", "clicks": "events"}
+COLUMNS = {
+    "orders": pa.schema([("id", pa.int64()), ("item", pa.string()), ("amount", pa.float64())]),
+    "readings": pa.schema([("sensor", pa.string()), ("value", pa.float64())]),
+    "clicks": pa.schema(
+        [("event", pa.string()), ("at", pa.timestamp("us", "UTC")), ("page", pa.string())]
+    ),
+    "prices": pa.schema(
+        [("event", pa.string()), ("turn", pa.int64()), ("id", pa.int64()), ("price", pa.float64())]
+    ),
+}
+Row = Mapping[str, Any]
+_empty_ledgers: list[Path] = []
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Everything below ``folder``: two sites, their channels, their topology. Can be copied as a folder."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls, folder: Path, **settings: object) -> Sites:
+        """Write the topology; ``settings`` are those of the sender ``east``."""
+        folder.mkdir(parents=True)
+        found = cls(folder)
+        found.write_topology(**settings)
+        return found
+
+    def write_topology(self, **settings: object) -> None:
+        between = {"site": NEWARK, "remotes": [SEATTLE], "batch_interval": "100ms"}
+        content = {
+            "version": 1,
+            "sites": {site: {"state": f"./{site}/_wan"} for site in (NEWARK, SEATTLE)},
+            "senders": {
+                "east": {**between, "channel": "./channel", **settings},
+                "events": {**between, "channel": "./events"},
+            },
+            "tables": {
+                name: {
+                    "keys": keys,
+                    "writers": [NEWARK],
+                    "senders": [SENDERS[name]],
+                    "at": {site: f"./{site}/{name}" for site in (NEWARK, SEATTLE)},
+                    **(
+                        {"source": "sink"}
+                        if SENDERS[name] == "events"
+                        else {"start": "snapshot" if keys else {"version": 0}}
+                    ),
+                }
+                for name, keys in KEYS.items()
+            },
+        }
+        (self.folder / "wan.yaml").write_text(yaml.safe_dump(content))
+
+    def copy(self, folder: Path) -> Sites:
+        """The same two sites elsewhere, as a machine restored from an image would have them."""
+        shutil.copytree(self.folder, folder)
+        return Sites(folder)
+
+    @property
+    def topology(self) -> Topology:
+        return load_topology(self.folder / "wan.yaml")
+
+    # --- the source's writers
+
+    def path(self, table: str, site: str = NEWARK) -> Path:
+        return self.folder / site / table
+
+    def append(self, table: str, rows: Iterable[Row], site: str = NEWARK) -> None:
+        """One commit of inserts; the first one makes the table, its change feed on."""
+        write_deltalake(
+            self.path(table, site),
+            pa.Table.from_pylist([dict(row) for row in rows], schema=COLUMNS[table]),
+            mode="append",
+            configuration={"delta.enableChangeDataFeed": "true"} if site == NEWARK else None,
+        )
+
+    def upsert(self, table: str, rows: Iterable[Row], site: str = NEWARK) -> None:
+        """One commit that updates the rows whose keys are there and inserts the others."""
+        on = " AND ".join(f"t.{key} = s.{key}" for key in KEYS[table])
+        merge = DeltaTable(self.path(table, site)).merge(
+            pa.Table.from_pylist([dict(row) for row in rows], schema=COLUMNS[table]),
+            on,
+            source_alias="s",
+            target_alias="t",
+        )
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def delete(self, table: str, condition: str, site: str = NEWARK) -> None:
+        """One commit that deletes."""
+        DeltaTable(self.path(table, site)).delete(condition)
+
+    def change(self, start: int) -> None:
+        """Seven commits on both tables: inserts, updates and deletes of keys from ``start`` on; equal rows in the keyless one."""
+        ids = range(start, start + 8)
+        self.append("orders", [{"id": i, "item": f"item {i}", "amount": i / 4} for i in ids])
+        self.append(
+            "readings", [{"sensor": "attic", "value": 20.5}, {"sensor": "attic", "value": 20.5}]
+        )
+        self.upsert(
+            "orders",
+            [{"id": i, "item": "changed", "amount": -1.0} for i in range(start - 2, start + 4)],
+        )
+        self.append("readings", [{"sensor": f"cellar {i}", "value": float(i)} for i in ids])
+        self.delete("orders", f"id IN ({start + 1}, {start + 7})")
+        self.append("readings", [{"sensor": "attic", "value": 20.5}])
+        self.upsert("orders", [{"id": start + 1, "item": "back again", "amount": 0.0}])
+
+    # --- senders and receivers in this process
+
+    def send(self, spark: Any, **settings: Any) -> list[StreamStatus]:
+        """Run the sender ``east`` until nothing is left to publish. Raises what holds a stream."""
+        handle = Sender(spark, self.topology, NEWARK, **{"senders": ["east"], **settings}).start(
+            available_now=True
+        )
+        handle.await_termination()
+        return handle.status()
+
+    def receive(self, spark: Any, **settings: Any) -> dict[str, TableStatus]:
+        """Run seattle's receiver until nothing is left to apply; what it says of each table."""
+        handle = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings}).start(
+            available_now=True
+        )
+        handle.await_termination()
+        return {status.table: status for status in handle.status()}
+
+    def replicate(self, spark: Any) -> dict[str, TableStatus]:
+        """Send, and apply without the query that wakes a receiver, which costs some seconds of processes."""
+        self.send(spark)
+        return self.apply(spark)
+
+    def apply(
+        self, spark: Any, sender: str = "east", rounds: int = 1, **decisions: Decisions
+    ) -> dict[str, TableStatus]:
+        """What :meth:`receive` does, without the query that wakes it. ``decisions``: by table."""
+        self.make_ledger(spark)
+        inbound = self.inbound(sender)
+        inbound.decisions = decisions
+        for _ in range(rounds):
+            inbound._retries.clear()  # each round as if the time of held streams had come
+            inbound.apply_all(spark)
+        return {status.table: status for status in inbound.statuses()}
+
+    def make_ledger(self, spark: Any) -> None:
+        """Seattle's ledger, empty: a copy of the first one that this process has made, which saves a second and more for each pair of sites."""
+        ledger = Path(self.topology.site(SEATTLE).state) / "ledger"
+        if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
+            return
+        if ledger.exists():
+            LedgerTables(spark, str(ledger.parent)).ensure()
+        elif _empty_ledgers:
+            shutil.copytree(_empty_ledgers[0], ledger)
+        else:
+            LedgerTables(spark, str(ledger.parent)).ensure()
+            kept = Path(tempfile.mkdtemp()) / "ledger"
+            shutil.copytree(ledger, kept)
+            atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
+            _empty_ledgers.append(kept)
+
+    def inbound(self, sender: str = "east") -> ChannelReceiver:
+        topology = self.topology
+        return ChannelReceiver(
+            topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28
+        )
+
+    def applier(self, spark: Any, table: str) -> TableApplier:
+        """Seattle's applier of a table, to be advanced step by step. Each is as good as a receiver of its own."""
+        self.make_ledger(spark)
+        return self.inbound(SENDERS[table])._applier(spark, table, self.log(table))
+
+    def publisher(self, spark: Any, table: str) -> Publisher:
+        """Newark's publisher of a table, to be advanced step by step. Each is as good as a sender of its own."""
+        topology = self.topology
+        sender = Sender(spark, topology, NEWARK, senders=["east"])
+        ledger = LedgerTables(spark, topology.site(NEWARK).state)
+        stream = sender._stream(
+            topology.sender("east"),
+            topology.table(table),
+            self.channel(),
+            ledger,
+            SessionSettings.of(spark),
+        )
+        return stream.publisher
+
+    def write_events(self, table: str, frame: Any, **options: object) -> None:
+        """A batch write of a user's events; ``frame`` has the columns of :data:`COLUMNS`."""
+        writer = (
+            frame.write.format("wan").mode("append").options(**self.sink_options(table), **options)
+        )
+        writer.save()
+
+    def sink_options(self, table: str) -> dict[str, str]:
+        return {
+            "config": str(self.folder / "wan.yaml"),
+            "sender": "events",
+            "table": table,
+            "eventId": "event",
+        }
+
+    # --- what there is
+
+    def channel(self, sender: str = "east") -> ObjectStoreChannel:
+        found = open_channel(self.topology.sender(sender).channel)
+        assert isinstance(found, ObjectStoreChannel)
+        return found
+
+    def log(self, table: str) -> StreamLog:
+        return StreamLog(self.channel(SENDERS[table]), stream_name(NEWARK, SENDERS[table], table))
+
+    def numbers(self, table: str) -> list[int]:
+        """The manifests in a table's log."""
+        return self.log(table).since(0)
+
+    def named_frames(self, table: str) -> set[str]:
+        log = self.log(table)
+        return {frame.path for number in log.since(0) for frame in log.read(number).frames}
+
+    def frames(self, table: str) -> set[str]:
+        """All frames of a table's stream, named or not."""
+        log = self.log(table)
+        return {path for path, _ in log.channel.frames(log.stream)}
+
+    def ack(self, table: str) -> Ack | None:
+        return self.log(table).acks().get(SEATTLE)
+
+    def acked(self, table: str) -> int:
+        ack = self.ack(table)
+        return ack.applied if ack is not None else 0
+
+    def version(self, table: str, site: str = SEATTLE) -> int:
+        return DeltaTable(self.path(table, site)).version()
+
+    def table(self, table: str, site: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows as an independent reader (deltalake) sees them."""
+        names = ", ".join(f'"{name}"' for name in columns) if columns else "*"
+        query = QueryBuilder().register("t", DeltaTable(self.path(table, site)))
+        found = pa.table(query.execute(f"SELECT {names} FROM t").read_all())
+        plain = [
+            f.with_type(pa.string()) if f.type == pa.string_view() else f for f in found.schema
+        ]
+        return found.cast(pa.schema(plain))
+
+    def rows(self, table: str, site: str = SEATTLE) -> Counter[tuple[Any, ...]]:
+        found = self.table(table, site)
+        names = sorted(found.schema.names)
+        return Counter(tuple(row[name] for name in names) for row in found.to_pylist())
+
+    def dead_letters(self, table: str, site: str = SEATTLE) -> list[dict[str, Any]]:
+        """The rows of a site's ledger of dead letters."""
+        found: list[dict[str, Any]] = self.table("_wan/ledger/dead_letters", site).to_pylist()
+        return [letter for letter in found if letter["table"] == table]
+
+    def digest(self, table: str, site: str) -> str:
+        return digest(row_hashes(self.table(table, site)))
+
+    def assert_equal(self, *tables: str) -> None:
+        """Both sites have the same rows, each as often: by their multisets, and by the digest of their row hashes."""
+        for table in tables or ("orders", "readings"):
+            here, there = self.rows(table, NEWARK), self.rows(table, SEATTLE)
+            assert there == here, (
+                f"{table}: missing at seattle {here - there}, too many there {there - here}"
+            )
+            assert self.digest(table, SEATTLE) == self.digest(table, NEWARK)
+
+    def are_equal(self) -> bool:
+        try:
+            self.assert_equal()
+        except AssertionError:
+            return False
+        return True
+
+    # --- checkpoints
+
+    @property
+    def sender_checkpoint(self) -> Path:
+        return self.folder / NEWARK / "_wan" / "checkpoints" / "sender"
+
+    @property
+    def receiver_checkpoint(self) -> Path:
+        return self.folder / SEATTLE / "_wan" / "checkpoints" / "receiver"
+
+
+def at(second: int) -> datetime.datetime:
+    """A time of the test's own: so many seconds after the first of January 2024."""
+    return datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(
+        seconds=second
+    )

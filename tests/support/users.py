@@ -1,0 +1,60 @@
+"""Users' events at newark, and a sink without Spark for tests of what comes after it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from sites import COLUMNS, Row, Sites, at
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.sender.memory import NoCheckpoints
+from spark_wan.steps import run
+from spark_wan.topology.options import SinkOptions
+from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import Manifest
+
+CLICKS = "newark.events.clicks"
+PRICES = "newark.events.prices"
+
+
+def clicks(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"event": f"click {n}", "at": at(n), "page": f"/{n}"} for n in numbers]
+
+
+def price(event: str, key: int, value: float, turn: int = 0) -> dict[str, Any]:
+    return {"event": event, "turn": turn, "id": key, "price": value}
+
+
+def frame(spark: Any, table: str, rows: Iterable[Row]) -> Any:
+    """A DataFrame with the columns of :data:`sites.COLUMNS`."""
+    names = COLUMNS[table].names
+    return spark.createDataFrame(
+        [tuple(row[name] for name in names) for row in rows], from_arrow_schema(COLUMNS[table])
+    )
+
+
+def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: object) -> Manifest:
+    """What a batch write of ``rows`` does, in this process."""
+    given = SinkOptions.parse(
+        {**sites.sink_options(table), **{name: str(value) for name, value in options.items()}}
+    )
+    schema = json.loads(from_arrow_schema(COLUMNS[table]).json())
+    columns = SinkColumns.of(given, schema)
+    content = columns.table_schema(schema)
+    log = StreamLog(sites.channel("events"), given.stream)
+    log.channel.prepare()
+    batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
+    written = EventsWriter(log.channel, given, columns, content, milliseconds).write([batch])
+    manifest = run(
+        append_epoch(
+            log, given, content, [written], uuid.uuid4().hex, "0", milliseconds, NoCheckpoints()
+        )
+    )
+    assert manifest is not None
+    return manifest

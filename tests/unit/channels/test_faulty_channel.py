@@ -1,0 +1,126 @@
+"""The channel with scripted faults does what its script says, once, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+
+import pytest
+from fakes import STREAM, memory_channel
+from faulty_channel import Fault, FaultyChannel
+
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.errors import ChannelError, ManifestError, ManifestExists
+
+
+def faulty(*script: Fault) -> tuple[Channel, FaultyChannel]:
+    inner = memory_channel()
+    return inner, FaultyChannel(inner, list(script))
+
+
+def test_without_a_script_nothing_changes() -> None:
+    inner, channel = faulty()
+    channel.prepare()
+    channel.append(STREAM, 1, b"m")
+    path = channel.put_frame(STREAM, "a", 0, b"f")
+    channel.put_ack(STREAM, "seattle", b"{}")
+    assert channel.url == inner.url
+    assert channel.numbers() == inner.numbers() == {STREAM: [1]}
+    assert channel.get_frame(path) == b"f"
+    assert channel.acks(STREAM) == {"seattle": b"{}"}
+    assert channel.calls["append"] == 1
+
+
+def test_lost_is_reported_as_done_and_not_there() -> None:
+    inner, channel = faulty(Fault("append", 1, "lose"), Fault("put_frame", 2, "lose"))
+    channel.append(STREAM, 1, b"m")
+    paths = [channel.put_frame(STREAM, "a", index, b"f") for index in range(2)]
+    assert inner.numbers() == {}
+    assert [path for path, _ in inner.frames(STREAM)] == paths[:1]
+    assert paths[1] == f"frames/{STREAM}/a-00001.frame"
+
+
+def test_delayed_arrives_when_it_is_let() -> None:
+    inner, channel = faulty(Fault("append", 1, "delay"), Fault("put_frame", 1, "delay"))
+    path = channel.put_frame(STREAM, "a", 0, b"f")
+    channel.append(STREAM, 1, b"m")
+    assert inner.numbers() == {} and inner.frames(STREAM) == []
+    channel.deliver()
+    assert inner.numbers() == {STREAM: [1]}
+    assert inner.get_frame(path) == b"f"
+    channel.deliver()
+
+
+def test_what_arrives_late_replaces_no_manifest() -> None:
+    inner, channel = faulty(Fault("append", 1, "delay"))
+    channel.append(STREAM, 1, b"late")
+    channel.append(STREAM, 1, b"early")
+    with pytest.raises(ManifestExists):
+        channel.deliver()
+    assert inner.manifest(STREAM, 1) == b"early"
+
+
+def test_failed_raises_and_is_not_there() -> None:
+    inner, channel = faulty(Fault("append", 2, "fail"))
+    channel.append(STREAM, 1, b"m")
+    with pytest.raises(ChannelError, match="append failed"):
+        channel.append(STREAM, 2, b"m")
+    assert inner.numbers() == {STREAM: [1]}
+    channel.append(STREAM, 2, b"m")
+    assert inner.numbers() == {STREAM: [1, 2]}
+
+
+def test_vanished_raises_and_is_there() -> None:
+    """f15: an ambiguous time-out."""
+    inner, channel = faulty(Fault("append", 1, "vanish"))
+    with pytest.raises(ChannelError, match="no answer to append"):
+        channel.append(STREAM, 1, b"m")
+    assert inner.manifest(STREAM, 1) == b"m"
+
+
+def test_duplicated_is_made_twice() -> None:
+    inner, channel = faulty(Fault("put_ack", 1, "duplicate"), Fault("append", 1, "duplicate"))
+    channel.put_ack(STREAM, "seattle", b"{}")
+    with pytest.raises(ManifestExists):
+        channel.append(STREAM, 1, b"m")
+    assert inner.numbers() == {STREAM: [1]}
+
+
+@pytest.mark.parametrize("method", ["put_frame", "append", "put_ack"])
+def test_truncated_is_written_by_half(method: str) -> None:
+    inner, channel = faulty(Fault(method, 1, "truncate"))
+    if method == "put_frame":
+        assert inner.get_frame(channel.put_frame(STREAM, "a", 0, b"12345678")) == b"1234"
+    elif method == "append":
+        channel.append(STREAM, 1, b"12345678")
+        assert inner.manifest(STREAM, 1) == b"1234"
+        with pytest.raises(ManifestError):
+            StreamLog(inner, STREAM).newest_manifest()
+    else:
+        channel.put_ack(STREAM, "seattle", b"12345678")
+        assert inner.acks(STREAM) == {"seattle": b"1234"}
+
+
+def test_reads_fail_too() -> None:
+    _, channel = faulty(Fault("numbers", 1, "fail"))
+    with pytest.raises(ChannelError):
+        channel.numbers()
+    assert channel.numbers() == {}
+
+
+def test_what_no_channel_has_the_wrapper_does_not_have() -> None:
+    _, channel = faulty()
+    with pytest.raises(AttributeError):
+        channel.no_such_method()
+
+
+def test_it_travels_to_tasks() -> None:
+    channel = FaultyChannel(
+        open_channel(f"memory://{uuid.uuid4().hex}"), [Fault("append", 1, "fail")]
+    )
+    copy = pickle.loads(pickle.dumps(channel))
+    assert copy.script == channel.script
+    with pytest.raises(ChannelError):
+        copy.append(STREAM, 1, b"m")

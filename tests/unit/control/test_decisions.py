@@ -1,0 +1,88 @@
+"""What a user has decided is recorded, and read where it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_wan.control.decisions import Decisions, StoredDecisions, parse_decisions
+from spark_wan.errors import LedgerError, OptionError
+
+LOG = "0123456789abcdef" * 2
+DECISIONS_V1 = (
+    b'{"version":1,"operations":{"7":"distribute","12":"skip"},"new_logs":["'
+    + LOG.encode()
+    + b'"]}'
+)
+DECISIONS = Decisions({7: "distribute", 12: "skip"}, frozenset((LOG,)))
+
+
+def test_decisions_are_written_as_table_what_and_action() -> None:
+    found = parse_decisions(
+        ["orders@12=skip", f"orders@{LOG}=new-log", "a@b@3=distribute", "orders@7=distribute"]
+    )
+    assert found == {"orders": DECISIONS, "a@b": Decisions({3: "distribute"})}
+    assert parse_decisions([]) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "orders",
+        "orders@12",
+        "orders@12=drop",
+        "@12=skip",
+        "orders=skip",
+        "orders@x=skip",
+        "orders@-1=skip",
+    ]
+    + ["orders@12=new-log", f"orders@{LOG}=skip", f"orders@{LOG[1:]}=new-log", f"@{LOG}=new-log"],
+)
+def test_what_is_no_decision_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="is not understood; write <table>@<version>=distribute"):
+        parse_decisions([text])
+
+
+def test_decisions_of_version_1_are_read_and_written_the_same() -> None:
+    assert Decisions.decode(DECISIONS_V1, "here") == DECISIONS
+    assert DECISIONS.encode() == DECISIONS_V1
+
+
+def test_decisions_are_recorded_and_added_to(tmp_path: Path) -> None:
+    """Fails when a decision lives in the process that was given it: the next start would hold the stream again."""
+    decisions = StoredDecisions(str(tmp_path))
+    assert decisions.load("orders") == Decisions()
+    decisions.record("orders", Decisions())
+    assert not (tmp_path / "decisions").exists() or not list((tmp_path / "decisions").iterdir())
+    decisions.record("orders", Decisions({12: "distribute"}, frozenset((LOG,))))
+    decisions.record("orders", Decisions({7: "distribute", 12: "skip"}))
+    assert StoredDecisions(f"{tmp_path}/").load("orders") == DECISIONS
+    assert decisions.load("other") == Decisions()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b"null",
+        b"{}",
+        b"\xff",
+        DECISIONS_V1[:-1],
+        DECISIONS_V1.replace(b'"version":1', b'"version":2'),
+    ]
+    + [DECISIONS_V1.replace(b'"7"', b'"x"'), DECISIONS_V1.replace(b"operations", b"operators")],
+)
+def test_f55_a_record_that_cannot_be_read_is_no_empty_one(tmp_path: Path, data: bytes) -> None:
+    """A decision that is forgotten could skip what was to be sent. Fails when an unreadable record counts as none."""
+    (tmp_path / "decisions").mkdir()
+    (tmp_path / "decisions" / "orders.json").write_bytes(data)
+    with pytest.raises(
+        LedgerError,
+        match=r"decisions/orders.json: the recorded decisions cannot be read.*decide again",
+    ):
+        StoredDecisions(str(tmp_path)).load("orders")

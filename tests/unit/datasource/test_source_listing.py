@@ -1,0 +1,60 @@
+"""What a query that reads ``format("wan")`` makes of listings, which are not made at one moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import STREAM, memory_channel, publish
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.datasource import source as datasource
+from spark_wan.datasource.source import WanStreamReader
+from spark_wan.errors import LogGapError
+from spark_wan.topology.options import SourceOptions
+
+BEFORE = {"streams": {STREAM: 5}, "again": {}}
+
+
+class Moving:
+    """A channel whose log is extended and trimmed while it is listed, so that the listing has nothing of it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def numbers(self) -> dict[str, list[int]]:
+        publish(StreamLog(self.inner, STREAM), 6)
+        self.inner.trim_manifest(STREAM, 5)
+        return {}
+
+
+@pytest.fixture
+def channel() -> Any:
+    found = memory_channel()
+    publish(StreamLog(found, STREAM), 1, 2, 3, 4, 5)
+    for number in (1, 2, 3, 4):
+        found.trim_manifest(STREAM, number)
+    return found
+
+
+def reader(monkeypatch: pytest.MonkeyPatch, channel: Any) -> WanStreamReader:
+    monkeypatch.setattr(datasource, "open_channel", lambda *_: channel)
+    return WanStreamReader(SourceOptions.parse({"channel": "/channel"}))
+
+
+def test_a_listing_without_a_log_that_is_there_ends_no_query(
+    monkeypatch: pytest.MonkeyPatch, channel: Any
+) -> None:
+    """Fails (the log ends at 0: begin again with a new checkpoint) when one listing decides."""
+    offset = reader(monkeypatch, Moving(channel)).latestOffset(BEFORE, ReadAllAvailable())
+    assert offset["streams"] == {STREAM: 6}
+
+
+def test_a_log_that_is_gone_ends_a_query(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:
+    channel.trim_manifest(STREAM, 5)
+    with pytest.raises(LogGapError, match="ends at 0, but this query has read epoch 5"):
+        reader(monkeypatch, channel).latestOffset(BEFORE, ReadAllAvailable())

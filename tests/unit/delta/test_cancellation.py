@@ -1,0 +1,148 @@
+"""What tells a cancelled Spark job, a checkpoint conflict and an ended session, by classes and conditions and never by a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_wan.delta.errors import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.sessions import lost_session
+from spark_wan.errors import SessionLostError, SourceError, StoppedError, TargetError
+
+
+class Java:
+    """A Java exception as py4j shows it: methods that it lacks can be named, and fail when they are called."""
+
+    def __init__(self, name: str, condition: str | None = None, cause: Java | None = None) -> None:
+        self.name, self.condition, self.cause = name, condition, cause
+
+    def getClass(self) -> Any:
+        return self
+
+    def getName(self) -> str:
+        return self.name
+
+    def getCause(self) -> Java | None:
+        return self.cause
+
+    def getCondition(self) -> str:
+        if self.condition is None:
+            raise RuntimeError("Method getCondition([]) does not exist")
+        return self.condition
+
+
+class Py4JJavaError(Exception):
+    def __init__(self, text: str, java: Java) -> None:
+        super().__init__(text)
+        self.java_exception = java
+
+
+class CaptureResult(Exception):
+    """An exception that pyspark made of a Java one, or (``condition`` alone) had from a Spark Connect server."""
+
+    def __init__(self, text: str, condition: str | None = None, origin: Java | None = None) -> None:
+        super().__init__(text)
+        self.condition, self._origin = condition, origin
+
+    def getCondition(self) -> str | None:
+        return self.condition
+
+
+JOB = Java("org.apache.spark.SparkException", "SPARK_JOB_CANCELLED")
+
+
+def with_cause(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JJavaError("calling o75.collectToPython", JOB),
+        Py4JJavaError("calling o60.sql", Java("org.apache.spark.SparkException", None, JOB)),
+        Py4JJavaError("calling o75.collect", Java("java.lang.InterruptedException")),
+        CaptureResult("[OPERATION_CANCELED]", "OPERATION_CANCELED"),
+        CaptureResult(
+            "the write failed",
+            "TASK_WRITE_FAILED",
+            Java("org.apache.spark.SparkException", "A", JOB),
+        ),
+        with_cause(TargetError("cannot be written now"), Py4JJavaError("o1.save", JOB)),
+        StoppedError("stopped"),
+    ],
+)
+def test_f50_a_cancelled_job_is_known_by_its_condition_and_by_those_of_its_causes(
+    error: Exception,
+) -> None:
+    assert is_cancelled(error)
+
+
+@pytest.mark.parametrize(
+    "text", ["was cancelled", "InterruptedException", "SPARK_JOB_CANCELLED", "SESSION_CLOSED"]
+)
+def test_f50_a_row_whose_value_says_cancelled_cancels_nothing(text: str) -> None:
+    """Spark quotes values in its errors. Fails when the text of an error is searched: the stream of such a row ended for good."""
+    java = Java("org.apache.spark.SparkNumberFormatException", "CAST_INVALID_INPUT")
+    error = CaptureResult(
+        f"[CAST_INVALID_INPUT] The value '{text}' of the type STRING cannot be cast", None, java
+    )
+    assert not is_cancelled(error)
+    assert not is_cancelled(SourceError(f"orders: {text}"))
+    assert not is_cancelled(with_cause(TargetError("cannot be written"), error))
+    assert not is_cancelled(Py4JJavaError(f"o1: {text}", java))
+
+
+def test_causes_that_go_in_a_circle_end() -> None:
+    java = Java("a.B")
+    java.cause = Java("c.D", None, java)
+    assert not is_cancelled(Py4JJavaError("o1", java))
+
+
+def test_the_condition_of_a_java_exception_counts_as_that_of_its_error() -> None:
+    """pyspark hands on a plain SparkException as it came from py4j."""
+    assert condition(Py4JJavaError("o1", JOB)) == "SPARK_JOB_CANCELLED"
+
+
+def test_a_conflict_about_a_checkpoint_stands_among_the_causes() -> None:
+    conflict = Java("org.apache.spark.SparkException", "CONCURRENT_STREAM_LOG_UPDATE")
+    failed = Java(
+        "org.apache.spark.sql.streaming.StreamingQueryException", "STREAM_FAILED", conflict
+    )
+    assert is_checkpoint_conflict(CaptureResult("[STREAM_FAILED]", "STREAM_FAILED", failed))
+    assert not is_checkpoint_conflict(
+        CaptureResult("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED")
+    )
+
+
+class Session:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def range(self, _: int) -> Any:
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (
+            Py4JJavaError(
+                "o60.defaultParallelism.\n: java.lang.IllegalStateException: Cannot call methods on a stopped X.\nat",
+                JOB,
+            ),
+            "java.lang.IllegalStateException: Cannot call methods on a stopped X.",
+        ),
+        (AttributeError(), "AttributeError"),
+    ],
+)
+def test_f50_a_session_that_does_not_answer_has_ended(error: Exception, told: str) -> None:
+    spark: Any = Session(error)
+    lost = lost_session(spark)
+    assert isinstance(lost, SessionLostError)
+    assert told in str(lost) and "Start again" in str(lost)
+    answering: Any = Session()
+    assert lost_session(answering) is None

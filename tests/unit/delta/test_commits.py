@@ -1,0 +1,133 @@
+"""What a history's commits say: whether rows changed, whether they stay here, and whether the whole table was hit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from fakes import commit
+
+from spark_wan.delta.commits import SAME_TIME, Commit, is_same_commit
+from spark_wan.wire.mark import LOCAL_ONLY
+
+WRITE = Commit(5, 1_700_000_000_000, "WRITE", {"mode": "Append"}, {"numOutputRows": "3"}, None, 4)
+
+
+def test_the_identity_of_a_commit_is_frozen() -> None:
+    """Manifests keep it: another rendering would hold every stream."""
+    assert WRITE.identity == "ccdb5956fac2f751845e8fe5@1700000000000"
+
+
+def test_all_that_the_history_tells_counts_for_the_identity() -> None:
+    others = [
+        replace(WRITE, version=6),
+        replace(WRITE, time=1),
+        replace(WRITE, operation="MERGE"),
+        replace(WRITE, parameters={"mode": "Overwrite"}),
+        replace(WRITE, metrics={"numOutputRows": "4"}),
+        replace(WRITE, user_metadata="x"),
+        replace(WRITE, read_version=3),
+    ]
+    assert len({WRITE.identity, *(other.identity for other in others)}) == len(others) + 1
+    assert not any(is_same_commit(WRITE.identity, other.identity) for other in others)
+
+
+def test_a_commit_is_the_same_though_its_time_was_moved_a_little() -> None:
+    """Which neighbours were asked for with it may move it: Delta lets no commit's time be that of the one before."""
+    assert is_same_commit(WRITE.identity, replace(WRITE, time=WRITE.time + 1).identity)
+    assert is_same_commit(replace(WRITE, time=WRITE.time + SAME_TIME).identity, WRITE.identity)
+    assert not is_same_commit(
+        WRITE.identity, replace(WRITE, time=WRITE.time + SAME_TIME + 1).identity
+    )
+    assert not is_same_commit(WRITE.identity, "")
+
+
+def test_the_order_of_parameters_and_metrics_does_not_count() -> None:
+    one = replace(WRITE, metrics={"a": "1", "b": "2"}, parameters={"c": "3", "d": "4"})
+    other = replace(WRITE, metrics={"b": "2", "a": "1"}, parameters={"d": "4", "c": "3"})
+    assert one.identity == other.identity
+
+
+@pytest.mark.parametrize(
+    ("metadata", "stays"),
+    [
+        (None, False),
+        ("nightly job", False),
+        (LOCAL_ONLY, True),
+        (json.dumps({"spark_wan": {"local_only": False}}), False),
+        (json.dumps({"spark_wan": {"site": "seattle", "apply": 1}}), True),
+        (json.dumps({"job": "x", "spark_wan": {"local_only": True}}), True),
+    ],
+)
+def test_b84_receiver_made_and_local_only_commits_stay_here(
+    metadata: str | None, stays: bool
+) -> None:
+    assert replace(WRITE, user_metadata=metadata).stays_here is stays
+
+
+@pytest.mark.parametrize(
+    ("metadata", "origin"),
+    [
+        (None, None),
+        (LOCAL_ONLY, None),
+        (json.dumps({"spark_wan": {"site": "seattle"}}), ""),
+        (json.dumps({"spark_wan": {"site": "seattle", "origin": "newark"}}), "newark"),
+    ],
+)
+def test_a_receivers_commit_tells_where_its_rows_come_from(
+    metadata: str | None, origin: str | None
+) -> None:
+    assert replace(WRITE, user_metadata=metadata).received_from == origin
+
+
+@pytest.mark.parametrize(
+    "operation", ["OPTIMIZE", "VACUUM END", "ADD COLUMNS", "SET TBLPROPERTIES", "CREATE TABLE"]
+)
+def test_b83_maintenance_and_ddl_change_no_row(operation: str) -> None:
+    assert not commit(5, operation).changes_rows
+
+
+@pytest.mark.parametrize(
+    "operation", ["WRITE", "MERGE", "DELETE", "UPDATE", "SOMETHING NEW", "RESTORE", "TRUNCATE"]
+)
+def test_what_is_not_known_to_change_no_row_is_looked_at(operation: str) -> None:
+    assert commit(5, operation).changes_rows
+
+
+def test_rows_are_estimated_from_the_metrics() -> None:
+    assert WRITE.rows == 3
+    merge = {
+        "numTargetRowsInserted": "2",
+        "numTargetRowsUpdated": "3",
+        "numTargetRowsDeleted": "4",
+        "numSourceRows": "99",
+    }
+    assert replace(WRITE, operation="MERGE", metrics=merge).rows == 9
+    assert replace(WRITE, metrics={}).rows == 1
+    assert replace(WRITE, metrics={"numOutputRows": "many"}).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "found"),
+    [
+        ("TRUNCATE", {}, "TRUNCATE"),
+        ("RESTORE", {"version": "1"}, "RESTORE"),
+        ("CREATE OR REPLACE TABLE AS SELECT", {}, "CREATE OR REPLACE TABLE AS SELECT"),
+        ("DELETE", {"predicate": "[]"}, "DELETE without a condition"),
+        ("DELETE", {"predicate": '["true"]'}, "DELETE without a condition"),
+        ("DELETE", {}, "DELETE without a condition"),
+        ("DELETE", {"predicate": '["(id#1L = 5)"]'}, None),
+        ("WRITE", {"mode": "Overwrite"}, None),
+        ("UPDATE", {}, None),
+    ],
+)
+def test_table_operations_are_told_apart(
+    operation: str, parameters: dict[str, str], found: str | None
+) -> None:
+    assert replace(WRITE, operation=operation, parameters=parameters).table_operation == found
+
+
+def test_the_commit_that_made_the_table_is_no_table_operation() -> None:
+    """Spark's saveAsTable makes a table with CREATE OR REPLACE TABLE AS SELECT. Fails when version 0 is not let through."""
+    assert commit(0, "CREATE OR REPLACE TABLE AS SELECT").table_operation is None

@@ -1,0 +1,59 @@
+"""Settings that sessions inherit, without Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from spark_wan.delta.sessions import SessionSettings
+
+
+class Conf:
+    """A session's settings; those of the application cannot be set."""
+
+    def __init__(self, **values: str) -> None:
+        self.getAll = values
+
+    def set(self, name: str, value: str) -> None:
+        if name == "memory":
+            raise ValueError("CANNOT_MODIFY_CONFIG")
+        self.getAll[name] = value
+
+    def unset(self, name: str) -> None:
+        if name == "memory":
+            raise ValueError("CANNOT_MODIFY_CONFIG")
+        del self.getAll[name]
+
+
+def session(**values: str) -> Any:
+    catalog = SimpleNamespace(
+        currentCatalog=lambda: "lake",
+        setCurrentCatalog=lambda name: None,
+        currentDatabase=lambda: "sales",
+        setCurrentDatabase=lambda name: None,
+    )
+    return SimpleNamespace(
+        conf=Conf(**values), catalog=catalog, newSession=lambda: session(app="bench")
+    )
+
+
+def test_what_was_set_is_inherited_and_what_cannot_be_set_does_no_harm() -> None:
+    """A builder puts settings of the application into a session that is there already."""
+    user = session(app="bench", memory="4g", key="old")
+    settings = SessionSettings.of(user)
+    assert settings.new_session(user).conf.getAll == {"app": "bench", "key": "old"}
+
+
+def test_what_is_set_later_is_handed_on() -> None:
+    user = session(app="bench", key="old", zone="UTC", memory="4g")
+    settings = SessionSettings.of(user)
+    own = settings.new_session(user)
+    own.conf.set("ours", "1")
+    user.conf.set("key", "new")
+    user.conf.unset("zone")
+    del user.conf.getAll["memory"]
+    settings = settings.renewed(user, own)
+    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1"}
+    user.conf.set("zone", "Asia/Tokyo")
+    settings.renewed(user, own)
+    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1", "zone": "Asia/Tokyo"}

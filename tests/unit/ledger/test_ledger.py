@@ -1,0 +1,534 @@
+"""The ledger: what the marked commits of a table add up to, and a table that is not what it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
+
+from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError, WanError
+from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.progress import origin_of
+from spark_wan.ledger.store import _read
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
+
+MARK = Mark(
+    site="seattle",
+    table="orders",
+    apply=1,
+    token="t1",
+    origin="newark",
+    table_id=MANIFEST.table_id,
+    selection="all",
+    through=9,
+    stream=STREAM,
+    log_id=MANIFEST.log_id,
+    epoch=1,
+    fingerprint=MANIFEST.fingerprint,
+    ids=False,
+)
+ORIGIN = origin_of(MANIFEST)
+PLACE = (STREAM, MANIFEST.log_id)
+
+MARK_V1 = (
+    '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1","origin":"newark",'
+    '"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","through":9,"stream":"newark.east.orders",'
+    '"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"fingerprint":"'
+    + MANIFEST.fingerprint
+    + '","ids":false,"dead_letters":0}}'
+)
+
+
+def mark(apply: int, **changes: Any) -> Mark:
+    return replace(
+        MARK,
+        apply=apply,
+        **{"token": f"t{apply}", "through": 10 * apply - 1, "epoch": apply, **changes},
+    )
+
+
+def target(*marks: Mark) -> Target:
+    made = Target(memory_channel())
+    for each in marks:
+        made.put(each.user_metadata(), "MERGE")
+    return made
+
+
+def ledger(store: LedgerRows | None = None, **more: Any) -> Ledger:
+    return Ledger(
+        "seattle",
+        "orders",
+        store if store is not None else LedgerRows(),
+        **{"clock": Clock(), **more},
+    )
+
+
+def held(found: Ledger, table: Target, error: type[WanError], match: str) -> None:
+    """Now, and asked again, and after a restart."""
+    for each in (found, found, ledger(found.store)):  # type: ignore[arg-type]
+        with pytest.raises(error, match=match):
+            each.catch_up(table)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+
+MARK_V2 = MARK_V1.replace('"version":1', '"version":2').replace("incarnation", "log_id")
+
+
+def test_a_mark_is_read_and_written_the_same() -> None:
+    assert Mark.read(MARK_V1, "seattle", "orders") == MARK
+    assert Mark.read(MARK_V2, "seattle", "orders") == MARK
+    assert MARK.user_metadata() == MARK_V2
+
+
+def test_marks_of_others_are_not_ours() -> None:
+    for site, table in (("tacoma", "orders"), ("seattle", "cities")):
+        assert Mark.read(MARK_V1, site, table) is None
+    for text in (None, "", "nightly", LOCAL_ONLY, '{"spark_wan": 5}'):
+        assert Mark.read(text, "seattle", "orders") is None
+
+
+def test_a_mark_from_the_future_is_refused() -> None:
+    with pytest.raises(
+        LedgerError, match=r"mark of version 3; this spark_wan reads versions 1 and 2.*Update"
+    ):
+        Mark.read(MARK_V1.replace('"version":1', '"version":3'), "seattle", "orders")
+
+
+@pytest.mark.parametrize("field", ["token", "through", "epoch"])
+def test_a_mark_with_missing_fields_is_a_ledger_error(field: str) -> None:
+    content = json.loads(MARK_V1)
+    del content["spark_wan"][field]
+    with pytest.raises(LedgerError, match="did not write"):
+        Mark.read(json.dumps(content), "seattle", "orders")
+
+
+def test_what_another_version_has_added_to_a_mark_is_passed_over() -> None:
+    """In the table and in the ledger. Fails when it is an error: the older of two receivers could not follow."""
+    assert Mark.read(MARK_V1.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
+    assert _read("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow("target-1", 7, MARK)
+
+
+# --- catching up ------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_table_there_is_no_apply_number() -> None:
+    found = ledger()
+    assert found.catch_up(Target(memory_channel(), id=None)) is None
+    assert found.target_id is None
+
+
+def test_a_table_without_marks_is_at_apply_1() -> None:
+    assert ledger().catch_up(target()) == 1
+
+
+def test_marked_commits_are_taken_up_and_fix_the_apply_number() -> None:
+    table, found = target(mark(1), mark(2)), ledger()
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+    assert found.progress.positions == {PLACE: 2}
+    assert found.applied_now("t2") and not found.applied_now("t3")
+    assert [row.target_version for row in found.store.load("orders")] == [1, 2]
+    table.put(mark(3).user_metadata())
+    assert found.catch_up(table) == 4
+    assert found.progress.through == {ORIGIN: 29}
+
+
+def test_f25_what_the_ledger_lost_the_table_gives_back() -> None:
+    """Killed between table commit and ledger commit; or all of the ledger lost."""
+    table = target(mark(1), mark(2))
+    assert ledger().catch_up(table) == 3
+    store = LedgerRows()
+    ledger(store).catch_up(target(mark(1)))
+    found = ledger(store)
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+
+
+def test_what_the_history_lost_the_ledger_keeps() -> None:
+    """Log cleanup took the marked commits."""
+    table, store = target(mark(1), mark(2)), LedgerRows()
+    ledger(store).catch_up(table)
+    table.put(None)
+    table.commits = table.commits[2:]
+    found = ledger(store)
+    assert found.catch_up(table) == 3
+    assert found.progress.through == {ORIGIN: 19}
+
+
+def test_doubled_ledger_rows_do_no_harm() -> None:
+    table, store = target(mark(1), mark(2)), LedgerRows()
+    ledger(store).catch_up(table)
+    store.rows += store.rows
+    found = ledger(store)
+    assert (found.catch_up(table), found.progress.through) == (3, {ORIGIN: 19})
+
+
+def test_ledger_rows_come_in_any_order() -> None:
+    table, store = target(mark(1), mark(2), mark(3)), LedgerRows()
+    ledger(store).catch_up(table)
+    store.rows.reverse()
+    found = ledger(store)
+    assert (found.catch_up(table), found.progress.positions) == (4, {PLACE: 3})
+
+
+def test_streams_of_one_table_share_its_apply_numbers() -> None:
+    other = {"origin": "denver", "stream": "denver.west.orders"}
+    found = ledger()
+    assert found.catch_up(target(mark(1), mark(2, **other, epoch=7, through=70), mark(3))) == 4
+    assert found.progress.through == {ORIGIN: 29, ("denver", MANIFEST.table_id, "all"): 70}
+    assert found.progress.positions == {PLACE: 3, ("denver.west.orders", MANIFEST.log_id): 7}
+
+
+def test_dead_letters_are_counted_by_the_marks() -> None:
+    found = ledger()
+    found.catch_up(target(mark(1, dead_letters=2), mark(2, dead_letters=5)))
+    assert found.dead_letters == {STREAM: 5}
+
+
+def test_local_commits_are_counted_and_cost_nothing() -> None:
+    table, found = target(mark(1)), ledger()
+    table.put(None)
+    table.put(None, "OPTIMIZE")
+    table.put(LOCAL_ONLY)
+    found.catch_up(table)
+    assert (found.local_commits, len(found.store.load("orders"))) == (1, 1)
+    found.catch_up(table)
+    assert found.local_commits == 1
+
+
+def test_an_unchanged_table_is_not_written_about() -> None:
+    table, found = target(mark(1)), ledger()
+    found.catch_up(table)
+    before = list(found.store.load("orders"))
+    assert found.catch_up(table) == 2
+    assert found.store.load("orders") == before
+
+
+# --- a table that is not what it was ----------------------------------------------------------------------------------
+
+
+def known(*marks: Mark) -> tuple[Target, Ledger]:
+    table, found = target(*marks), ledger()
+    found.catch_up(table)
+    return table, found
+
+
+def test_b33_a_dropped_table_is_reported_and_not_made_again() -> None:
+    table, found = known(mark(1))
+    table.id, table.commits = None, []
+    held(found, table, TargetError, "the table is missing at site seattle, but the ledger knows it")
+
+
+def test_f32_a_table_made_again_is_found() -> None:
+    """Fails when table IDs are not compared."""
+    _, found = known(mark(1))
+    again = target()
+    again.id = "target-2"
+    for _ in range(5):
+        again.put(None)
+    held(found, again, TableReplacedError, "has the ID target-2; the ledger knows target-1")
+
+
+def test_f32_a_table_put_back_to_an_older_state_is_found() -> None:
+    """Fails when the newest version is not compared."""
+    table, found = known(mark(1), mark(2))
+    table.commits = table.commits[:2]
+    held(
+        found,
+        table,
+        TableReplacedError,
+        "has no version 2 any more. It was put back to an older state",
+    )
+
+
+def test_f32_a_table_put_back_and_written_to_again_is_found() -> None:
+    """The ledger's version is there, but is another commit. Fails when its mark is not looked at."""
+    table, found = known(mark(1), mark(2))
+    table.commits = table.commits[:2]
+    for _ in range(3):
+        table.put(None)
+    held(
+        found,
+        table,
+        TableReplacedError,
+        "version 2 at site seattle is not the commit that the ledger knows",
+    )
+
+
+def test_f32_a_restore_is_found() -> None:
+    """Fails when RESTORE is taken for any local commit."""
+    table, found = known(mark(1), mark(2))
+    table.put(None, "RESTORE")
+    held(found, table, TableReplacedError, "version 3 at site seattle is a RESTORE")
+
+
+def test_a_restore_before_the_first_apply_is_nobodys_business() -> None:
+    table = target()
+    table.put(None, "RESTORE")
+    table.put(mark(1).user_metadata())
+    assert ledger().catch_up(table) == 2
+
+
+def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
+    """Marks may be missing in between. Fails when the gap is not looked for."""
+    table, found = known(mark(1))
+    for _ in range(4):
+        table.put(None)
+    table.commits = table.commits[-2:]
+    table.log_is_readable = False
+    for each in (ledger(found.store),):  # type: ignore[arg-type]
+        with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
+            each.catch_up(table)
+
+
+def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
+    """Replays of a user's stream could not be recognised. Fails when the IDs are not looked for."""
+    table = target(mark(1, ids=True, through=-1))
+    held(ledger(), table, LedgerError, "has none of the event IDs of 1 applies")
+    store = LedgerRows(tokens_with_ids={"t1"})
+    assert ledger(store).catch_up(table) == 2
+
+
+def test_f25_a_first_apply_without_new_event_ids_has_lost_none() -> None:
+    """All of its events were dead letters, and the receiver was killed before the mark was in the ledger. Fails when a first mark without IDs is taken for
+    a ledger that is gone: nothing would let the stream go on."""
+    assert ledger().catch_up(target(users(1, new_ids=0))) == 2
+
+
+LOST_IDS = "has lost the 3 event IDs of apply 2"
+LOST_MARKS = r"has lost the marks of 1 applies, the first of them apply 2"
+
+
+def users(apply: int, **changes: Any) -> Mark:
+    """The mark of an apply of a user's stream with three new events."""
+    return mark(apply, **{"ids": True, "through": -1, "new_ids": 3, **changes})
+
+
+def test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream() -> None:
+    """The newest log files of the ledger's table are gone, or it was restored. Fails when only the first apply's IDs are looked for: replays of the
+    others are applied again."""
+    table = target(users(1), users(2), users(3))
+    store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
+    assert ledger(store).catch_up(table) == 4
+    store.tokens_with_ids = {"t1", "t3"}
+    for known_marks in (
+        store,
+        replace(store, rows=store.rows[:1]),
+    ):  # also for marks that are found in the table's history
+        held(ledger(known_marks), table, LedgerError, LOST_IDS)
+    store.tokens_with_ids.add("t2")
+    again = ledger(store)
+    assert again.catch_up(table) == 4
+    table.put(users(4).user_metadata())
+    assert again.catch_up(table) == 5  # its own applies it has recorded itself
+
+
+@pytest.mark.parametrize(
+    ("until", "floor", "is_held"),
+    [(50, 50, False), (51, 50, True), (None, 50, True), (50, None, True)],
+)
+def test_f55_event_ids_that_have_expired_are_not_lost(
+    until: int | None, floor: int | None, is_held: bool
+) -> None:
+    """Fails when the floor is not asked, or counts for events without a time, which are kept for ever."""
+    table = target(users(1), users(2, ids_until=until))
+    floors = {"newark": floor} if floor is not None else {}
+    store = LedgerRows(tokens_with_ids={"t1"}, floors=floors)
+    if is_held:
+        held(ledger(store), table, LedgerError, LOST_IDS)
+    else:
+        assert ledger(store).catch_up(table) == 3
+
+
+def test_f55_marks_without_which_event_ids_do_not_count_are_missed() -> None:
+    """A commit in the middle of the ledger's table is gone. Fails when the newest mark is thought to say all. What the table's history still has is taken
+    from there; and a running receiver sees that the ledger was restored."""
+    table = target(users(1), users(2), users(3))
+    store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
+    ledger(store).catch_up(table)
+    lost = store.rows.pop(1)
+    assert ledger(store).catch_up(table) == 4
+    assert sorted(row.mark.apply for row in store.rows) == [1, 2, 3]
+    store.rows.remove(lost)
+    del table.commits[:3]
+    running = ledger(store)
+    held(running, table, LedgerError, LOST_MARKS)
+    store.rows.append(lost)
+    assert running.catch_up(table) == 4
+
+
+def test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed() -> None:
+    """Both streams go to one table. Its IDs are there, but do not count without their marks. Fails when the lowest mark that is known, of a captured
+    stream, is thought to be the first one that matters: older events are applied again."""
+    table = target(users(1), users(2), mark(3), users(4))
+    store = LedgerRows(tokens_with_ids={"t1", "t2", "t4"})
+    ledger(store).catch_up(table)
+    lost, store.rows = store.rows[:2], store.rows[2:]
+    table.commits = table.commits[3:]
+    running = ledger(store)
+    held(running, table, LedgerError, "has lost the marks of 2 applies, the first of them apply 1")
+    store.rows += lost
+    assert running.catch_up(table) == 5
+    store.rows = [
+        row for row in store.rows if not row.mark.ids
+    ]  # none is left that tells of a user's stream
+    held(
+        ledger(store),
+        table,
+        LedgerError,
+        "has lost the marks of 2 applies, the first of them apply 1",
+    )
+
+
+def test_f55_a_captured_stream_alone_needs_its_newest_mark_only() -> None:
+    table, store = target(mark(1), mark(2), mark(3)), LedgerRows()
+    table.commits = table.commits[2:]
+    found = ledger(store)
+    assert found.catch_up(table) == 4
+    assert found.progress.lost
+
+
+def test_f55_event_ids_of_version_0_1_0_that_are_all_gone_are_missed() -> None:
+    """Its marks do not say how many there were. Fails when only counted ones are looked for."""
+    old = [users(n, new_ids=None) for n in (1, 2)]
+    table, store = (
+        target(*old),
+        LedgerRows(tokens_with_ids={"t2"}),
+    )  # the first were all seen before
+    store.append("orders", [LedgerRow("target-1", n, each) for n, each in enumerate(old, 1)])
+    assert ledger(store).catch_up(table) == 3
+    store.tokens_with_ids = set()
+    held(ledger(store), table, LedgerError, "has none of the event IDs of 2 applies")
+
+
+def test_a_lost_ledger_is_told_where_the_history_does_not_reach_back() -> None:
+    """Delta's own number is left. Fails when the table is taken for one to which nothing was applied: what holds the stream then names another cause."""
+    table, store = target(mark(1), mark(2)), LedgerRows()
+    ledger(store).catch_up(table)
+    rows, store.rows = store.rows, []
+    table.put(None, "OPTIMIZE")
+    table.commits = table.commits[-1:]
+    running = ledger(store)
+    held(
+        running,
+        table,
+        LedgerError,
+        r"has taken 2 applies, but neither its history nor the ledger knows one.*restore the ledger",
+    )
+    store.rows = rows
+    assert running.catch_up(table) == 3
+
+
+def test_an_apply_number_that_comes_again_is_told() -> None:
+    """A receiver of a version that calls its transactions otherwise is at work beside this one. Fails when the second mark is folded like any other."""
+    table = target(mark(1), mark(2))
+    found = ledger()
+    found.catch_up(table)
+    table.put(mark(2, token="other").user_metadata(), "MERGE")
+    with pytest.raises(
+        LedgerError,
+        match=r"is apply 2, which the ledger knows as another commit.*may have been applied twice",
+    ):
+        found.catch_up(table)
+
+
+@pytest.mark.parametrize("kinds", [{False}, {True}, {False, True}])
+def test_the_way_out_is_that_of_the_streams_that_were_applied(kinds: set[bool]) -> None:
+    """A full copy has only what comes from now on of a user's stream. Fails when it is advised for all."""
+    table = target(*(users(n) if user else mark(n) for n, user in enumerate(sorted(kinds), 1)))
+    store = LedgerRows(tokens_with_ids={"t1", "t2"})
+    ledger(store).catch_up(table)
+    table.put(None, "RESTORE")
+    with pytest.raises(TableReplacedError) as error:
+        ledger(store).catch_up(table)
+    assert {AGAIN in str(error.value), COPY not in str(error.value)} == (
+        {True, False} if len(kinds) == 2 else kinds
+    )
+
+
+def test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost() -> None:
+    """Only a captured stream's mark is left, in the ledger and in the history. Fails when marks alone say whether IDs matter."""
+    table, store = target(users(1), mark(2)), LedgerRows(tokens_with_ids={"t1"})
+    ledger(store).catch_up(table)
+    del store.rows[0]
+    del table.commits[:2]
+    held(
+        ledger(store),
+        table,
+        LedgerError,
+        "has lost the marks of 1 applies, the first of them apply 1",
+    )
+
+
+def test_f55_an_apply_without_new_event_ids_has_lost_none() -> None:
+    """All its events came again; or its mark is of version 0.1.0, which does not count them."""
+    table = target(users(1), replace(users(2), new_ids=0))
+    assert ledger(LedgerRows(tokens_with_ids={"t1"})).catch_up(table) == 3
+
+
+def test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
+    """Another one has applied meanwhile, and recorded it. Fails when the ledger is read once in a process: a full copy would be the only way out."""
+    table, store = target(mark(1)), LedgerRows()
+    frozen = ledger(store)
+    frozen.catch_up(table)
+    for apply in (2, 3, 4, 5):
+        table.put(mark(apply).user_metadata(), "MERGE")
+    ledger(store).catch_up(table)
+    table.commits = table.commits[-2:]
+    with pytest.raises(LedgerError, match="begins at version 4, the ledger ends at 1"):
+        frozen.catch_up(table)
+    assert frozen.catch_up(table) == 6
+
+
+def test_an_event_time_of_zero_is_one() -> None:
+    """1970-01-01T00:00:00Z. Fails when a mark leaves it out like one that is not known: IDs that have expired would be missed for ever."""
+    table = target(users(1), users(2, ids_until=0))
+    assert ledger(LedgerRows(tokens_with_ids={"t1"}, floors={"newark": 0})).catch_up(table) == 3
+
+
+def test_marks_of_captured_streams_say_all() -> None:
+    table = target(mark(1), mark(2), mark(3))
+    store = LedgerRows()
+    ledger(store).catch_up(table)
+    del store.rows[1]
+    assert ledger(store).catch_up(table) == 4
+
+
+def test_a_user_streams_mark_moves_no_version() -> None:
+    store = LedgerRows(tokens_with_ids={"t1"})
+    found = ledger(store)
+    found.catch_up(target(mark(1, ids=True, through=-1)))
+    assert (found.progress.through, found.progress.positions) == ({}, {PLACE: 1})
+
+
+def test_f32_a_table_put_back_behind_what_was_looked_at_is_noticed_while_running() -> None:
+    """Local commits after the last mark had been looked at; then the files went back behind that mark, and were written past it."""
+    table, found = target(mark(1), mark(2)), ledger()
+    for _ in range(2):
+        table.put(None)
+    assert (found.catch_up(table), found.local_commits) == (3, 2)
+    del table.commits[2:]
+    for _ in range(5):
+        table.put(None, "MERGE")
+    held(
+        found,
+        table,
+        TableReplacedError,
+        "version 2 at site seattle is not the commit that the ledger knows",
+    )
+
+
+def test_a_table_put_back_to_after_the_last_mark_goes_on() -> None:
+    table, found = target(mark(1)), ledger()
+    for _ in range(2):
+        table.put(None)
+    assert found.catch_up(table) == 2
+    del table.commits[2:]
+    for _ in range(3):
+        table.put(None, "MERGE")
+    assert (found.catch_up(table), found.local_commits) == (2, 3)

@@ -1,0 +1,125 @@
+"""The ledger's tables, with a session that keeps its views in a dict."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_wan.errors import LedgerError
+from spark_wan.ledger import tables as ledger_tables
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
+
+SESSION: Any = SimpleNamespace(range=lambda _: None)
+"""One that answers."""
+
+
+def test_dead_letters_of_two_streams_do_not_take_each_others_place() -> None:
+    """Streams record at the same time, in one session. With a view of one name for all, the second stream's letters are added twice, and
+    the first one's not at all."""
+    views: dict[str, list[Any]] = {}
+    added: list[list[Any]] = []
+
+    def sql(statement: str) -> Any:
+        if not added and len(views) == 1:
+            tables.merge_dead_letters([{"event_id": "b"}])  # just before the first stream's MERGE
+        [view] = re.findall(r"USING (\w+) s", statement)
+        added.append(views[view])
+        return SimpleNamespace(collect=list)
+
+    def frame(values: list[Any], schema: str) -> Any:
+        return SimpleNamespace(createOrReplaceTempView=lambda name: views.update({name: values}))
+
+    session: Any = SimpleNamespace(
+        sql=sql,
+        createDataFrame=frame,
+        catalog=SimpleNamespace(dropTempView=lambda name: views.pop(name)),
+    )
+    tables = LedgerTables(session, "/state")
+    tables.merge_dead_letters([{"event_id": "a"}])
+    assert [[value for value in row if value in ("a", "b")] for rows in added for row in rows] == [
+        ["b"],
+        ["a"],
+    ]
+    assert views == {}
+
+
+class ProtocolChangedException(Exception):
+    """As delta-spark names it: told by its class."""
+
+
+def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails when the slower of two receivers that begin together at a new site ends with Delta's conflict."""
+    made: set[str] = set()
+    monkeypatch.setattr(ledger_tables, "is_there", lambda _, location: location in made)
+
+    def save(location: str) -> None:
+        if not location.startswith("/lost"):
+            made.add(location)
+        raise ProtocolChangedException("an empty directory")
+
+    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(save=save))
+    frame = SimpleNamespace(write=SimpleNamespace(format=lambda _: writer))
+    session: Any = SimpleNamespace(createDataFrame=lambda *_: frame)
+    LedgerTables(session, "/state").ensure()
+    assert len(made) == len(ledger_tables.SCHEMAS)
+    with pytest.raises(ProtocolChangedException):
+        LedgerTables(session, "/lost").ensure()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[DELTA_PATH_DOES_NOT_EXIST] file:/lake/seattle/_wan/ledger/event_ids doesn't exist",
+            True,
+        ),
+        ("[FAILED_READ_FILE] file:/lake/seattle/_wan/ledger/applied/part-0.parquet", True),
+        ("[FAILED_READ_FILE] file:/lake/seattle/clicks/part-0.parquet", False),
+        ("[FAILED_READ_FILE] file:/lake/ledger/event_ids_2/part-0.parquet", False),
+    ],
+)
+def test_an_error_that_names_the_ledger_is_the_ledgers(text: str, told: bool) -> None:
+    """Also where a whole table is gone. Fails (the target would be called missing) when only files in it count."""
+    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_told_of(ValueError(text)) is told
+
+
+def test_what_the_ledger_cannot_read_is_the_ledgers_whatever_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Delta does not always say of which table it speaks. Fails when its error is raised as it is: it would be told of the target."""
+
+    def load(*_: object) -> None:
+        raise ValueError(
+            "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (Vector(0, 2)) are not contiguous"
+        )
+
+    monkeypatch.setattr(ledger_tables, "load", load)
+    with pytest.raises(
+        LedgerError,
+        match=r"ledger at /lake/_wan/ledger/ cannot be read.*stop this site's receivers",
+    ):
+        LedgerTables(SESSION, "/lake/_wan").read("event_ids")
+
+
+def test_a_mark_in_the_ledger_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = LedgerTables(SESSION, "/lake/_wan")
+    row = {
+        "version": 1,
+        "target_id": "target-1",
+        "target_version": 3,
+        "mark": '{"site": "seattle"}',
+    }
+    frame = SimpleNamespace(where=lambda _: SimpleNamespace(collect=lambda: [row]))
+    monkeypatch.setattr(tables, "read", lambda _: frame)
+    monkeypatch.setattr("pyspark.sql.functions.col", lambda _: "table")
+    with pytest.raises(
+        LedgerError,
+        match=r"/lake/_wan/ledger/applied has a mark that cannot be read.*Update spark_wan",
+    ):
+        DeltaLedgerStore(tables).load("orders")

@@ -1,0 +1,230 @@
+"""So many dead letters of one epoch are no accident: neither end collects or records them, the stream is held."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
+
+from spark_wan.capture.source import DeltaSource, _CaptureTask
+from spark_wan.channels.batches import BatchLimits
+from spark_wan.channels.log import StreamLog
+from spark_wan.errors import DeadLettersError, SourceError
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver.apply import ApplyWork, TableApplier
+from spark_wan.steps import run
+
+
+def changes(*keys: int | None) -> pa.RecordBatch:
+    """Inserts of one commit, sorted as a task of the sender gets them."""
+    rows = sorted(keys, key=lambda key: (key is not None, key or 0))
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array(rows, pa.int64()),
+            "city": pa.array([f"city {n}" for n in range(len(rows))]),
+            "_commit_version": pa.array([7] * len(rows), pa.int64()),
+            "_wan_rank": pa.array([1] * len(rows), pa.int8()),
+        }
+    )
+
+
+def told(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
+    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, most)
+    return [
+        (row["kind"], json.loads(row["content"]))
+        for batch in task(iter(batches))
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys", [(None, None, None, 1, 2), (1, 1, 2, 2, 3, 3)], ids=["null in key", "key twice"]
+)
+def test_a_task_tells_of_so_many_dead_letters(keys: tuple[int | None, ...]) -> None:
+    kinds = [kind for kind, _ in told(changes(*keys))]
+    assert kinds == ["dead"] * 3 + ["frames"]
+
+
+@pytest.mark.parametrize("keys", [(None,) * 50, (1,) * 50, (1, 1, 2, 2, 3, 3, 4, 4)])
+def test_a_task_brings_no_more_to_the_driver(keys: tuple[int | None, ...]) -> None:
+    """One example instead, and the frames, to be trimmed. Fails with ``_CaptureTask._too_many`` taken out."""
+    found = dict(told(changes(*keys), changes(98, 99)))
+    assert set(found) <= {"too many", "frames"}
+    assert found["too many"]["first"].startswith(
+        ("null_in_key in version 7: {", "duplicate_key in version 7: {")
+    )
+
+
+def test_a_task_ends_early() -> None:
+    """What is behind the rows that hold the stream is not read."""
+    read = []
+
+    def batches() -> Any:
+        for n in range(5):
+            read.append(n)
+            yield changes(*[None] * 4)
+
+    assert [kind for kind, _ in told(*batches(), most=3)] == ["too many"]
+    read.clear()
+    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, 3)
+    assert len(list(task(batches()))) == 1
+    assert read == [0]
+
+
+class Frame:
+    """As much of a DataFrame as the publishing of a source needs; its tasks' answers are given."""
+
+    def __init__(self, *answers: tuple[str, str]) -> None:
+        self.answers = answers
+
+    def collect(self) -> list[tuple[str, str]]:
+        return list(self.answers)
+
+
+@pytest.mark.parametrize("one_task", [True, False])
+def test_the_sender_holds_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, one_task: bool
+) -> None:
+    """Whether one task has too many or all have together; nothing is recorded, and no frame stays."""
+    import spark_wan.capture.source as module
+
+    channel, recorded, nothing = memory_channel(), [], Any
+    path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")
+    frames = {
+        "frames": [{"path": path, "rows": 1, "bytes": 5, "checksum": 0}],
+        "versions": [7],
+        "split": False,
+    }
+    dead = [(kind, json.dumps(content)) for kind, content in told(changes(None, None))]
+    answers = (
+        [told(changes(*[None] * 9))[0]] if one_task else [(k, json.loads(c)) for k, c in dead * 2]
+    )
+    answers = [(kind, json.dumps(content)) for kind, content in [*answers, ("frames", frames)]]
+    monkeypatch.setattr(module, "map_in_arrow", lambda *_: Frame(*answers))
+    monkeypatch.setattr(module, "select_columns", lambda names: names)
+    rows: Any = type(
+        "Rows", (), {"repartition": lambda s, *_: s, "sortWithinPartitions": lambda s, *_: s}
+    )()
+    source = DeltaSource(
+        nothing, "orders", "/lake/orders", ("id",), channel, BatchLimits(9, 9), recorded.append, 3
+    )
+    with pytest.raises(SourceError) as error:
+        source._publish(rows, HEADER, 1)
+    for part in (
+        "orders: more than 3 rows",
+        "null_in_key in version 7",
+        '"city 0"',
+        "`max_dead_letters`",
+    ):
+        assert part in str(error.value)
+    assert not recorded
+    assert not list(channel.frames(STREAM))
+
+
+class Refusing(Target):
+    """A target at which each epoch has so many rows that cannot be applied."""
+
+    def __init__(self, channel: Any, most: int, **letters: int) -> None:
+        super().__init__(channel)
+        self.most, self.letters = (
+            most,
+            {int(name.removeprefix("epoch")): n for name, n in letters.items()},
+        )
+
+    def resolve(self, work: ApplyWork) -> None:
+        work.dead_letters = sum(self.letters.get(epoch.manifest.epoch, 0) for epoch in work.epochs)
+        if work.dead_letters > self.most:
+            raise DeadLettersError(f"{work.dead_letters} dead letters")
+
+
+def applied(target: Refusing, log: StreamLog) -> tuple[int, int | None]:
+    applier = TableApplier(
+        "seattle", "orders", log, target, Ledger("seattle", "orders", LedgerRows())
+    )
+    while True:
+        outcome = run(applier.round())
+        if not outcome.again:
+            return outcome.applied, outcome.held
+
+
+def test_how_many_epochs_wait_decides_nothing() -> None:
+    """Epochs that together make too many dead letters, and none alone, go on in parts. Fails with ``_before_dead_letters`` taken out."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    publish(log, 1, 2, 3, 4, 5, 6, 7)
+    target = Refusing(channel, 3, **{f"epoch{n}": 2 for n in range(1, 8)})
+    assert applied(target, log) == (7, None)
+    assert [n for numbers in target.written for n in numbers] == [1, 2, 3, 4, 5, 6, 7]
+    assert target.open_work == 0
+
+
+@pytest.mark.parametrize(
+    "letters", [{"epoch1": 2, "epoch2": 2, "epoch3": 2}, {"epoch4": 2, "epoch5": 2}]
+)
+def test_a_bad_frame_behind_them_is_the_cause(letters: dict[str, int]) -> None:
+    """Epochs before a bad frame go on, in parts when it must be. Fails when either search for a part that goes on ends the other: the stream was held
+    at its first epoch, and nobody heard of the frame."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    bad = publish(log, 1, 2, 3, 4, 5)[3].frames[0].path
+    channel.trim_frames(STREAM, [bad])
+    target = Refusing(channel, 3, **letters)
+    assert applied(target, log) == (3, 4)
+    assert bad in str(log.acks()["seattle"].cause)
+    assert [n for numbers in target.written for n in numbers] == [1, 2, 3]
+    assert target.open_work == 0
+
+
+class Vanishing(Refusing):
+    """A target that refuses its first epochs, while a frame of theirs goes."""
+
+    def __init__(self, channel: Any, most: int, path: str, **letters: int) -> None:
+        super().__init__(channel, most, **letters)
+        self.path = path
+
+    def resolve(self, work: ApplyWork) -> None:
+        self.channel.trim_frames(STREAM, [self.path])
+        super().resolve(work)
+
+
+def test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause() -> None:
+    """Fails when only the search for a bad frame knows what to do: the stream was held at its first epoch, which is good."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    bad = publish(log, 1, 2, 3, 4)[1].frames[0].path
+    target = Vanishing(channel, 3, bad, epoch1=2, epoch2=2, epoch3=2)
+    assert applied(target, log) == (1, 2)
+    assert bad in str(log.acks()["seattle"].cause)
+    assert (target.written, target.open_work) == ([[1]], 0)
+
+
+@pytest.mark.parametrize("bad", [False, True], ids=["dead letters", "a bad frame"])
+def test_a_conflict_while_a_part_is_applied_decides_again(bad: bool) -> None:
+    """Another writer of the table. Fails when it counts as an unexpected error: the stream was held for what passes by itself."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    published = publish(log, 1, 2, 3, 4)
+    target = Refusing(channel, 3, **({} if bad else {f"epoch{n}": 2 for n in range(1, 5)}))
+    if bad:
+        channel.trim_frames(STREAM, [published[2].frames[0].path])
+    target.before_write = [conflict]
+    assert applied(target, log) == ((2, 3) if bad else (4, None))
+    assert [n for numbers in target.written for n in numbers] == ([1, 2] if bad else [1, 2, 3, 4])
+    assert target.open_work == 0
+
+
+def test_the_epoch_that_alone_makes_too_many_is_held() -> None:
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    publish(log, 1, 2, 3, 4, 5, 6, 7)
+    target = Refusing(channel, 3, epoch1=1, epoch5=4)
+    assert applied(target, log) == (4, 5)
+    assert [n for numbers in target.written for n in numbers] == [1, 2, 3, 4]
+    assert len(target.recorded) == len(target.written)
+    ack = log.acks()["seattle"]
+    assert (ack.applied, ack.held, ack.cause) == (4, 5, "4 dead letters")
+    target.letters[5] = 0  # whatever refused the rows refuses them no more
+    assert applied(target, log) == (7, None)

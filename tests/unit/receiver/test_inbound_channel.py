@@ -1,0 +1,158 @@
+"""One pass of a receiver over its logs, with a target table that is a list of commits."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pyarrow as pa
+import pytest
+from fakes import STREAM, LedgerRows, Target, manifest, memory_channel, publish
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.errors import ChannelError, FrameError
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver import job
+from spark_wan.receiver.apply import ApplyResult, TableApplier, WriteConflict
+from spark_wan.receiver.job import ChannelReceiver, Receiver
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.target import DeltaTarget
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.wire.manifest import EVENTS
+
+CONTENT: dict[str, Any] = {
+    "version": 1,
+    "sites": {"newark": {"state": "/newark"}, "seattle": {"state": "/seattle"}},
+    "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "/channel"}},
+    "tables": {
+        "orders": {
+            "keys": ["id"],
+            "writers": ["newark"],
+            "senders": ["east"],
+            "at": {"newark": "/newark/orders", "seattle": "/seattle/orders"},
+        }
+    },
+}
+TOPOLOGY = parse_topology(CONTENT, "wan.yaml")
+
+
+def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
+    """Otherwise other tables would wait for ever, and `--available-now` would not end."""
+    channel = memory_channel()
+    log = StreamLog(channel, STREAM)
+    publish(log, 1, 2, 3)
+    applier = TableApplier(
+        "seattle",
+        "orders",
+        log,
+        Target(channel, "target-1"),
+        Ledger("seattle", "orders", LedgerRows()),
+        max_epochs=1,
+    )
+    seen: list[int] = []
+
+    def busy(_: str, outcome: ApplyResult) -> None:
+        seen.append(outcome.applied)
+        publish(log, 3 + len(seen))
+
+    spark: Any = None
+    inbound = ChannelReceiver(
+        TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20, on_outcome=busy
+    )
+    inbound._appliers[STREAM] = applier
+    inbound._apply_stream(spark, "orders", log, log.since(0), ())
+    assert seen == [1, 2, 3]
+    inbound._apply_stream(spark, "orders", log, log.since(0), ())
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbound = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
+    turns: list[str] = []
+
+    def apply(spark: Any, table: str, stream: StreamLog, *_: Any) -> None:
+        turns.append(stream.stream)
+        if stream.stream == "a":
+            raise ChannelError("a: access denied")
+
+    channel = memory_channel()
+    for stream in ("a", "b"):
+        publish(StreamLog(channel, stream), 1)
+    monkeypatch.setattr(job, "open_channel", lambda *_: channel)
+    monkeypatch.setattr(inbound, "_table_of", lambda log, _: log.stream)
+    monkeypatch.setattr(inbound, "_apply_stream", apply)
+    spark: Any = None
+    with pytest.raises(ChannelError, match="access denied"):
+        inbound.apply_all(spark)
+    assert turns == ["a", "b"]
+    assert [(status.stream, status.held) for status in inbound.statuses()] == [
+        ("a", "a: access denied")
+    ]
+
+
+def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    topology = parse_topology(
+        {**CONTENT, "tables": {"orders": {**CONTENT["tables"]["orders"], "event_id_ttl": "1h"}}},
+        "wan.yaml",
+    )
+    inbound = ChannelReceiver(topology, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
+    spark: Any = None
+    tables: Any = None
+    channel = memory_channel()
+    target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
+    target.expire_event_ids = lambda *_: (_ for _ in ()).throw(WriteConflict("another DELETE"))  # type: ignore[method-assign,assignment]
+    applier = TableApplier(
+        "seattle",
+        "orders",
+        StreamLog(channel, STREAM),
+        target,
+        Ledger("seattle", "orders", LedgerRows()),
+    )
+    inbound._expire_event_ids(applier, manifest(kind=EVENTS))
+    assert "event IDs could not be expired now: another DELETE" in caplog.text
+
+
+def test_a_frame_whose_payload_cannot_be_decoded_is_found_by_the_look_at_frames() -> None:
+    """Its checksum is right: somebody wrote it so. Otherwise it would count as a fault that has passed, again and again."""
+    channel = memory_channel()
+    header = FrameHeader(
+        "newark", ("seattle",), STREAM, "orders", "id", "all", "schema", "a" * 32, 0, 5
+    )
+    data = encode_frame(header, pa.record_batch({"id": pa.array([1], pa.int64())}))
+    path = channel.put_frame(STREAM, header.attempt, 0, data)
+    ref = FrameRef(path, 5, len(data), frame_checksum(data))
+    spark: Any = None
+    tables: Any = None
+    target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
+    with pytest.raises(FrameError, match="1 rows where its header says 5"):
+        target.check_frames(PlannedEpoch(manifest(frames=(ref,)), -1))
+
+
+@pytest.mark.parametrize(("failures", "started"), [(0, True), (1, True), (2, False)])
+def test_a_query_that_does_not_start_is_tried_once_more(
+    failures: int, started: bool, tmp_path: Path
+) -> None:
+    """Of two receivers that begin a new checkpoint together, Spark fails one. Fails when the first failure is the end, or none ever is."""
+    spark = MagicMock()
+    chain = spark.readStream.format().option()
+    chain.option.return_value = chain
+    writer = chain.load().writeStream.foreachBatch().queryName().option().trigger()
+    query = object()
+    writer.start.side_effect = [ValueError("the metadata file is there"), ValueError("again")][
+        :failures
+    ] + [query]
+    at = str(tmp_path / "channel")
+    topology = parse_topology(
+        {**CONTENT, "senders": {"east": {**CONTENT["senders"]["east"], "channel": at}}}, "wan.yaml"
+    )
+    receiver = Receiver(spark, topology, "seattle")
+    if started:
+        assert receiver._start(at, threading.Event(), available_now=True)[0] is query
+    else:
+        with pytest.raises(ValueError, match="again"):
+            receiver._start(at, threading.Event(), available_now=True)

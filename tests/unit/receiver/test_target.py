@@ -1,0 +1,78 @@
+"""What of a Delta table as a target needs no Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import commit, manifest, memory_channel
+
+import spark_wan.receiver.target as target_module
+from spark_wan.receiver.apply import ApplyWork
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.target import DeltaTarget
+
+
+def write_log(table: Path, version: int) -> Path:
+    file = table / "_delta_log" / f"{version:020d}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"version {version}")
+    return file
+
+
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTarget, Path]:
+    """A target with versions 0 and 1, and its history told."""
+    table = tmp_path / "orders"
+    for version in (0, 1):
+        write_log(table, version)
+    nothing: Any = None
+    target = DeltaTarget(nothing, "seattle", "orders", str(table), memory_channel(), nothing)
+    assert not target.is_unchanged(1)
+    monkeypatch.setattr(target_module, "history", lambda *_, **__: [commit(0), commit(1)])
+    target.history(-1)
+    return target, table
+
+
+def test_a_target_is_unchanged_until_its_log_goes_on(seen: tuple[DeltaTarget, Path]) -> None:
+    target, table = seen
+    assert target.is_unchanged(1)
+    assert not target.is_unchanged(0)
+    write_log(table, 2)
+    assert not target.is_unchanged(1)
+
+
+def test_a_target_that_was_put_back_is_not_unchanged(seen: tuple[DeltaTarget, Path]) -> None:
+    """Fails when only the name of the log's file is looked at."""
+    target, table = seen
+    copied = table.with_name("copied")
+    shutil.copytree(table, copied)
+    shutil.rmtree(table)
+    assert not target.is_unchanged(1)
+    os.rename(copied, table)
+    assert not target.is_unchanged(1)
+
+
+def test_a_target_elsewhere_is_never_said_to_be_unchanged(seen: tuple[DeltaTarget, Path]) -> None:
+    target, _ = seen
+    target.location = "s3://lake/orders"
+    target.history(-1)
+    assert not target.is_unchanged(1)
+
+
+def test_the_transaction_names_the_target_whoever_made_the_ledger_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second stream of the table finds the ledger caught up. Otherwise two receivers' writes would not see each other."""
+    nothing: Any = None
+    target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
+    seen: list[str] = []
+    monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
+    monkeypatch.setattr(
+        target, "_merge", lambda content, keys, chars, mark, transaction: seen.append(transaction)
+    )
+    target.write(ApplyWork([PlannedEpoch(manifest(), -1)]), nothing)
+    assert seen == ["spark_wan/seattle/orders/0123-4567"]

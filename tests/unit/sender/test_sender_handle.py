@@ -1,0 +1,376 @@
+"""What a sender's threads do with errors, and how its tables share their slots; sources and sessions are fakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import (
+    MANIFEST,
+    Clock,
+    Memories,
+    Source,
+    ThreadOfAnEndedSession,
+    ack,
+    commit,
+    memory_channel,
+    put_frame,
+)
+
+from spark_wan.capture.ranges import CaptureRange, CaptureResult
+from spark_wan.channels.log import StreamLog
+from spark_wan.cli.launcher import watch
+from spark_wan.errors import SessionLostError, SourceError, WanError
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
+from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.manifest import EVENTS
+
+LONG = 60.0
+"""Seconds after which something is believed never to come. Not a measure."""
+
+
+class Session:
+    """A classic session that has ended once ``ended`` says so."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def _ask(self, *_: object) -> None:
+        if self.ended:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    addTag = interruptTag = range = _ask
+
+
+class Cancelled(Exception):
+    def getCondition(self) -> str:
+        return "SPARK_JOB_CANCELLED"
+
+
+class Table(Source):
+    """A source; what is called before frames are written, or looked for."""
+
+    before_frames: Callable[[], None] = lambda _: None
+    before_look: Callable[[], None] = lambda _: None
+
+    def latest(self, known: int) -> int:
+        self.before_look()
+        return super().latest(known)
+
+    def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
+        self.before_frames()
+        return super().capture(planned, header)
+
+    def snapshot(self, version: int, schema: Any, header: FrameHeader) -> CaptureResult:
+        self.before_frames()
+        return super().snapshot(version, schema, header)
+
+
+class Here:
+    """A site with tables, and a handle for all of them."""
+
+    def __init__(
+        self, parallel: int = 2, available_now: bool = False, **tables: int | None
+    ) -> None:
+        """``tables``: name -> the version that it starts with, None for a snapshot."""
+        self.channel, self.spark = memory_channel(), Session()
+        self.tables = {name: Table(self.channel) for name in tables}
+        self.handle = SenderHandle(
+            self.spark,  # type: ignore[arg-type]
+            [self._stream(name, start) for name, start in tables.items()],
+            available_now,
+            parallel,
+        )
+
+    def _stream(self, name: str, start: int | None) -> _Stream:
+        settings = StreamSettings(
+            name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000
+        )
+        log, memories = StreamLog(self.channel, name), Memories()
+        publisher = Publisher(settings, log, self.tables[name], memories, Clock())
+        keeper = AckManager(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
+        spark: Any = self.spark
+        return _Stream(
+            spark, None, spark.interruptTag, StreamStatus(name, name), publisher, keeper, 0.01, 0.0
+        )
+
+    def published(self, table: str) -> int:
+        return len(self.channel.stream_numbers(table))
+
+    def status(self, table: str) -> StreamStatus:
+        return next(status for status in self.handle.status() if status.table == table)
+
+
+@pytest.fixture
+def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
+    pause = threading.Event()
+
+    def wait(true: Callable[[], bool]) -> None:
+        for _ in range(int(LONG / 0.01)):
+            if true():
+                return
+            pause.wait(0.01)
+        raise AssertionError("never happened")
+
+    yield wait
+
+
+Until = Callable[[Callable[[], bool]], None]
+
+
+def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again(
+    until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails when the stream's thread ends: no log line, no status, and no more of the table for ever."""
+    here, go, told = Here(orders=0), threading.Event(), threading.Event()
+
+    def cancel() -> None:
+        if told.is_set():
+            assert go.wait(LONG)
+        else:
+            told.set()
+            raise Cancelled("[SPARK_JOB_CANCELLED] Job 7 cancelled")
+
+    here.tables["orders"].before_frames = cancel
+    here.handle._begin()
+    until(lambda: here.status("orders").held is not None)
+    held = str(here.status("orders").held)
+    assert held.startswith("orders: its Spark job was cancelled from outside. Will retry in ")
+    assert held in caplog.text
+    go.set()
+    until(lambda: here.published("orders") == 1)
+    until(lambda: here.status("orders").held is None)
+    assert here.handle.is_active and here.handle.exception() is None
+    here.handle.stop()
+    assert here.handle.exception() is None
+
+
+def test_f50_a_row_that_says_cancelled_is_an_error_of_the_table(until: Until) -> None:
+    here = Here(orders=0)
+
+    def fail() -> None:
+        raise ValueError("[CAST_INVALID_INPUT] The value 'was cancelled' cannot be cast")
+
+    here.tables["orders"].before_frames = fail
+    here.handle._begin()
+    until(lambda: "CAST_INVALID_INPUT" in str(here.status("orders").held))
+    assert here.handle.is_active
+    here.handle.stop()
+    assert here.handle.exception() is None
+
+
+def test_f50_a_session_that_has_ended_ends_all_streams(
+    until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though only one of them has noticed. Fails when it is held, and tried again for ever."""
+    here = Here(orders=0, readings=0)
+    here.handle._begin()
+    until(lambda: here.published("orders") == 1 and here.published("readings") == 1)
+    here.tables["orders"].before_look = here.spark._ask
+    here.spark.ended = True
+    until(lambda: not here.handle.is_active)
+    assert isinstance(here.handle.exception(), SessionLostError)
+    assert "the Spark session has ended" in caplog.text
+    with pytest.raises(SessionLostError):
+        here.handle.await_termination()
+    here.handle.stop()
+
+
+def test_f50_a_session_that_ends_before_the_streams_begin(
+    until: Until, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Fails when the threads end without a word: the sender would be done, with exit code 0."""
+    monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
+    here = Here(orders=0, readings=0)
+    here.handle._begin()
+    with pytest.raises(SessionLostError, match="could begin"):
+        while not here.handle.await_termination(0.01):
+            pass
+    until(lambda: not here.handle.is_active)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> None:
+    """SIGTERM to the process group ends the JVM too."""
+    here, looked, go = Here(orders=0), threading.Event(), threading.Event()
+
+    def look() -> None:
+        looked.set()
+        assert go.wait(LONG)
+        here.spark._ask()
+
+    here.tables["orders"].before_look = look
+    here.handle._begin()
+    assert looked.wait(LONG)
+    here.spark.ended = True
+    stopping = threading.Thread(target=here.handle.stop)
+    stopping.start()
+    until(here.handle._stop.is_set)
+    go.set()
+    stopping.join(LONG)
+    assert (here.handle.is_active, here.handle.exception()) == (False, None)
+
+
+def test_a_stream_that_ended_is_told_while_others_live(until: Until) -> None:
+    """Fails (hangs) when the threads are waited for one after the other."""
+    here = Here(orders=0, readings=0)
+    here.tables["readings"].before_look = lambda: (_ for _ in ()).throw(SystemExit("killed"))
+    here.handle._begin()
+    with pytest.raises(SystemExit):
+        here.handle.await_termination()
+    assert here.handle.is_active
+    here.handle.stop()
+
+
+def test_waiting_ends_after_its_time() -> None:
+    here = Here(orders=0)
+    here.handle._begin()
+    assert not here.handle.await_termination(0.05)
+    here.handle.stop()
+
+
+def test_what_a_cancelled_job_leaves_undone_ends_a_run_that_is_to_end() -> None:
+    here = Here(available_now=True, orders=0)
+
+    def cancel() -> None:
+        raise Cancelled
+
+    here.tables["orders"].before_frames = cancel
+    here.handle._begin()
+    with pytest.raises(WanError, match=r"its Spark job was cancelled from outside\. Start again\."):
+        here.handle.await_termination()
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "commits"])
+def test_long_work_of_two_tables_stops_no_other(until: Until, kind: str) -> None:
+    """First snapshots, or commits with more rows than an epoch should have, in as many tables as there are slots. Fails when they take the
+    slots of others."""
+    start = None if kind == "snapshots" else 0
+    here, go, at_work = (
+        Here(2, orders=start, readings=start, prices=0),
+        threading.Event(),
+        threading.Semaphore(0),
+    )
+
+    def write() -> None:
+        at_work.release()
+        assert go.wait(LONG)
+
+    for name in ("orders", "readings"):
+        here.tables[name].before_frames = write
+        here.tables[name].commits = [commit(0, rows=5_000)]
+    here.handle._begin()
+    for _ in range(2):
+        assert at_work.acquire(timeout=LONG)
+    until(lambda: here.published("prices") == 1)
+    here.tables["prices"].add()
+    until(lambda: here.published("prices") == 2)
+    assert here.published("orders") == here.published("readings") == 0
+    go.set()
+    until(lambda: here.published("orders") == here.published("readings") == 1)
+    here.handle.stop()
+
+
+def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once(
+    until: Until,
+) -> None:
+    """Fails when a whole round takes a slot: while captures fill them, no table looks for news."""
+    here, go = Here(2, a=0, b=0, c=0, d=0), threading.Event()
+    busy, most, looks, lock = [0], [0], [0], threading.Lock()
+
+    def write() -> None:
+        with lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        assert go.wait(LONG)
+        with lock:
+            busy[0] -= 1
+
+    def look() -> None:
+        looks[0] += 1
+
+    for name in ("a", "b", "c"):
+        here.tables[name].before_frames = write
+    here.tables["d"].before_look = look
+    here.tables["d"].commits = [commit(0, "OPTIMIZE")]
+    here.handle._begin()
+    until(lambda: busy[0] == 2)
+    seen = looks[0]
+    until(lambda: looks[0] > seen + 3)
+    go.set()
+    until(lambda: all(here.published(name) == 1 for name in ("a", "b", "c")))
+    assert most[0] == 2
+    here.handle.stop()
+
+
+def test_a_fault_of_the_ack_keeper_holds_its_stream(
+    until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails when only errors of our own hold (the stream's
+    thread ended), or when a look that finds nothing new takes the hold back."""
+    here = Here(orders=0)
+    stream = here.handle._streams[0]
+    stream.keeper = SimpleNamespace(
+        due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token"))
+    )  # type: ignore[assignment]
+    here.handle._begin()
+    until(lambda: here.status("orders").held is not None)
+    looks = len(here.tables["orders"].calls)
+    until(lambda: len(here.tables["orders"].calls) >= looks + 3)
+    assert here.handle.is_active and here.handle.exception() is None
+    here.handle.stop()
+    assert "token" in str(here.status("orders").held)
+    assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1
+
+
+def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Until) -> None:
+    """Fails when the command ends as soon as one stream is held: a slower one would never be sent by a job that runs now and then."""
+    here, said = Here(available_now=True, orders=0, readings=0), threading.Event()
+
+    def fail() -> None:
+        raise SourceError("orders: there is no Delta table")
+
+    def say(status: dict[str, Any]) -> None:
+        if status["held"]:
+            said.set()
+
+    here.tables["orders"].before_look = fail
+    here.tables["readings"].before_frames = lambda: until(
+        lambda: said.is_set() or here.handle._stop.is_set()
+    )
+    here.handle._begin()
+    with pytest.raises(WanError, match="orders: there is no Delta table"):
+        watch(here.handle, threading.Event(), say)
+    assert here.published("readings") == 1
+    with pytest.raises(WanError, match="orders: there is no Delta table"):
+        here.handle.await_termination()
+
+
+def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
+    here = Here(available_now=True, clicks=0)
+    here.handle._streams[0].publisher = None
+    log = StreamLog(here.channel, "clicks")
+    frames = (put_frame(here.channel, stream="clicks"),)
+    sent = replace(
+        MANIFEST,
+        stream="clicks",
+        kind=EVENTS,
+        first_version=-1,
+        last_version=-1,
+        frames=frames,
+        addressees=("seattle",),
+    )
+    log.append(sent)
+    ack(log, "seattle", 1)
+    here.handle._begin()
+    assert here.handle.await_termination()
+    assert (here.status("clicks").published, here.status("clicks").held) == (1, None)
+    assert here.channel.frames("clicks") == []
+    assert here.tables["clicks"].calls == []

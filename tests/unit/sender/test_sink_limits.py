@@ -1,0 +1,70 @@
+"""How many rows an epoch of a user's stream may have, and how doubled IDs and keys are found among them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_events_sink import Sink, randomly, row
+
+from spark_wan.errors import EventError, OptionError
+from spark_wan.sender.events import _doubled
+from spark_wan.topology.options import SinkOptions
+
+
+def test_a_task_with_too_many_rows_is_refused_before_it_has_written_them_all() -> None:
+    """The driver would run out of memory over the hashes of its IDs and keys."""
+    sink = Sink(max_rows=3)
+    with pytest.raises(
+        EventError,
+        match=r"one epoch has 4 rows or more; maxRows allows 3\. Nothing of it was sent\. Write less at a time",
+    ):
+        sink.task(*(row(f"e{n}", n) for n in range(4)), batches=2)
+    assert sink.commit([sink.task(*(row(f"e{n}", n) for n in range(3)))]) is not None
+
+
+def test_tasks_with_too_many_rows_together_are_refused() -> None:
+    sink = Sink(max_rows=3)
+    parts = [sink.task(row("e1", 1), row("e2", 2)), sink.task(row("e3", 3), row("e4", 4))]
+    with pytest.raises(EventError, match=r"one epoch has 4 rows or more; maxRows allows 3\."):
+        sink.commit(parts)
+    assert sink.log.since(0) == []
+
+
+def test_an_epoch_that_is_there_is_done_however_many_rows_are_allowed_now() -> None:
+    sink = Sink()
+    rows = [row(f"e{n}", n) for n in range(4)]
+    first = sink.write(*rows)
+    parts = [sink.task(*rows[:2]), sink.task(*rows[2:])]
+    sink.options = Sink(max_rows=3).options
+    assert sink.commit(parts) == first
+
+
+def test_the_option_is_a_number_of_rows() -> None:
+    given_ = {
+        "channel": "/c",
+        "site": "a",
+        "remotes": "b",
+        "table": "t",
+        "key": "id",
+        "eventId": "e",
+    }
+    assert SinkOptions.parse(given_).max_rows == 10_000_000
+    assert SinkOptions.parse({**given_, "maxRows": "50000000"}).max_rows == 50_000_000
+    for wrong in ("0", "-1", "many", "1.5"):
+        with pytest.raises(OptionError, match="option maxRows"):
+            SinkOptions.parse({**given_, "maxRows": wrong})
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
+
+
+@randomly
+@given(st.lists(PAIRS, max_size=4))
+def test_doubled_hashes_are_counted_over_all_tasks(parts: list[list[tuple[int, int]]]) -> None:
+    """Also where hashes agree in one half only."""
+    every = [pair for part in parts for pair in part]
+    assert _doubled([np.array(part, "u8").tobytes() for part in parts]) == len(every) - len(
+        set(every)
+    )

@@ -1,0 +1,243 @@
+"""Where tables, channels and states may be: paths, URLs and catalog names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_topology import refused, topology
+
+from spark_wan.delta.sql import reference
+from spark_wan.errors import TopologyError
+from spark_wan.sender.job import Sender
+from spark_wan.sender.memory import StoredCheckpoints
+from spark_wan.topology.options import SinkOptions
+from spark_wan.topology.values import catalog_parts, is_path
+from spark_wan.wire.checkpoint import SenderCheckpoint
+
+AT = "tables.flights.at.seattle"
+
+CATALOG_NAMES = [
+    ("sales.orders", ("sales", "orders")),
+    ("main.sales.orders", ("main", "sales", "orders")),
+    ("main.`my schema`.`t.1`", ("main", "my schema", "t.1")),
+    ("`a.b`.`c``d`.e", ("a.b", "c`d", "e")),
+    ("`a-b`.`c/d`", ("a-b", "c/d")),
+    ("x.`.hidden`", ("x", ".hidden")),
+    ("`./x`.y", ("./x", "y")),
+    ("`~`.y", ("~", "y")),
+    ("x.````", ("x", "`")),
+    ("größe.`1st`", ("größe", "1st")),
+    ("deep.er.cata.log", ("deep", "er", "cata", "log")),
+]
+
+
+@pytest.mark.parametrize(("name", "parts"), CATALOG_NAMES)
+def test_a_catalog_name_is_parsed_once_for_all(name: str, parts: tuple[str, ...]) -> None:
+    """Dots, slashes and backticks inside backticks belong to the name: the SQL name has as many parts as the catalog."""
+    assert topology((AT, name)).table("flights").location("seattle") == name
+    assert not is_path(name)
+    assert catalog_parts(name) == parts
+    assert reference(name) == ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    assert catalog_parts(reference(name)) == parts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "flights",
+        "a b.c",
+        "a..b",
+        "a.`b",
+        "a.b`",
+        "a.``",
+        "a.`b`c",
+        "`a`b.c",
+        "a.b.c.d.e",
+        "my-lake.s.t",
+    ],
+)
+def test_what_is_no_catalog_name_is_refused_with_the_way_to_write_one(name: str) -> None:
+    assert "odd names in backticks" in refused((AT, name))
+    with pytest.raises(TopologyError, match="is not a catalog name"):
+        catalog_parts(name)
+
+
+def test_sparks_way_to_name_a_path_is_refused_with_the_path() -> None:
+    """``delta.`/x` `` would escape the comparison of places."""
+    assert refused((AT, "delta.`/lake/flights`")).endswith(
+        "is Spark's way to name a path; write /lake/flights"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("main.sales.orders", "MAIN.Sales.ORDERS"),
+        ("main.sales.orders", "`main`.sales.`orders`"),
+        ("sales.orders", "spark_catalog.`sales`.orders"),
+        ("main.`my schema`.`t.1`", "main.`My Schema`.`T.1`"),
+        ("/lake/orders", "file:///lake/orders/"),
+        ("s3://bucket/orders", "s3a://bucket/orders/"),
+        ("abfs://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x"),
+    ],
+)
+def test_two_spellings_of_one_place_are_one_place(one: str, other: str) -> None:
+    """Two tables at one place would overwrite each other."""
+    message = refused((AT, one), ("tables.readings.at.seattle", other))
+    assert f"tables.readings.at.seattle: table 'flights' is at {other!r} already" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a.`b.c`", "`a.b`.c"),
+        ("a.b.c", "a.`b.c`"),
+        ("a.b", "main.a.b"),
+        ("a.`/b`", "/b"),
+        ("a.`b``c`", "a.`bc`"),
+    ],
+)
+def test_two_places_are_two_places(one: str, other: str) -> None:
+    loaded = topology((AT, one), ("tables.readings.at.seattle", other))
+    assert loaded.table("readings").location("seattle") == other
+
+
+OF_SPARK = [
+    "hdfs://name/x",
+    "s3a://b/x",
+    "s3://b/x",
+    "gs://b/x",
+    "abfss://c@a.dfs.core.windows.net/x",
+    "dbfs:/mnt/x",
+]
+
+
+@pytest.mark.parametrize("location", [*OF_SPARK, "/Volumes/main/s/v/x", "/dbfs/mnt/x", "file:///x"])
+def test_a_table_may_be_wherever_spark_reads(location: str) -> None:
+    assert topology((AT, location)).table("flights").location("seattle") == location
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/Volumes/main/s/v/x", "/dbfs/mnt/x", "file:///x", "s3a://b/x", "s3://b/x", "gs://b/x"],
+)
+def test_a_channel_and_a_state_may_be_in_object_stores_and_in_mounted_folders(place: str) -> None:
+    loaded = topology(
+        ("senders.east.channel", place), ("sites.seattle.state", f"{place}/of/seattle")
+    )
+    assert (loaded.sender("east").channel, loaded.site("seattle").state) == (
+        place,
+        f"{place}/of/seattle",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "way"),
+    [
+        *(
+            (path, "dbfs:/mnt/x", "write its mount /dbfs/")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "dbfs:///mnt/x", "write its mount /dbfs/")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "hdfs://name/x", "HDFS mount")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "HDFS://name/x", "HDFS mount")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "wasbs://c@a/x", "write abfss://")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "https://host/x", "unknown scheme 'https'")
+            for path in ("sites.newark.state", "senders.east.channel")
+        ),
+        *(
+            (path, "file:/x", "write file://...")
+            for path in ("sites.newark.state", "senders.east.channel", AT)
+        ),
+        *(
+            (path, "file://x", "write file:///...")
+            for path in ("sites.newark.state", "senders.east.channel", AT)
+        ),
+        *((path, "az://c/x", "write abfss://") for path in ("sites.newark.state", AT)),
+        *((path, "memory://x", "Spark does not know it") for path in ("sites.newark.state", AT)),
+        (AT, "s3:/b/x", "write s3://..."),
+    ],
+)
+def test_other_places_are_refused_with_the_way_to_do_it(path: str, place: str, way: str) -> None:
+    """``dbfs:/`` became a folder of that name here, and ``hdfs://`` was taken, and then held every stream."""
+    message = refused((path, place))
+    assert (
+        message.startswith(f"/etc/wan/topology.yaml: {path}: ")
+        and way in message
+        and place in message
+    )
+
+
+def test_the_sinks_channel_is_checked_alike() -> None:
+    with pytest.raises(
+        ValueError, match="option channel: 'dbfs:/x': the scheme 'dbfs' cannot be used here"
+    ):
+        SinkOptions.parse(
+            {
+                "channel": "dbfs:/x",
+                "site": "a",
+                "remotes": "b",
+                "table": "t",
+                "key": "id",
+                "eventId": "e",
+            }
+        )
+
+
+def test_s3_and_s3a_are_one_place_for_states_and_channels_too() -> None:
+    message = refused(("sites.newark.state", "s3a://b/x"), ("senders.east.channel", "s3://b/x/"))
+    assert "senders.east.channel: 's3://b/x/' is the state of site 'newark'" in message
+
+
+def test_a_state_takes_storage_options_and_shows_no_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a channel does; without them the sender's memory could be kept nowhere but where the environment has the credentials."""
+    options = {"endpoint": "http://localhost:9000", "secret_access_key": "hunter2"}
+    site = topology(("sites.newark.state", "s3://b/x"), ("sites.newark.storage", options)).site(
+        "newark"
+    )
+    assert site.storage == options
+    assert "hunter2" not in repr(site)
+    opened: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("spark_wan.control.state.open_store", lambda *told: opened.append(told))
+    monkeypatch.setattr("spark_wan.control.state.obstore.put", lambda *_: None)
+    StoredCheckpoints(site.state, site.storage).save("s", SenderCheckpoint("i", 1))
+    assert opened == [("s3://b/x", options)]
+
+
+def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
+    loaded = topology(
+        ("sites.newark.state", "s3://b/x/"), ("sites.newark.storage", {"region": "eu-1"})
+    )
+    no_spark: Any = None
+    sender = Sender(no_spark, loaded, "newark")
+    stream = sender._stream(
+        loaded.sender("east"), loaded.table("flights"), no_spark, no_spark, None
+    )
+    memories = stream.publisher.memories
+    assert isinstance(memories, StoredCheckpoints)
+    assert (memories.objects.url, memories.objects.storage) == (
+        "s3://b/x/checkpoints/sender/east",
+        {"region": "eu-1"},
+    )
+
+
+@pytest.mark.parametrize("state", ["./newark/_wan", "file:///newark/_wan"])
+def test_storage_options_of_a_directory_are_refused(state: str) -> None:
+    message = refused(("sites.newark.state", state), ("sites.newark.storage", {"region": "eu-1"}))
+    assert "sites.newark.storage: is for object stores, but the state is the directory" in message

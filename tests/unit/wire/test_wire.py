@@ -1,0 +1,380 @@
+"""The wire format: what was written once is read for ever, and what is not whole is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from dataclasses import asdict, replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+from fakes import HEADER, MANIFEST, STREAM, manifest
+
+from spark_wan.errors import FrameError, ManifestError
+from spark_wan.wire.frame import (
+    FrameHeader,
+    FrameRef,
+    check_frame,
+    decode_frame,
+    encode_frame,
+    frame_checksum,
+)
+from spark_wan.wire.manifest import CommitRef, Manifest, WriteRef, fingerprint
+
+WHERE = "channel/frame"
+
+BATCH = pa.record_batch(
+    {
+        "_wan_op": pa.array([0, 1, 2] * 4, pa.int8()),
+        "_wan_version": pa.array([7] * 12, pa.int64()),
+        "id": pa.array(range(12), pa.int64()),
+        "city": pa.array(["Ulm", "Bonn", None] * 4),
+    }
+)
+FRAME = encode_frame(replace(HEADER, events=12), BATCH)
+
+# --- golden: as version 1 wrote it on its first day. Never change these; a new version gets golden bytes beside them. ---
+
+FRAME_V1 = base64.b64decode(
+    """
+V0FORgEAAAD7AAAAYAQAAAAAAAB7Im9yaWdpbiI6Im5ld2FyayIsInNlbnRfdG8iOlsic2VhdHRsZSJdLCJzdHJlYW0iOiJuZXdhcmsuZWFzdC5vcmRl
+cnMiLCJ0YWJsZSI6Im9yZGVycyIsInRhYmxlX2lkIjoiMTExMTExMTEtMjIyMi0zMzMzLTQ0NDQtNTU1NTU1NTU1NTU1Iiwic2VsZWN0aW9uIjoiYWxs
+Iiwic2NoZW1hIjoiNjM0NDk3ZjYyYzlhZjE5MSIsImF0dGVtcHQiOiJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYiIsImluZGV4IjowLCJl
+dmVudHMiOjEyfWIyCar/////QAEAABAAAAAAAAoADAAGAAUACAAKAAAAAAEEAAQAAACs////BAAAAAQAAADgAAAAlAAAAGQAAAAUAAAAEAAYAAgABgAH
+AAwAEAAUABAAAAAAAAEFFAAAADwAAAAgAAAABAAAAAAAAAAEAAAAY2l0eQAAAAAIAAgAAAAEAAgAAAAEAAAAVP///wAAAAEgAAAABAAEAAQAAACc////
+AAABAhAAAAAUAAAABAAAAAAAAAACAAAAaWQAAIj///8AAAABQAAAAMj///8AAAECEAAAACAAAAAEAAAAAAAAAAwAAABfd2FuX3ZlcnNpb24AAAAAwP//
+/wAAAAFAAAAAEAAUAAgABgAHAAwAAAAQABAAAAAAAAECEAAAACAAAAAEAAAAAAAAAAcAAABfd2FuX29wAAgADAAIAAcACAAAAAAAAAEIAAAA/////8AA
+AAAUAAAAAAAAAAwAGAAGAAUACAAMAAwAAAAAAgQAGAAAADgAAAAAAAAAAAAAAAgACAAAAAQACAAAABAAAAAMAB4AEAAEAAgADAAMAAAAYAAAACQAAAAY
+AAAAAgAAAAAAAAAAAAAAAAAGAAgABwAGAAAAAAAAAQMAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAdAAAAAAAAACAAAAAAAAAAGAAAAAAAAAAAAAAA
+AQAAAAIAAAAAAAAAAAAAAAAAAAAMAAAAAAAAACi1L/0gDGEAAAAAAAADAAAABwAAAAAAAAcAAAAAAAAAKLUv/SAHOQAAVWxtQm9ubv////8wAQAAFAAA
+AAAAAAAMABgABgAFAAgADAAMAAAAAAMEABwAAADYAAAAAAAAAAAAAAAMAB4AEAAEAAgADAAMAAAAsAAAACQAAAAYAAAADAAAAAAAAAAAAAAAAAAGAAgA
+BwAGAAAAAAAAAQgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAdAAAAAAAAACAAAAAAAAAAAAAAAAAAAAAgAAAAAAAAADYAAAAAAAAAWAAAAAAAAAAA
+AAAAAAAAAFgAAAAAAAAANgAAAAAAAACQAAAAAAAAABMAAAAAAAAAqAAAAAAAAAArAAAAAAAAAAAAAAAEAAAADAAAAAAAAAAAAAAAAAAAAAwAAAAAAAAA
+AAAAAAAAAAAMAAAAAAAAAAAAAAAAAAAADAAAAAAAAAAEAAAAAAAAAAwAAAAAAAAAKLUv/SAMYQAAAAECAAECAAECAAECAAAAYAAAAAAAAAAotS/9IGAt
+AQDwBwAHAAcABwAHAAcABwAHAAcABwAHAAcAAAAAAAAAC1QCAAMBAABgAAAAAAAAACi1L/0gYC0BAPAAAAEAAgADAAQABQAGAAcACAAJAAoACwAAAAAA
+AAALVAIAAwEAAAIAAAAAAAAAKLUv/SACEQAA2wYAAAAAADAAAAAAAAAAKLUv/SAw1QAAkAAAAAABAAEAAQABAAAAAAAAAAMUAAcYFwEAAAAAAP////8A
+AAAA
+"""
+)
+
+MANIFEST_V1 = (
+    b"WANM 1 e70bd670\n"
+    b'{"stream":"newark.east.orders","incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":2,"previous":"0011223344556677","kind":"capture",'
+    b'"origin":"newark","sent_to":["seattle"],"addressees":["seattle"],"table":"orders",'
+    b'"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","keys":["id"],'
+    b'"schema":{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
+    b'{"name":"city","type":"string","nullable":true,"metadata":{}}]},"first":10,"last":19,"start":false,'
+    b'"commits":[{"version":10,"time":1699999999000},{"version":12,"time":1699999999500}],'
+    b'"identity":"0123456789abcdef01234567","frames":[{"path":'
+    b'"frames/newark.east.orders/bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-00000.frame","rows":12,"bytes":1395,'
+    b'"checksum":2852729442}],"disjoint":true,"generation":0,"created":1700000000000,'
+    b'"writes":[{"query":"q","batch":"7","digest":"1:0:00000000000000000000000000000000"}]}'
+)
+MANIFEST_V2 = (
+    b"WANM 2 6f5a380f\n"
+    b'{"stream":"newark.east.orders","log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":2,"previous":"0011223344556677","kind":"capture",'
+    + MANIFEST_V1[MANIFEST_V1.index(b'"origin"') : MANIFEST_V1.index(b'"first"')]
+    + b'"first_version":10,"last_version":19,'
+    + MANIFEST_V1[MANIFEST_V1.index(b'"start"') : MANIFEST_V1.index(b'"generation"')]
+    + MANIFEST_V1[MANIFEST_V1.index(b'"created"') :]
+)
+READ_V1 = manifest(
+    2,
+    previous="0011223344556677",
+    commits=(CommitRef(10, 1_699_999_999_000), CommitRef(12, 1_699_999_999_500)),
+    frames=(FrameRef(f"frames/{STREAM}/{'b' * 32}-00000.frame", 12, 1395, 2852729442),),
+    writes=(WriteRef("q", "7", "1:0:" + "0" * 32),),
+)
+
+
+def test_a_frame_that_version_1_wrote_is_read() -> None:
+    header, batch = decode_frame(FRAME_V1, WHERE, READ_V1.frames[0])
+    assert header == replace(HEADER, events=12)
+    assert batch.equals(BATCH)
+    assert batch.schema.names == ["_wan_op", "_wan_version", "id", "city"]
+
+
+def test_a_frame_is_laid_out_as_version_1_says() -> None:
+    """All but the payload, which belongs to Arrow and zstd, is pinned to the byte."""
+    head = (
+        b'{"origin":"newark","sent_to":["seattle"],"stream":"newark.east.orders","table":"orders",'
+        b'"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","schema":"634497f62c9af191",'
+        b'"attempt":"' + b"b" * 32 + b'","index":0,"events":12}'
+    )
+    start = 20 + len(head)
+    payload = FRAME[start + 4 :]
+    assert FRAME[:start] == struct.pack("<4sHHIQ", b"WANF", 1, 0, len(head), len(payload)) + head
+    assert FRAME[start : start + 4] == struct.pack("<I", crc32c(FRAME[:start] + payload))
+    assert frame_checksum(FRAME) == crc32c(FRAME[:start] + payload)
+
+
+def test_any_arrow_implementation_reads_the_payload() -> None:
+    start = FRAME.index(b"}") + 5
+    assert pa.ipc.open_stream(FRAME[start:]).read_all().num_rows == 12
+
+
+def test_a_manifest_of_version_2_is_read_and_written_the_same() -> None:
+    assert Manifest.decode(MANIFEST_V2, WHERE) == READ_V1
+    assert READ_V1.encode() == MANIFEST_V2
+
+
+@pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2])
+def test_a_manifest_is_named_by_the_bytes_that_were_read(data: bytes) -> None:
+    """Fails when it is encoded anew: the manifest after one of version 1 would not follow it."""
+    found = Manifest.decode(data, WHERE)
+    assert found == READ_V1
+    assert found.fingerprint == fingerprint(data)
+
+
+def test_a_manifest_adds_up_its_frames() -> None:
+    both = replace(READ_V1, frames=READ_V1.frames * 2)
+    assert (both.rows, both.bytes) == (24, 2790)
+
+
+# --- what is not whole ------------------------------------------------------------------------------------------------
+
+
+def test_every_altered_byte_of_a_frame_is_found() -> None:
+    """Fails when the checksum is not compared in check_frame: most bytes then pass."""
+    for place in range(len(FRAME_V1)):
+        for flip in (0x01, 0x80, 0xFF):
+            altered = bytearray(FRAME_V1)
+            altered[place] ^= flip
+            with pytest.raises(FrameError, match=WHERE):
+                check_frame(bytes(altered), WHERE)
+
+
+def test_a_frame_cut_at_any_length_is_found() -> None:
+    for length in range(len(FRAME_V1)):
+        with pytest.raises(FrameError, match=WHERE):
+            decode_frame(FRAME_V1[:length], WHERE)
+    with pytest.raises(FrameError, match="overlong"):
+        decode_frame(FRAME_V1 + b"\0", WHERE)
+
+
+def test_every_altered_byte_of_a_manifest_is_found() -> None:
+    """Fails when the checksum is not compared in Manifest.decode."""
+    for place in range(len(MANIFEST_V1)):
+        for flip in (0x01, 0x29, 0xFF):
+            altered = bytearray(MANIFEST_V1)
+            altered[place] ^= flip
+            with pytest.raises(ManifestError, match=WHERE):
+                Manifest.decode(bytes(altered), WHERE)
+
+
+def test_a_manifest_cut_at_any_length_is_found() -> None:
+    for length in range(len(MANIFEST_V1)):
+        with pytest.raises(ManifestError, match=WHERE):
+            Manifest.decode(MANIFEST_V1[:length], WHERE)
+
+
+@pytest.mark.parametrize(
+    "foreign", [b"", b"x", b"PAR1" * 100, b"WANF", b"{}", b"\0" * 64, b"WANM 1 00000000\n{}"]
+)
+def test_what_is_foreign_is_neither_frame_nor_manifest(foreign: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode_frame(foreign, WHERE)
+    with pytest.raises(ManifestError):
+        Manifest.decode(foreign, WHERE)
+
+
+def test_another_frame_than_the_one_that_was_named_is_found() -> None:
+    """Whole in itself, but not what the manifest names. Fails when the manifest's checksum is not compared."""
+    other = encode_frame(replace(HEADER, events=12, index=1), BATCH)
+    check_frame(other, WHERE)
+    with pytest.raises(FrameError, match="its manifest"):
+        check_frame(other, WHERE, READ_V1.frames[0])
+
+
+def frame_of(header: bytes, payload: bytes, version: int = 1, flags: int = 0) -> bytes:
+    """A frame whose checksum is good, whatever is in it."""
+    start = struct.pack("<4sHHIQ", b"WANF", version, flags, len(header), len(payload)) + header
+    return start + struct.pack("<I", crc32c(start + payload)) + payload
+
+
+def manifest_of(body: bytes, version: int = 1) -> bytes:
+    return f"WANM {version} {crc32c(body):08x}\n".encode() + body
+
+
+def test_an_unknown_wire_version_is_refused_and_named() -> None:
+    for version in (0, 3, 65535):
+        with pytest.raises(
+            FrameError, match=f"wire version {version}; this spark_wan reads version 1.*Update"
+        ):
+            decode_frame(frame_of(b"{}", b"", version), WHERE)
+        with pytest.raises(
+            ManifestError,
+            match=f"manifest version {version}; this spark_wan reads versions 1 and 2.*Update",
+        ):
+            Manifest.decode(manifest_of(b"{}", version), WHERE)
+
+
+def test_unknown_flags_are_refused() -> None:
+    head = json.dumps(asdict(replace(HEADER, events=12))).encode()
+    payload = FRAME[FRAME.index(b"}") + 5 :]
+    assert decode_frame(frame_of(head, payload), WHERE)[1].equals(BATCH)
+    with pytest.raises(FrameError, match="flags 0x1"):
+        decode_frame(frame_of(head, payload, flags=1), WHERE)
+
+
+FIELDS = asdict(replace(HEADER, events=12))
+BODY = asdict(READ_V1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *(
+            {name: value for name, value in FIELDS.items() if name != left_out}
+            for left_out in FIELDS
+        ),
+        {**FIELDS, "color": "red"},
+        {**FIELDS, "sent_to": 5},
+        [],
+        None,
+        "text",
+    ],
+)
+def test_a_header_with_missing_or_unknown_fields_is_refused(fields: Any) -> None:
+    with pytest.raises(FrameError, match="header cannot be read"):
+        check_frame(frame_of(json.dumps(fields).encode(), b""), WHERE)
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_a_header_that_is_no_json_is_refused(header: bytes) -> None:
+    with pytest.raises(FrameError, match="header cannot be read"):
+        check_frame(frame_of(header, b""), WHERE)
+
+
+def test_from_json_reads_what_was_written() -> None:
+    assert FrameHeader.from_json(json.dumps(FIELDS).encode()) == replace(HEADER, events=12)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *(
+            {name: value for name, value in BODY.items() if name != left_out}
+            for left_out in BODY
+            if left_out != "writes"
+        ),
+        {**BODY, "color": "red"},
+        {**BODY, "frames": [{"path": "p"}]},
+        {**BODY, "frames": [{**BODY["frames"][0], "color": "red"}]},
+        {**BODY, "commits": [5]},
+        {**BODY, "writes": [{"query": "q"}]},
+        {**BODY, "keys": 5},
+        [],
+        None,
+        5,
+    ],
+)
+def test_a_manifest_with_missing_or_unknown_fields_is_refused(fields: Any) -> None:
+    """Its checksum is good. Fails when Manifest.decode lets KeyError and TypeError through."""
+    with pytest.raises(ManifestError, match="cannot be read"):
+        Manifest.decode(manifest_of(json.dumps(fields).encode()), WHERE)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_a_manifest_that_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(ManifestError, match="cannot be read"):
+        Manifest.decode(manifest_of(body), WHERE)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\0" * 100, b"Arrow" * 20, FRAME[FRAME.index(b"}") + 5 :][:200]]
+)
+def test_a_payload_that_is_no_arrow_stream_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError, match="payload is not an Arrow IPC stream"):
+        decode_frame(frame_of(json.dumps(FIELDS).encode(), payload), WHERE)
+
+
+def test_a_payload_with_another_number_of_rows_is_refused() -> None:
+    with pytest.raises(FrameError, match="12 rows where its header says 11"):
+        decode_frame(encode_frame(replace(HEADER, events=11), BATCH), WHERE)
+
+
+# --- what travels -----------------------------------------------------------------------------------------------------
+
+VALUES = {
+    "tiny": pa.array([-128, 127, None], pa.int8()),
+    "long": pa.array([-(2**63), 2**63 - 1, None]),
+    "float": pa.array([-0.0, float("nan"), None], pa.float32()),
+    "double": pa.array([-0.0, float("inf"), None]),
+    "decimal": pa.array(
+        [Decimal("-12345678901234567890.123456789012345678"), Decimal(0), None],
+        pa.decimal128(38, 18),
+    ),
+    "string": pa.array(["", "nul\0 ü", None]),
+    "binary": pa.array([b"", b"\0\xff", None]),
+    "bool": pa.array([True, False, None]),
+    "date": pa.array([date(1, 1, 1), date(9999, 12, 31), None]),
+    "instant": pa.array(
+        [
+            datetime(1, 1, 1, tzinfo=timezone.utc),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc),
+            None,
+        ],
+        pa.timestamp("us", "UTC"),
+    ),
+    "local": pa.array([datetime(1, 1, 1), datetime(9999, 12, 31), None], pa.timestamp("us")),
+    "list": pa.array([[], [None, 1], None], pa.list_(pa.int32())),
+    "map": pa.array([[], [("a", None)], None], pa.map_(pa.string(), pa.float64())),
+    "struct": pa.array([{"a": None, "b": [{"c": ""}]}, {"a": 1, "b": None}, None]),
+    "variant": pa.array(
+        [{"value": b"\x0c", "metadata": b"\x01"}] * 2 + [None],
+        pa.struct(
+            [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
+        ),
+    ),
+    "void": pa.nulls(3),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_value_survives(kind: str) -> None:
+    batch = pa.record_batch({"x": VALUES[kind]})
+    _, found = decode_frame(encode_frame(replace(HEADER, events=3), batch), WHERE)
+    assert found.schema.equals(batch.schema)
+    assert [str(value) for value in found.column("x")] == [
+        str(value) for value in batch.column("x")
+    ]
+    if kind in ("float", "double"):
+        words = pa.int32() if kind == "float" else pa.int64()
+        assert found.column("x").view(words).equals(batch.column("x").view(words))
+
+
+def test_strings_that_repeat_travel_as_dictionaries_and_arrive_as_strings() -> None:
+    repeating = pa.record_batch(
+        {"x": pa.array([f"a rather long city name {n % 3}" for n in range(3000)])}
+    )
+    distinct = pa.record_batch(
+        {"x": pa.array([f"a rather long city name {n}" for n in range(3000)])}
+    )
+    for batch in (repeating, distinct):
+        _, found = decode_frame(encode_frame(replace(HEADER, events=3000), batch), WHERE)
+        assert found.equals(batch)
+    frame = encode_frame(replace(HEADER, events=3000), repeating)
+    sent = pa.ipc.open_stream(frame[frame.index(b"}") + 5 :]).read_next_batch()
+    assert pa.types.is_dictionary(sent.schema.field("x").type)
+
+
+def test_a_batch_without_rows_or_columns_survives() -> None:
+    for batch in (BATCH.slice(0, 0), pa.record_batch({"x": pa.array([], pa.string())})):
+        _, found = decode_frame(encode_frame(HEADER, batch), WHERE)
+        assert found.equals(batch)
+
+
+def test_a_slice_is_sent_as_what_it_shows() -> None:
+    part = BATCH.slice(3, 4)
+    _, found = decode_frame(encode_frame(replace(HEADER, events=4), part), WHERE)
+    assert found.equals(part)
+
+
+def test_one_manifest_stands_for_all_in_these_tests() -> None:
+    assert Manifest.decode(MANIFEST.encode(), WHERE) == MANIFEST
