@@ -465,7 +465,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "b27r",
-        [("ReceiverHandle.stop", "query.stop()", "pass")],
+        [("ReceiverHandle.stop", "each.query.stop()", "pass")],
         [
             WITH_SPARK
             + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[receiver-apply.3]"
@@ -487,7 +487,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50",
-        [("ChannelReceiver.apply_all", "idle and (not self._cancelled())", "idle")],
+        [("ChannelReceiver.apply_all", "idle and (not self._has_cancelled())", "idle")],
         [
             UNIT
             + "receiver/test_inbound_turns.py::test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micro_batch"
@@ -519,7 +519,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "ChannelReceiver.apply_all",
-                "self._find_again(channel, refused) if self.waits else {}",
+                "self._poll(channel, unread) if self.waits else {}",
                 "{}",
             )
         ],
@@ -712,9 +712,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f49stale",
         [
             (
-                "ChannelReceiver._find",
-                "self._done.get(stream) == (numbers[-1], announced) and (not self._is_stale(stream))",
-                "self._done.get(stream) == (numbers[-1], announced)",
+                "InboundStream.is_done",
+                "not self._must_see_target(done)",
+                "True",
             )
         ],
         [
@@ -1640,8 +1640,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f50 stopped",
         [
             (
-                "ReceiverHandle._find_end",
-                "self._stop.is_set() or (self._once and failure is None)",
+                "ReceiverHandle._ended_quietly",
+                "self._stop.is_set() or (self._available_now and failure is None)",
                 "True",
             )
         ],
@@ -1652,7 +1652,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50 stopped once",
-        [("ReceiverHandle._find_end", "self._once and failure is None", "self._once")],
+        [
+            (
+                "ReceiverHandle._ended_quietly",
+                "self._available_now and failure is None",
+                "self._available_now",
+            )
+        ],
         [
             UNIT
             + "receiver/test_receiver_handle.py::test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error"
@@ -1662,8 +1668,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f50 channel",
         [
             (
-                "ChannelReceiver._find",
-                "try:\n    ...\nexcept ChannelError as error:\n    self._trouble = str(error)\n    raise",
+                "ChannelReceiver._due",
+                "try:\n    ...\nexcept ChannelError as error:\n    self._unreachable = str(error)\n    raise",
                 "try:\n    ...\nexcept ChannelError:\n    raise",
             )
         ],
@@ -1674,7 +1680,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50 channel answers",
-        [("ChannelReceiver._find", "self._trouble = None", "pass")],
+        [("ChannelReceiver._due", "self._unreachable = None", "pass")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"
@@ -1698,7 +1704,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "connect channel",
-        [("ChannelReceiver.acked", "self._trouble = str(error)\nreturn self.statuses()", "raise")],
+        [
+            (
+                "ChannelReceiver.acked",
+                "self._unreachable = str(error)\nreturn self.statuses()",
+                "raise",
+            )
+        ],
         [UNIT + "receiver/test_receiver_says.py::test_under_connect_what_cannot_be_read_is_held"],
     ),
     (
@@ -1706,7 +1718,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "ChannelReceiver.acked",
-                "self._status(name, self._tables.get(name, '')).held = str(error)\ncontinue",
+                "stream.report().held = str(error)",
                 "raise",
             )
         ],
@@ -1714,7 +1726,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "left hold",
-        [("ChannelReceiver._find", "self._asked(done)", "()")],
+        [("ChannelReceiver._due", "self._next_for_acks(list(idle))", "()")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"
@@ -1722,7 +1734,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "left hold told",
-        [("ChannelReceiver._is_told_as_held", "ack is not None and ack.held is not None", "False")],
+        [
+            (
+                "ChannelReceiver._is_acked_as_held",
+                "ack is not None and ack.held is not None",
+                "False",
+            )
+        ],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"
@@ -1730,12 +1748,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "left hold unreadable",
-        [("ChannelReceiver._is_told_as_held", "True", "False")],
+        [("ChannelReceiver._is_acked_as_held", "True", "False")],
         [UNIT + "receiver/test_receiver_says.py::test_an_answer_that_cannot_be_read_is_told"],
     ),
     (
         "left hold tried",
-        [("ChannelReceiver._find_one", "self._done.pop(stream.stream, None)", "pass")],
+        [("ChannelReceiver._add", "self._stream(listing.log.stream).done = None", "pass")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_hold_that_was_taken_over_is_tried_in_its_time"
@@ -1743,7 +1761,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "removed stream",
-        [("ChannelReceiver._find", "stream not in listed", "False")],
+        [("ChannelReceiver._release_removed", "name not in listed", "False")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_stream_that_was_removed_is_not_told_as_held"
@@ -1754,7 +1772,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "ChannelReceiver._apply_stream",
-                "self._refuse(stream, None, numbers[-1], str(error))\nreturn",
+                "self._refuse(listing, None, str(error))\nreturn",
                 "raise",
             )
         ],

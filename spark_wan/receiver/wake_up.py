@@ -19,13 +19,12 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.source import LogReader, Offset, offset
 from spark_wan.errors import ChannelError
+from spark_wan.receiver.stream import IDLE_INTERVAL
 
 log = logging.getLogger(__name__)
 
 FORMAT = "wan-receiver"
 """The source's name in Spark. Options: ``channel``, ``site``, ``token``, ``retryInterval``, ``storage.*``."""
-IDLE_INTERVAL = 3_600.0
-"""Seconds after which a receiver is woken though nothing is new: it looks after its tables."""
 
 
 class WakeUpSource(DataSource):

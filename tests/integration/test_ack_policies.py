@@ -12,7 +12,9 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import started, wait_until
 
 import spark_wan.receiver.job as receiver_job
-from spark_wan.receiver.job import Receiver, ReceiverHandle
+import spark_wan.receiver.stream as receiver_stream
+from spark_wan.receiver.handle import ReceiverHandle
+from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender, SenderHandle, StreamStatus
 from spark_wan.units import milliseconds
 
@@ -27,7 +29,8 @@ def running(
     wan = Sites.make(tmp_path_factory.mktemp("acks") / "wan", ack_timeout="300ms")
     wan.change(10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(receiver_job, "RETRY_INTERVAL", 0.5)
+        for module in (receiver_job, receiver_stream):
+            patch.setattr(module, "RETRY_INTERVAL", 0.5)
         sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
         receiver = started(Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1))
     yield wan, sender, receiver

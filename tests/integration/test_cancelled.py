@@ -13,7 +13,7 @@ import pytest
 from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
 
-import spark_wan.receiver.job as receiver_job
+import spark_wan.receiver.stream as receiver_stream
 from spark_wan import Receiver, Sender
 
 TABLES = ("orders", "readings")
@@ -29,8 +29,8 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
     Taken out once: the retry in `SenderHandle._hold` (the thread ended without a word), and the wait for cancelled streams in
     `ChannelReceiver.apply_all` (the batch was committed).
     """
-    monkeypatch.setattr(receiver_job, "RETRY_INTERVAL", 3_600.0)
-    monkeypatch.setattr(receiver_job, "LONGEST_RETRY", 3_600.0)
+    monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 3_600.0)
+    monkeypatch.setattr(receiver_stream, "LONGEST_RETRY", 3_600.0)
     here: Sites = sites()
     here.change(10)
     sender = Sender(spark, here.topology, NEWARK, senders=["east"]).start()
@@ -44,8 +44,9 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
         return bool(held[of])
 
     def retried(receiver: Any) -> bool:
-        for retry in list(receiver._inbound[0]._retries.values()):
-            retry.at = 0.0
+        for stream in list(receiver._supervised[0].channel._streams.values()):
+            if stream.retry is not None:
+                stream.retry.at = 0.0
         return True
 
     def acked() -> bool:

@@ -21,7 +21,7 @@ from sites import SEATTLE
 
 import spark_wan.receiver.constraints as constraints
 from spark_wan.delta.tables import load
-from spark_wan.receiver.job import TableStatus
+from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.target import merge_statement
 from spark_wan.wire.ack import Ack
 

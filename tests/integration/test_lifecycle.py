@@ -15,15 +15,17 @@ import pytest
 from sites import NEWARK, SEATTLE, Sites
 from waiting import children, connections, started, wait_until, wan_threads, workers
 
+import spark_wan.receiver.inbound as receiver_inbound
 import spark_wan.receiver.job as receiver_job
+import spark_wan.receiver.stream as receiver_stream
 import spark_wan.sender.job as sender_job
 from spark_wan import Receiver, Sender, register
 from spark_wan.errors import WanError
-from spark_wan.receiver.job import ReceiverHandle
+from spark_wan.receiver.handle import ReceiverHandle
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.job import SenderHandle
 from spark_wan.sender.memory import NoCheckpoints
-from spark_wan.steps import run
+from spark_wan.steps import reached, run
 from spark_wan.topology.ack_policy import AckPolicy
 
 TABLES = ("orders", "readings")
@@ -141,9 +143,7 @@ def test_b27_stop_never_hangs_while_writers_run(
     """
     here: Sites = sites()
     here.change(10)
-    job = sender_job if of == "sender" else receiver_job
     there = threading.Event()
-    reached = job.reached
 
     def reached_here(name: str) -> None:
         reached(name)
@@ -156,7 +156,7 @@ def test_b27_stop_never_hangs_while_writers_run(
             monkeypatch.setattr(sender_job, "run", lambda steps: run_through(steps, reached_here))
         else:
             here.send(spark)
-            monkeypatch.setattr(receiver_job, "reached", reached_here)
+            monkeypatch.setattr(receiver_inbound, "reached", reached_here)
         handles = start(spark, here)
         try:
             wait_until(there.is_set, f"the step {step}", *handles)
@@ -211,7 +211,8 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
 
     Taken out once: the check in `Ledger.catch_up` for a table that the ledger knows: the table was made again, without its older rows.
     """
-    monkeypatch.setattr(receiver_job, "RETRY_INTERVAL", 0.5)
+    for module in (receiver_job, receiver_stream):
+        monkeypatch.setattr(module, "RETRY_INTERVAL", 0.5)
     here: Sites = sites()
     here.change(10)
     handles = start(spark, here)

@@ -17,7 +17,7 @@ from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.job import ChannelReceiver
+from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.topology.values import catalog_parts
 
 ODD = [

@@ -23,7 +23,7 @@ DEADLINE = 180
 """Seconds after which a process is believed to hang. Not a measure."""
 PACE = 0.5
 """Seconds that the writer leaves between commits."""
-PATIENT = f"import spark_wan.receiver.job as job; job.STOP_WAIT = {DEADLINE}; from spark_wan.cli.app import main; main()"
+PATIENT = f"import spark_wan.receiver.handle as handle; handle.STOP_WAIT = {DEADLINE}; from spark_wan.cli.app import main; main()"
 """``spark-wan`` that leaves the step at work as long as a busy machine needs for it."""
 SITES = {"send": NEWARK, "receive": SEATTLE}
 

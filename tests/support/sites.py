@@ -28,7 +28,9 @@ from spark_wan.delta.sessions import SessionSettings
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.job import ChannelReceiver, Receiver, TableStatus
+from spark_wan.receiver.inbound import ChannelReceiver
+from spark_wan.receiver.job import Receiver
+from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender, StreamStatus
 from spark_wan.sender.publish import Publisher
 from spark_wan.topology.model import Topology, stream_name
@@ -177,7 +179,8 @@ class Sites:
         inbound = self.inbound(sender)
         inbound.decisions = decisions
         for _ in range(rounds):
-            inbound._retries.clear()  # each round as if the time of held streams had come
+            for stream in inbound._streams.values():
+                stream.retry = None  # as if the time of held streams had come
             inbound.apply_all(spark)
         return {status.table: status for status in inbound.statuses()}
 

@@ -19,10 +19,11 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
-from spark_wan.receiver import job, wake_up
+from spark_wan.receiver import inbound as inbound_module
+from spark_wan.receiver import stream, wake_up
 from spark_wan.receiver import target as target_module
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.job import ChannelReceiver
+from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
@@ -405,15 +406,15 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
     """Woken each hour, it looks at the target's history once a day, and four times as often as the log is cleaned. Fails when what is done stays
     done for ever."""
     now = [100.0]
-    monkeypatch.setattr(job.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
     log = StreamLog(memory_channel(), STREAM)
     publish(log, 1)
     table, store, clock = Target(log.channel), LedgerRows(), Clock()
     found = ledger(store, clock=clock)
     inbound = ChannelReceiver(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
-    inbound._appliers[STREAM] = TableApplier("seattle", "orders", log, table, found)
-    inbound._tables[STREAM] = "orders"
-    monkeypatch.setattr(job, "open_channel", lambda *_: log.channel)
+    inbound._stream(STREAM).applier = TableApplier("seattle", "orders", log, table, found)
+    inbound._stream(STREAM).table = "orders"
+    monkeypatch.setattr(inbound_module, "open_channel", lambda *_: log.channel)
     looks: list[float] = []
     catch_up = found.catch_up
 

@@ -14,10 +14,12 @@ from fakes import STREAM, LedgerRows, Target, manifest, memory_channel, publish
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver import job
-from spark_wan.receiver.apply import ApplyResult, TableApplier, WriteConflict
-from spark_wan.receiver.job import ChannelReceiver, Receiver
+from spark_wan.receiver import inbound as inbound_module
+from spark_wan.receiver.apply import TableApplier, WriteConflict
+from spark_wan.receiver.inbound import ChannelReceiver
+from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
@@ -54,18 +56,21 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
     )
     seen: list[int] = []
 
-    def busy(_: str, outcome: ApplyResult) -> None:
-        seen.append(outcome.applied)
-        publish(log, 3 + len(seen))
+    class Busy(ChannelReceiver):
+        """Another epoch is published after each round."""
+
+        def _run(self, steps: Any) -> Any:
+            result = super()._run(steps)
+            seen.append(result.applied)
+            publish(log, 3 + len(seen))
+            return result
 
     spark: Any = None
-    inbound = ChannelReceiver(
-        TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20, on_outcome=busy
-    )
-    inbound._appliers[STREAM] = applier
-    inbound._apply_stream(spark, "orders", log, log.since(0), ())
+    inbound = Busy(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
+    inbound._stream(STREAM).applier = applier
+    inbound._apply_stream(spark, Listing(log, log.since(0), ()))
     assert seen == [1, 2, 3]
-    inbound._apply_stream(spark, "orders", log, log.since(0), ())
+    inbound._apply_stream(spark, Listing(log, log.since(0), ()))
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
@@ -75,16 +80,16 @@ def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
     inbound = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     turns: list[str] = []
 
-    def apply(spark: Any, table: str, stream: StreamLog, *_: Any) -> None:
-        turns.append(stream.stream)
-        if stream.stream == "a":
+    def apply(spark: Any, listing: Listing) -> None:
+        turns.append(listing.log.stream)
+        if listing.log.stream == "a":
             raise ChannelError("a: access denied")
 
     channel = memory_channel()
     for stream in ("a", "b"):
         publish(StreamLog(channel, stream), 1)
-    monkeypatch.setattr(job, "open_channel", lambda *_: channel)
-    monkeypatch.setattr(inbound, "_table_of", lambda log, _: log.stream)
+    monkeypatch.setattr(inbound_module, "open_channel", lambda *_: channel)
+    monkeypatch.setattr(inbound, "_table_of", lambda listing: listing.log.stream)
     monkeypatch.setattr(inbound, "_apply_stream", apply)
     spark: Any = None
     with pytest.raises(ChannelError, match="access denied"):
@@ -113,7 +118,7 @@ def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCapt
         target,
         Ledger("seattle", "orders", LedgerRows()),
     )
-    inbound._expire_event_ids(applier, manifest(kind=EVENTS))
+    inbound._expire_event_ids(InboundStream(STREAM), applier, manifest(kind=EVENTS))
     assert "event IDs could not be expired now: another DELETE" in caplog.text
 
 
@@ -139,9 +144,15 @@ def test_a_query_that_does_not_start_is_tried_once_more(
 ) -> None:
     """Of two receivers that begin a new checkpoint together, Spark fails one. Fails when the first failure is the end, or none ever is."""
     spark = MagicMock()
-    chain = spark.readStream.format().option()
-    chain.option.return_value = chain
-    writer = chain.load().writeStream.foreachBatch().queryName().option().trigger()
+    writer = (
+        spark.readStream.format()
+        .options()
+        .load()
+        .writeStream.foreachBatch()
+        .queryName()
+        .option()
+        .trigger()
+    )
     query = object()
     writer.start.side_effect = [ValueError("the metadata file is there"), ValueError("again")][
         :failures
@@ -151,8 +162,9 @@ def test_a_query_that_does_not_start_is_tried_once_more(
         {**CONTENT, "senders": {"east": {**CONTENT["senders"]["east"], "channel": at}}}, "wan.yaml"
     )
     receiver = Receiver(spark, topology, "seattle")
+    channel = receiver._channel(at, {}, threading.Event(), waits=False)
     if started:
-        assert receiver._start(at, threading.Event(), available_now=True)[0] is query
+        assert receiver._query(channel) is channel.query is query
     else:
         with pytest.raises(ValueError, match="again"):
-            receiver._start(at, threading.Event(), available_now=True)
+            receiver._query(channel)

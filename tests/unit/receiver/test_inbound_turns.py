@@ -16,10 +16,11 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, SessionLostError, StoppedError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver import job
-from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.receiver.job import ChannelReceiver
-from spark_wan.receiver.plan import StreamPlan
+from spark_wan.receiver import inbound as inbound_module
+from spark_wan.receiver import stream as stream_module
+from spark_wan.receiver.apply import TableApplier
+from spark_wan.receiver.inbound import ChannelReceiver
+from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.topology.parsing import parse_topology
 
 LONG = 60.0
@@ -56,30 +57,28 @@ class Inbound(ChannelReceiver):
     before: Callable[[str], None]
     """Called with a table before each of its rounds; may raise."""
 
-    def _applier(self, spark: Any, table: str, stream: StreamLog) -> TableApplier:
-        with self._lock:
-            if stream.stream not in self._appliers:
-                ledger = Ledger("seattle", table, LedgerRows())
-                target = Target(stream.channel, f"target of {table}")
-                self._appliers[stream.stream] = TableApplier(
-                    "seattle", table, stream, target, ledger
-                )
-            return self._appliers[stream.stream]
+    def _applier(self, spark: Any, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
+        if stream.applier is None:
+            ledger = Ledger("seattle", stream.name, LedgerRows())
+            target = Target(stream_log.channel, f"target of {stream.name}")
+            stream.applier = TableApplier("seattle", stream.name, stream_log, target, ledger)
+        return stream.applier
 
-    def _table_of(self, stream: StreamLog, number: int) -> str:
-        self._tables[stream.stream] = stream.stream
-        return stream.stream
+    def _table_of(self, listing: Listing) -> str:
+        stream = self._stream(listing.log.stream)
+        stream.table = stream.name
+        return stream.name
 
-    def _steps(self, steps: Any) -> Any:
+    def _run(self, steps: Any) -> Any:
         self.before(steps.gi_frame.f_locals["self"].table)
-        return super()._steps(steps)
+        return super()._run(steps)
 
 
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     found = memory_channel()
-    monkeypatch.setattr(job, "open_channel", lambda *_: found)
-    monkeypatch.setattr(job, "CHANNEL_LOOK", 0.01)
+    monkeypatch.setattr(inbound_module, "open_channel", lambda *_: found)
+    monkeypatch.setattr(inbound_module, "POLL_INTERVAL", 0.01)
     return found
 
 
@@ -156,9 +155,9 @@ def test_a_run_that_is_to_end_takes_only_what_was_there(channel: Channel) -> Non
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
-        monkeypatch.setattr(
-            job, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None)
-        )
+        time = SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None)
+        for module in (inbound_module, stream_module):
+            monkeypatch.setattr(module, "time", time)
 
 
 def test_a_held_stream_is_tried_less_and_less_often(
@@ -218,14 +217,13 @@ def test_what_a_held_stream_waits_for_wakes_it_at_once(
 def test_another_stream_of_the_table_wakes_a_held_one(channel: Channel) -> None:
     """It may bring the versions that the other waits for."""
     receiver = inbound(lambda _: None)
-    receiver._tables.update({"a": "orders", "b": "orders"})
-    held = ApplyResult(StreamPlan("a"), held=1, cause="it waits for the versions 3 to 4")
-    receiver._schedule("orders", "a", held, ((), ()), cancelled=False)
-    assert not receiver._is_due("a", [], ())
-    receiver._schedule(
-        "orders", "b", ApplyResult(StreamPlan("b"), epochs=1), ((), ()), cancelled=False
-    )
-    assert receiver._is_due("a", [], ())
+    waiting, other = (receiver._stream(name) for name in ("a", "b"))
+    waiting.table = other.table = "orders"
+    listing = Listing(StreamLog(channel, "a"), [1], ())
+    waiting.schedule(listing, held=1, cancelled=False)
+    assert not waiting.is_due(listing)
+    receiver._retry_siblings(other)
+    assert waiting.is_due(listing)
 
 
 class Query:
@@ -237,7 +235,7 @@ def test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micr
     channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Other tables go on meanwhile. Fails when the micro-batch ends without the table: its batch would count as done; or when its query ends."""
-    monkeypatch.setattr(job, "RETRY_INTERVAL", 0.05)
+    monkeypatch.setattr(stream_module, "RETRY_INTERVAL", 0.05)
     cancelled, told = threading.Event(), list[str | None]()
 
     def before(table: str) -> None:
@@ -304,12 +302,15 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
 ) -> None:
     """Fails (dictionary changed size during iteration, which ended the query) when one looks for its table's ledger while another adds."""
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=2, max_bytes=1 << 20)
-    log = StreamLog(channel, "newark.east.orders")
-    other = threading.Thread(
-        target=receiver._applier, args=(None, "readings", log.__class__(channel, "other"))
-    )
 
-    class Appliers(dict[str, TableApplier]):
+    def applier(name: str, table: str) -> None:
+        stream = receiver._stream(name)
+        stream.table = table
+        receiver._applier(SPARK, stream, StreamLog(channel, name))
+
+    other = threading.Thread(target=applier, args=("other", "readings"))
+
+    class Streams(dict[str, InboundStream]):
         """A dictionary into which another thread inserts while its values are looked through."""
 
         def values(self) -> Any:
@@ -319,11 +320,15 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
                     other.join(0.2)
                 yield value
 
-    receiver._appliers = Appliers()
-    receiver._applier(SPARK, "prices", StreamLog(channel, "newark.east.prices"))
-    receiver._applier(SPARK, "orders", log)
+    receiver._streams = Streams()
+    applier("newark.east.prices", "prices")
+    applier("newark.east.orders", "orders")
     other.join(LONG)
-    assert sorted(receiver._appliers) == ["newark.east.orders", "newark.east.prices", "other"]
+    assert sorted(name for name, stream in receiver._streams.items() if stream.applier) == [
+        "newark.east.orders",
+        "newark.east.prices",
+        "other",
+    ]
 
 
 def test_a_stopped_querys_micro_batch_gives_up_without_an_error(
@@ -359,29 +364,29 @@ def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
     """That comes between an apply's error and its end. Fails when both are kept in one place: the micro-batch counted as done."""
     receiver = inbound(lambda _: None)
     listed, again = threading.Event(), threading.Event()
-    find = receiver._find
+    list_due = receiver._due
 
-    def found(*args: Any) -> Any:
-        result = find(*args)
+    def due(*args: Any) -> Any:
+        result = list_due(*args)
         if again.is_set():
             listed.set()
         return result
 
-    def refuse(found: Any, *_: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise ChannelError("access denied")
 
     @contextmanager
-    def one_of_many(stream: str, errors: Any) -> Iterator[None]:
-        with ChannelReceiver._one_of_many(receiver, stream, errors):
+    def isolated(stream: str, errors: Any) -> Iterator[None]:
+        with ChannelReceiver._isolated(receiver, stream, errors):
             yield
         if threading.current_thread() is not main:
             again.set()
             assert listed.wait(LONG)
 
     main = threading.current_thread()
-    monkeypatch.setattr(receiver, "_find", found)
+    monkeypatch.setattr(receiver, "_due", due)
     monkeypatch.setattr(receiver, "_apply_stream", refuse)
-    monkeypatch.setattr(receiver, "_one_of_many", one_of_many)
+    monkeypatch.setattr(receiver, "_isolated", isolated)
     send(channel, "orders", 1)
     with pytest.raises(ChannelError, match="access denied"):
         receiver.apply_all(SPARK)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from spark_wan.errors import SessionLostError, StoppedError
-from spark_wan.receiver.job import ReceiverHandle, TableStatus
+from spark_wan.receiver.handle import ReceiverHandle, SupervisedQuery
+from spark_wan.receiver.stream import TableStatus
 
 
 class Query:
@@ -36,7 +37,11 @@ class Query:
 
 def handle(*queries: Any) -> ReceiverHandle:
     return ReceiverHandle(
-        queries, [], threading.Event(), classic=True, start_again=never, once=True
+        [SupervisedQuery(Channel(), query) for query in queries],  # type: ignore[arg-type]
+        threading.Event(),
+        classic=True,
+        restart=never,
+        available_now=True,
     )
 
 
@@ -109,20 +114,20 @@ CANCELLED = Query(RuntimeError("FOREACH_BATCH_USER_FUNCTION_ERROR"), active=Fals
 def supervised(channel: Any, query: Any, *later: Any, **more: Any) -> ReceiverHandle:
     following: Iterator[Any] = iter(later)
     return ReceiverHandle(
-        [query],
-        [channel],
+        [SupervisedQuery(channel, query)],
         threading.Event(),
         classic=True,
-        start_again=lambda _: next(following),
+        restart=lambda _: next(following),
         **more,
     )
 
 
 def due(receiver: ReceiverHandle) -> None:
     """Start again what has ended, as if its time had come."""
-    receiver._look()
-    for place in list(receiver._restarts):
-        receiver._restart(place)
+    if receiver.is_active:
+        for supervised in receiver._supervised:
+            if supervised.restart_at is not None:
+                receiver._restart_now(supervised)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def due(receiver: ReceiverHandle) -> None:
         (
             Query(CheckpointConflict("x"), active=False),
             None,
-            "another receiver has used its checkpoint",
+            "another receiver used its checkpoint",
         ),
     ],
 )
@@ -153,11 +158,7 @@ def test_f50_a_query_that_ended_by_no_fault_of_its_own_starts_again(
     receiver = supervised(channel, query, second)
     assert receiver.is_active and receiver.exception() is None
     [status] = receiver.status()
-    assert (
-        status.held is not None
-        and told in status.held
-        and "Will start again in 5 s." in status.held
-    )
+    assert status.held is not None and told in status.held and "Will restart in 5 s." in status.held
     assert status.applied == 3
     assert told in caplog.text
     due(receiver)
@@ -174,8 +175,8 @@ def test_two_receivers_on_one_checkpoint_do_not_fight_in_a_tight_loop() -> None:
     receiver = supervised(Channel(), *queries)
     waits = []
     for _ in range(8):
-        receiver._look()
-        waits.append(receiver._waits[0])
+        assert receiver.is_active
+        waits.append(receiver._supervised[0].wait)
         due(receiver)
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300]
 
@@ -191,9 +192,9 @@ def no_python() -> Query:
 def test_a_query_whose_python_did_not_come_up_in_time_starts_again(once: bool) -> None:
     """A busy machine. Fails when the query's end is the receiver's."""
     second = Query(None, active=not once)
-    receiver = supervised(Channel(), no_python(), second, once=once)
+    receiver = supervised(Channel(), no_python(), second, available_now=once)
     assert receiver.is_active and receiver.exception() is None
-    assert "did not come up within the ten seconds" in str(receiver.status()[0].held)
+    assert "did not start within the ten seconds" in str(receiver.status()[0].held)
     due(receiver)
     assert receiver.is_active is not once and receiver.exception() is None
 
@@ -201,7 +202,7 @@ def test_a_query_whose_python_did_not_come_up_in_time_starts_again(once: bool) -
 @pytest.mark.parametrize("once", [False, True])
 def test_a_python_that_never_comes_up_ends_the_receiver(once: bool) -> None:
     queries = [no_python() for _ in range(5)]
-    receiver = supervised(Channel(), *queries, once=once)
+    receiver = supervised(Channel(), *queries, available_now=once)
     for _ in range(4):
         assert receiver.is_active
         due(receiver)
@@ -212,7 +213,9 @@ def test_a_python_that_never_comes_up_ends_the_receiver(once: bool) -> None:
 def test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error() -> None:
     """Its micro-batch gave up. Fails when a query that ends without an error has done its work."""
     receiver = supervised(
-        Channel(StoppedError("the query was stopped")), Query(None, active=False), once=True
+        Channel(StoppedError("the query was stopped")),
+        Query(None, active=False),
+        available_now=True,
     )
     assert not receiver.is_active
     with pytest.raises(StoppedError, match="was stopped from outside"):
@@ -221,7 +224,9 @@ def test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error() 
 
 @pytest.mark.parametrize("query", [CANCELLED, Query(CheckpointConflict("x"), active=False)])
 def test_a_run_that_is_to_end_does_not_start_again_for_other_causes(query: Query) -> None:
-    receiver = supervised(Channel(StoppedError("its Spark job was cancelled")), query, once=True)
+    receiver = supervised(
+        Channel(StoppedError("its Spark job was cancelled")), query, available_now=True
+    )
     assert not receiver.is_active and receiver.exception() is query.error
 
 
@@ -230,10 +235,10 @@ def test_a_query_that_does_not_start_again_is_tried_later() -> None:
         raise ValueError("the state folder is not there")
 
     receiver = supervised(Channel(), Query(CheckpointConflict("x"), active=False))
-    receiver._start_again = refuse
+    receiver._restart = refuse
     due(receiver)
     assert receiver.is_active and receiver.exception() is None
-    assert "did not start again: the state folder is not there" in str(receiver.status()[0].held)
+    assert "did not restart: the state folder is not there" in str(receiver.status()[0].held)
 
 
 def test_a_stop_ends_the_wait_for_another_start() -> None:
@@ -247,7 +252,7 @@ def test_an_unknown_error_of_one_query_is_seen_while_another_is_at_work() -> Non
     error = ValueError("the source's worker was killed")
     receiver = handle(Query(None), Query(error, active=False))
     assert receiver.is_active and receiver.exception() is error
-    receiver._once = False
+    receiver._available_now = False
     with pytest.raises(ValueError, match="worker was killed"):
         receiver.await_termination()
 
@@ -298,7 +303,7 @@ def test_f50_an_idle_receiver_sees_that_its_session_has_ended() -> None:
     lost = SessionLostError("the Spark session has ended")
     query = Query(None)
     receiver = supervised(Channel(), query, lost=lambda: lost)
-    receiver._watch()
+    receiver.watch()
     assert query.isActive
     assert not receiver.is_active and receiver.exception() is lost
     receiver.stop()

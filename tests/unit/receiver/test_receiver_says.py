@@ -20,8 +20,9 @@ from spark_wan.control.decisions import Decisions
 from spark_wan.datasource import source as datasource
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import ChannelError, StoppedError
-from spark_wan.receiver import job
-from spark_wan.receiver.job import ChannelReceiver, ReceiverHandle
+from spark_wan.receiver import inbound as inbound_module
+from spark_wan.receiver.handle import ReceiverHandle, SupervisedQuery
+from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.wake_up import WakeUpReader
 from spark_wan.topology.options import SourceOptions
 from spark_wan.topology.parsing import parse_topology
@@ -45,8 +46,8 @@ class Cut:
 @pytest.fixture
 def channel(monkeypatch: pytest.MonkeyPatch) -> Cut:
     found = Cut(memory_channel())
-    monkeypatch.setattr(job, "open_channel", lambda *_: found)
-    monkeypatch.setattr(job, "CHANNEL_LOOK", 0.01)
+    monkeypatch.setattr(inbound_module, "open_channel", lambda *_: found)
+    monkeypatch.setattr(inbound_module, "POLL_INTERVAL", 0.01)
     return found
 
 
@@ -108,11 +109,13 @@ def test_f50_a_query_that_somebody_stopped_ends_with_an_error(
     ):
         watch(alone, threading.Event(), lambda _: None)
     two = ReceiverHandle(
-        [Query(None, active=False), Query(None)],  # type: ignore[list-item]
-        [Channel(), Channel()],  # type: ignore[list-item]
+        [
+            SupervisedQuery(Channel(), query)  # type: ignore[arg-type]
+            for query in (Query(None, active=False), Query(None))
+        ],
         threading.Event(),
         classic=True,
-        start_again=lambda _: Query(None),  # type: ignore[arg-type, return-value]
+        restart=lambda _: Query(None),  # type: ignore[arg-type, return-value]
     )
     assert two.is_active and isinstance(two.exception(), StoppedError)
     stopped = supervised(Channel(), Query(None))
@@ -158,7 +161,7 @@ def test_streams_with_nothing_to_do_are_looked_at_in_turn() -> None:
     asked: list[str] = []
     for looks in (10, 20, 25, 35):
         receiver._acks_at = 0.0
-        asked += receiver._asked(streams) + receiver._asked(streams)
+        asked += receiver._next_for_acks(streams) + receiver._next_for_acks(streams)
         assert len(asked) == looks
     assert set(asked[:25]) == set(streams)
 
