@@ -487,7 +487,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50",
-        [("ChannelReceiver.apply_all", "idle and (not self._has_cancelled())", "idle")],
+        [
+            (
+                "ChannelReceiver.apply_all",
+                "idle and (not any((s.retry and s.retry.cancelled for s in self.streams.all())))",
+                "idle",
+            )
+        ],
         [
             UNIT
             + "receiver/test_inbound_turns.py::test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micro_batch"
@@ -519,7 +525,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "ChannelReceiver.apply_all",
-                "self._poll(channel, unread) if self.waits else {}",
+                "self.streams.poll(channel, unread) if self.waits else {}",
                 "{}",
             )
         ],
@@ -1668,7 +1674,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f50 channel",
         [
             (
-                "ChannelReceiver._due",
+                "ChannelStreams.due",
                 "try:\n    ...\nexcept ChannelError as error:\n    self._unreachable = str(error)\n    raise",
                 "try:\n    ...\nexcept ChannelError:\n    raise",
             )
@@ -1680,7 +1686,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50 channel answers",
-        [("ChannelReceiver._due", "self._unreachable = None", "pass")],
+        [("ChannelStreams.due", "self._unreachable = None", "pass")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"
@@ -1706,7 +1712,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "connect channel",
         [
             (
-                "ChannelReceiver.acked",
+                "ChannelStreams.acked",
                 "self._unreachable = str(error)\nreturn self.statuses()",
                 "raise",
             )
@@ -1717,7 +1723,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "connect stream",
         [
             (
-                "ChannelReceiver.acked",
+                "ChannelStreams.acked",
                 "stream.report().held = str(error)",
                 "raise",
             )
@@ -1726,7 +1732,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "left hold",
-        [("ChannelReceiver._due", "self._next_for_acks(list(idle))", "()")],
+        [("ChannelStreams.due", "self._next_for_acks(list(idle))", "()")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"
@@ -1736,7 +1742,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "left hold told",
         [
             (
-                "ChannelReceiver._is_acked_as_held",
+                "ChannelStreams._is_acked_as_held",
                 "ack is not None and ack.held is not None",
                 "False",
             )
@@ -1748,12 +1754,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "left hold unreadable",
-        [("ChannelReceiver._is_acked_as_held", "True", "False")],
+        [("ChannelStreams._is_acked_as_held", "True", "False")],
         [UNIT + "receiver/test_receiver_says.py::test_an_answer_that_cannot_be_read_is_told"],
     ),
     (
         "left hold tried",
-        [("ChannelReceiver._add", "self._stream(listing.log.stream).done = None", "pass")],
+        [("ChannelStreams._add", "self.get(listing.log.stream).done = None", "pass")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_hold_that_was_taken_over_is_tried_in_its_time"
@@ -1761,7 +1767,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "removed stream",
-        [("ChannelReceiver._release_removed", "name not in listed", "False")],
+        [("ChannelStreams._release_removed", "stream.name not in listed", "False")],
         [
             UNIT
             + "receiver/test_receiver_says.py::test_a_stream_that_was_removed_is_not_told_as_held"
@@ -1772,7 +1778,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "ChannelReceiver._apply_stream",
-                "self._refuse(listing, None, str(error))\nreturn",
+                "self.streams.refuse(listing, None, str(error))\nreturn",
                 "raise",
             )
         ],

@@ -1,4 +1,4 @@
-"""The handle of a running receiver: it watches the receiver's queries and restarts those that may go on."""
+"""The handle of a running receiver. It watches the queries and restarts those that may go on."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class ReceiverHandle:
         return True
 
     def stop(self) -> None:
-        """Stop. Running steps get ``STOP_WAIT`` seconds; the next start redoes what is unfinished."""
+        """Stop within about ``STOP_WAIT`` seconds. The next start redoes what is unfinished."""
         with self._lock:
             self._poll()
             for each in self._running():
@@ -224,7 +224,7 @@ class ReceiverHandle:
                     self._ended_quietly(each)
 
     def _ended_quietly(self, supervised: SupervisedQuery) -> None:
-        """Decide whether a query that ended without an error was done, or was stopped from outside."""
+        """Decide whether a query without an error was done, or was stopped from outside."""
         failure = supervised.channel.failure
         if self._stop.is_set() or (self._available_now and failure is None):
             supervised.end()

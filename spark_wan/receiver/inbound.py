@@ -1,7 +1,7 @@
 """The work on one inbound channel: list its logs, and apply what is due, table by table.
 
-The logs and the ledger say what to apply. The micro-batches of the streaming query only say that
-there may be something, so a lost, restored or shared Spark checkpoint costs one poll of the channel.
+The logs and the ledger say what to apply. A micro-batch of the streaming query only says that there
+may be something. So a lost, restored or shared Spark checkpoint costs one poll of the channel.
 """
 
 from __future__ import annotations
@@ -9,29 +9,27 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.delta.errors import error_text, is_cancelled
 from spark_wan.delta.sessions import SessionSettings, lost_session
-from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
+from spark_wan.errors import ChannelError, LedgerError, StoppedError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.receiver.stream import RETRY_INTERVAL, InboundStream, Listing, TableStatus
+from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.receiver.stream import InboundStream, Listing, TableStatus
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.workers import TableWorkers
 from spark_wan.steps import Steps, reached
 from spark_wan.topology.model import Topology
-from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -44,8 +42,6 @@ POLL_INTERVAL = 1.0
 """Seconds between polls of a channel that does not answer, or whose tables are being written."""
 EXPIRY_INTERVAL = 3_600.0
 """Seconds between two expiries of event IDs."""
-ACKS_PER_POLL = 10
-"""Idle streams whose acks are read in one poll. More would delay what is new."""
 SPARK_STOP_WAIT = 20.0
 """Seconds for which a micro-batch that gave up waits for Spark's own stop of its query."""
 
@@ -76,18 +72,10 @@ class ChannelReceiver:
     """What the last micro-batch raised."""
     idle: threading.Event = field(default_factory=threading.Event)
     """Set while no micro-batch runs."""
-    _streams: dict[str, InboundStream] = field(default_factory=dict)
-    _unreachable: str | None = None
-    """Why the last listing of the channel failed."""
-    _acks_at: float = 0.0
-    """When acks of idle streams are read again."""
-    _ack_queue: list[str] = field(default_factory=list)
-    """Idle streams whose acks come next."""
-    _lock: threading.RLock = field(default_factory=threading.RLock)
-    """Guards ``_streams`` and the appliers, which the tables' threads share."""
 
     def __post_init__(self) -> None:
         self.idle.set()
+        self.streams = ChannelStreams(self.topology, self.site, self.url)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("topology", "site", "url", "storage", "parallel", "max_bytes", "waits", "decisions")
@@ -125,39 +113,16 @@ class ChannelReceiver:
 
     def forget(self) -> None:
         """Start over as a new receiver does. What was reported of the streams stays."""
-        with self._lock:
-            for stream in self._streams.values():
-                stream.forget()
+        for stream in self.streams.all():
+            stream.forget()
 
     def statuses(self) -> list[TableStatus]:
         """Return what each stream has done. All are held while the channel cannot be listed."""
-        unreachable = self._unreachable
-        with self._lock:
-            if unreachable is not None and not any(s.status for s in self._streams.values()):
-                self._stream(self.url).report()
-            streams = [self._streams[name] for name in sorted(self._streams)]
-        statuses = [stream.status for stream in streams if stream.status is not None]
-        if unreachable is None:
-            return statuses
-        return [replace(status, held=unreachable) for status in statuses]
+        return self.streams.statuses()
 
     def acked(self) -> list[TableStatus]:
-        """Return statuses as the channel's acks report them. A stream that cannot be read is held."""
-        try:
-            channel = open_channel(self.url, self.storage)
-            listed = channel.numbers()
-        except WanError as error:
-            self._unreachable = str(error)
-            return self.statuses()
-        self._unreachable = None
-        self._release_removed(listed)
-        for name in listed:
-            stream = self._stream(name)
-            try:
-                self._read_ack(stream, StreamLog(channel, name))
-            except WanError as error:
-                stream.report().held = str(error)
-        return self.statuses()
+        """Return statuses as the channel's acks report them, for a receiver in another process."""
+        return self.streams.acked(partial(open_channel, self.url, self.storage))
 
     def apply_all(self, spark: SparkSession) -> None:
         """Apply what the logs have now: one apply at a time per table, several tables at once.
@@ -172,160 +137,36 @@ class ChannelReceiver:
         unread: dict[str, ChannelError] = {}
         unapplied: dict[str, ChannelError] = {}
         workers = TableWorkers(spark, self.parallel)
-        due = self._due(channel, unread)
+        due = self.streams.due(channel, unread)
         try:
             while True:
                 for table, listings in due.items():
                     workers.give(table, partial(self._apply_table, spark, listings, unapplied))
                 idle = workers.wait(POLL_INTERVAL)
-                if idle and not self._has_cancelled():
+                if idle and not any(s.retry and s.retry.cancelled for s in self.streams.all()):
                     break
                 if idle:
                     self._pause()
                 self._check_stopped()
-                due = self._poll(channel, unread) if self.waits else {}
+                due = self.streams.poll(channel, unread) if self.waits else {}
         finally:
             workers.join()
         for error in (*unread.values(), *unapplied.values()):
             raise error
 
-    # ------------------------------------------------------------------ what is due
-
-    def _due(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[Listing]]:
-        """List the channel and return what may have to be applied, by table."""
-        try:
-            epochs, announced = channel.numbers(), channel.announcements()
-        except ChannelError as error:
-            self._unreachable = str(error)
-            raise
-        self._unreachable = None
-        self._release_removed(epochs)
-        due: dict[str, list[Listing]] = {}
-        idle = {}
-        for name, listed in epochs.items():
-            listing = Listing(StreamLog(channel, name), listed, tuple(announced.get(name, ())))
-            if self._stream(name).is_done(listing):
-                idle[name] = listing
-            elif self._stream(name).is_due(listing):
-                self._add(listing, due, errors)
-        for name in self._next_for_acks(list(idle)):
-            if self._is_acked_as_held(idle[name].log):
-                self._add(idle[name], due, errors)
-        return due
-
-    def _poll(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[Listing]]:
-        """Do the same while tables are being written; a channel that fails must not end those."""
-        errors.clear()
-        try:
-            return self._due(channel, errors)
-        except ChannelError as error:
-            errors[self.url] = error
-            return {}
-
-    def _add(
-        self, listing: Listing, due: dict[str, list[Listing]], errors: dict[str, ChannelError]
-    ) -> None:
-        with self._isolated(listing.log.stream, errors):
-            self._stream(listing.log.stream).done = None
-            table = self._table_of(listing)
-            if table is not None:
-                due.setdefault(table, []).append(listing)
-
-    def _release_removed(self, listed: Mapping[str, Sequence[int]]) -> None:
-        """Forget holds of streams that were removed from the channel."""
-        with self._lock:
-            for name, stream in self._streams.items():
-                if name not in listed:
-                    stream.retry = None
-                    stream.release()
-
-    def _next_for_acks(self, idle: Sequence[str]) -> list[str]:
-        """Return the idle streams whose acks are read now: some of them, now and then, in turn."""
-        now = time.monotonic()
-        if now < self._acks_at:
-            return []
-        self._acks_at = now + RETRY_INTERVAL / 2
-        still_idle = set(idle)
-        queue = [stream for stream in self._ack_queue if stream in still_idle] or list(idle)
-        self._ack_queue = queue[ACKS_PER_POLL:]
-        return queue[:ACKS_PER_POLL]
-
-    def _is_acked_as_held(self, stream_log: StreamLog) -> bool:
-        """Whether this site's ack says held: another receiver of the site has left it so."""
-        try:
-            ack = stream_log.acks().get(self.site)
-        except WanError:
-            return True  # the round reports what is wrong
-        return ack is not None and ack.held is not None
-
-    def _table_of(self, listing: Listing) -> str | None:
-        """Return the stream's table, or None when this site has no part in it or cannot read it."""
-        stream = self._stream(listing.log.stream)
-        if stream.table is None:
-            try:
-                manifest = listing.log.read(listing.newest)
-            except WanError as error:
-                self._refuse(listing, None, str(error))
-                return None
-            if self.site not in manifest.addressees:
-                stream.status = None  # it may be held from when it could not be read
-                return None
-            tables = self.topology.tables
-            if manifest.table not in tables or self.site not in tables[manifest.table].at:
-                cause = (
-                    f"{stream.name}: table {manifest.table!r} is not at site {self.site} in "
-                    f"{self.topology.file}. Add it below `tables:` with `at: {{{self.site}: …}}`. "
-                    "If the table has another name now, remove what is left of this stream from "
-                    f"the channel: log/{stream.name}, frames/{stream.name} and acks/{stream.name}."
-                )
-                self._refuse(listing, manifest, cause)
-                return None
-            stream.table = manifest.table
-        return stream.table
-
-    def _refuse(self, listing: Listing, manifest: Manifest | None, cause: str) -> None:
-        """Hold a stream that no round can work on, and tell its sender."""
-        stream, stream_log = self._stream(listing.log.stream), listing.log
-        stream.hold(cause)
-        if manifest is not None:
-            stream.report().table = manifest.table
-        acked = stream_log.acks().get(self.site)
-        if acked is not None:
-            ack = replace(acked, held=acked.applied + 1, cause=cause)
-        else:
-            log_id = manifest.log_id if manifest else ""
-            ack = Ack(self.site, stream.name, log_id, 0, listing.newest, cause)
-        if ack != acked:
-            stream_log.channel.put_ack(stream.name, self.site, ack.encode())
-
-    def _read_ack(self, stream: InboundStream, stream_log: StreamLog) -> None:
-        ack = stream_log.acks().get(self.site)
-        if ack is None:
-            stream.release()
-            return
-        if stream.table is None:
-            newest = stream_log.newest_manifest()
-            if newest is None:
-                return
-            stream.table = newest.table
-        status = stream.report()
-        status.applied, status.dead_letters, status.held = ack.applied, ack.dead_letters, ack.cause
-
-    # ------------------------------------------------------------------ applying
-
     def _apply_table(
         self, spark: SparkSession, listings: Sequence[Listing], errors: dict[str, ChannelError]
     ) -> None:
         for listing in listings:
-            with self._isolated(listing.log.stream, errors):
+            with self.streams.isolated(listing.log.stream, errors):
                 self._apply_stream(spark, listing)
 
     def _apply_stream(self, spark: SparkSession, listing: Listing) -> None:
-        stream = self._stream(listing.log.stream)
+        stream = self.streams.get(listing.log.stream)
         try:
             applier = self._applier(spark, stream, listing.log)
         except LedgerError as error:
-            self._refuse(listing, None, str(error))
+            self.streams.refuse(listing, None, str(error))
             return
         # No further than the listing: what arrives later wakes the receiver again, and other
         # streams have their turn before it.
@@ -334,7 +175,10 @@ class ChannelReceiver:
             result, cancelled = self._round(spark, stream, applier, listing.epochs)
             stream.record(result, applier.ledger.local_commits)
             if result.epochs:
-                self._retry_siblings(stream)
+                # Held streams of the same table may have waited for what was applied.
+                for other in self.streams.all():
+                    if other.table == stream.table and other.retry is not None:
+                        other.retry.at = 0.0
                 self._expire_event_ids(stream, applier, result.plan.new[0].manifest)
             if not result.again:
                 stream.schedule(listing, result.held, cancelled)
@@ -347,7 +191,7 @@ class ChannelReceiver:
         applier: TableApplier,
         epochs: Sequence[int],
     ) -> tuple[ApplyResult, bool]:
-        """Run one round. Return its result, and whether its Spark job was cancelled from outside."""
+        """Run one round. Return its result, and whether its job was cancelled from outside."""
         try:
             return self._run(applier.round(epochs)), False
         except Exception as error:
@@ -379,17 +223,10 @@ class ChannelReceiver:
                 result: ApplyResult = end.value
                 return result
 
-    def _retry_siblings(self, stream: InboundStream) -> None:
-        """Make held streams of the same table due: they may have waited for what was applied."""
-        with self._lock:
-            for other in self._streams.values():
-                if other.table == stream.table and other.retry is not None:
-                    other.retry.at = 0.0
-
     def _expire_event_ids(
         self, stream: InboundStream, applier: TableApplier, applied: Manifest
     ) -> None:
-        """Now and then, forget event IDs of a user stream older than the table's ``event_id_ttl``."""
+        """Now and then, forget event IDs older than the table's ``event_id_ttl``."""
         ttl = self.topology.table(applier.table).event_id_ttl
         if ttl is None or applied.kind != EVENTS or time.monotonic() < stream.expire_at:
             return
@@ -407,7 +244,7 @@ class ChannelReceiver:
     def _applier(
         self, spark: SparkSession, stream: InboundStream, stream_log: StreamLog
     ) -> TableApplier:
-        with self._lock:
+        with self.streams.lock:
             if stream.applier is None:
                 assert stream.table is not None
                 table, site = self.topology.table(stream.table), self.topology.site(self.site)
@@ -423,7 +260,7 @@ class ChannelReceiver:
                     table.max_dead_letters,
                 )
                 # Streams of one table share its ledger: their applies are numbered together.
-                appliers = (other.applier for other in self._streams.values())
+                appliers = (other.applier for other in self.streams.all())
                 shared = (a.ledger for a in appliers if a is not None and a.table == table.name)
                 ledger = next(shared, None)
                 decisions = StoredDecisions(site.state, site.storage)
@@ -439,27 +276,6 @@ class ChannelReceiver:
                     decisions=partial(decisions.load, table.name),
                 )
             return stream.applier
-
-    # ------------------------------------------------------------------ streams, stops and waits
-
-    def _stream(self, name: str) -> InboundStream:
-        with self._lock:
-            return self._streams.setdefault(name, InboundStream(name))
-
-    @contextmanager
-    def _isolated(self, stream: str, errors: dict[str, ChannelError]) -> Iterator[None]:
-        """Keep what the channel refuses for one stream until the others have had their turn."""
-        try:
-            yield
-        except ChannelError as error:
-            errors[stream] = error
-            self._stream(stream).report().held = str(error)
-        else:
-            errors.pop(stream, None)
-
-    def _has_cancelled(self) -> bool:
-        with self._lock:
-            return any(each.retry and each.retry.cancelled for each in self._streams.values())
 
     def _until_applied(self, spark: SparkSession) -> None:
         while True:
@@ -481,7 +297,7 @@ class ChannelReceiver:
             time.sleep(POLL_INTERVAL)
 
     def _query_has_ended(self) -> bool:
-        """Whether the query was stopped. The handle's stop comes first; then wait for Spark's own."""
+        """Whether the query was stopped. After the handle's stop, wait for Spark's own."""
         end = time.monotonic() + SPARK_STOP_WAIT
         while self.query is not None:
             if not _is_active(self.query):

@@ -1,4 +1,4 @@
-"""What a receiver knows of one inbound stream: how far it is, what holds it, and when it is due again."""
+"""The state of one inbound stream: how far it is, what holds it, and when it is due again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Listing:
         return self.epochs[-1]
 
     def through(self, epoch: int | None) -> tuple[tuple[int, ...], Announced]:
-        """Return what the listing says up to ``epoch`` (None: all): later epochs release no hold."""
+        """Return the listing up to ``epoch`` (None: all). Later epochs release no hold."""
         return tuple(each for each in self.epochs if epoch is None or each <= epoch), self.announced
 
 
@@ -135,7 +135,7 @@ class InboundStream:
         )
 
     def is_due(self, listing: Listing) -> bool:
-        """Whether the stream may be tried: it is not held, its time has come, or its log changed."""
+        """Whether to try the stream: it is not held, its time has come, or its log changed."""
         retry = self.retry
         return (
             retry is None
@@ -168,7 +168,7 @@ class InboundStream:
             )
 
     def schedule(self, listing: Listing, held: int | None, cancelled: bool) -> None:
-        """Note that all of the listing is done, or when the stream ``held`` at an epoch is retried."""
+        """Note that the listing is done, or when to retry the stream ``held`` at an epoch."""
         if held is None:
             self.done = Done(listing.newest, listing.announced, time.monotonic())
             self.retry = None

@@ -1,4 +1,4 @@
-"""Threads of one micro-batch: each table's work runs alone, several tables at once, and a slow table delays no other."""
+"""Threads of one micro-batch: one per table, several tables at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLOW = 20.0
-"""Seconds after which a table at work no longer counts among those that are written at once."""
+"""Seconds after which a table being written no longer counts towards the limit."""
 
 
 class TableWorkers:
-    """Runs the work that it is given, one thread per table at work.
+    """Threads that each work on one table.
 
-    At most ``parallel`` tables are at work at once, and those beside that have been at it for more than ``SLOW`` seconds (a long snapshot, a
-    write that a lock holds up). The first error that a work raises ends it: nothing more is begun, and :meth:`wait` raises the error.
+    At most ``parallel`` tables are worked on at once, not counting those that have taken more than
+    ``SLOW`` seconds (a long snapshot, a write that waits for a lock): a slow table delays no other.
+    After the first error no further work starts, and :meth:`wait` raises it.
     """
 
     def __init__(self, spark: SparkSession, parallel: int) -> None:
@@ -30,17 +31,20 @@ class TableWorkers:
         self._changed = threading.Condition()
         self._waiting: dict[str, Callable[[], None]] = {}
         self._at_work: dict[str, float] = {}
-        """Table -> when its work began."""
+        """Table -> when its work started."""
         self._errors: list[BaseException] = []
 
     def give(self, table: str, work: Callable[[], None]) -> None:
-        """Give work for a table. Dropped while the table is at work: whoever finds work finds it again."""
+        """Queue work for a table. Ignored while the table is worked on: the next poll finds it."""
         with self._changed:
             if table not in self._at_work:
                 self._waiting[table] = work
 
     def wait(self, seconds: float) -> bool:
-        """Begin what may begin, for at most ``seconds``. Returns whether all is done; raises the first error of a work."""
+        """Start queued work for up to ``seconds``. Return whether all is done.
+
+        Raises the first error of any work.
+        """
         end = time.monotonic() + seconds
         with self._changed:
             while True:
@@ -53,7 +57,7 @@ class TableWorkers:
                 self._changed.wait(left)
 
     def join(self) -> None:
-        """Begin nothing more, and wait for the tables at work."""
+        """Start nothing more, and wait for the tables being worked on."""
         with self._changed:
             self._waiting.clear()
             while self._at_work:

@@ -44,7 +44,7 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
         return bool(held[of])
 
     def retried(receiver: Any) -> bool:
-        for stream in list(receiver._supervised[0].channel._streams.values()):
+        for stream in receiver._supervised[0].channel.streams.all():
             if stream.retry is not None:
                 stream.retry.at = 0.0
         return True

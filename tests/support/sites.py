@@ -179,7 +179,7 @@ class Sites:
         inbound = self.inbound(sender)
         inbound.decisions = decisions
         for _ in range(rounds):
-            for stream in inbound._streams.values():
+            for stream in inbound.streams.all():
                 stream.retry = None  # as if the time of held streams had come
             inbound.apply_all(spark)
         return {status.table: status for status in inbound.statuses()}

@@ -412,8 +412,8 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
     table, store, clock = Target(log.channel), LedgerRows(), Clock()
     found = ledger(store, clock=clock)
     inbound = ChannelReceiver(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
-    inbound._stream(STREAM).applier = TableApplier("seattle", "orders", log, table, found)
-    inbound._stream(STREAM).table = "orders"
+    inbound.streams.get(STREAM).applier = TableApplier("seattle", "orders", log, table, found)
+    inbound.streams.get(STREAM).table = "orders"
     monkeypatch.setattr(inbound_module, "open_channel", lambda *_: log.channel)
     looks: list[float] = []
     catch_up = found.catch_up

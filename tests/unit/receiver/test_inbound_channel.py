@@ -67,7 +67,7 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
 
     spark: Any = None
     inbound = Busy(TOPOLOGY, "seattle", "/channel", {}, parallel=1, max_bytes=1 << 20)
-    inbound._stream(STREAM).applier = applier
+    inbound.streams.get(STREAM).applier = applier
     inbound._apply_stream(spark, Listing(log, log.since(0), ()))
     assert seen == [1, 2, 3]
     inbound._apply_stream(spark, Listing(log, log.since(0), ()))
@@ -89,7 +89,7 @@ def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
     for stream in ("a", "b"):
         publish(StreamLog(channel, stream), 1)
     monkeypatch.setattr(inbound_module, "open_channel", lambda *_: channel)
-    monkeypatch.setattr(inbound, "_table_of", lambda listing: listing.log.stream)
+    monkeypatch.setattr(inbound.streams, "_table_of", lambda listing: listing.log.stream)
     monkeypatch.setattr(inbound, "_apply_stream", apply)
     spark: Any = None
     with pytest.raises(ChannelError, match="access denied"):

@@ -16,9 +16,11 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, SessionLostError, StoppedError
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver import channel_streams as streams_module
 from spark_wan.receiver import inbound as inbound_module
 from spark_wan.receiver import stream as stream_module
 from spark_wan.receiver.apply import TableApplier
+from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.topology.parsing import parse_topology
@@ -51,8 +53,17 @@ class Cancelled(Exception):
         return "SPARK_JOB_CANCELLED"
 
 
+class Streams(ChannelStreams):
+    """Streams are called as their tables."""
+
+    def _table_of(self, listing: Listing) -> str:
+        stream = self.get(listing.log.stream)
+        stream.table = stream.name
+        return stream.name
+
+
 class Inbound(ChannelReceiver):
-    """Applies in memory. Streams are called as their tables."""
+    """Applies in memory."""
 
     before: Callable[[str], None]
     """Called with a table before each of its rounds; may raise."""
@@ -63,11 +74,6 @@ class Inbound(ChannelReceiver):
             target = Target(stream_log.channel, f"target of {stream.name}")
             stream.applier = TableApplier("seattle", stream.name, stream_log, target, ledger)
         return stream.applier
-
-    def _table_of(self, listing: Listing) -> str:
-        stream = self._stream(listing.log.stream)
-        stream.table = stream.name
-        return stream.name
 
     def _run(self, steps: Any) -> Any:
         self.before(steps.gi_frame.f_locals["self"].table)
@@ -86,6 +92,7 @@ def inbound(before: Callable[[str], None], parallel: int = 2, **settings: Any) -
     made = Inbound(
         TOPOLOGY, "seattle", "memory:///", {}, parallel=parallel, max_bytes=1 << 20, **settings
     )
+    made.streams = Streams(TOPOLOGY, "seattle", "memory:///")
     made.before = before
     return made
 
@@ -156,7 +163,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
         time = SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None)
-        for module in (inbound_module, stream_module):
+        for module in (inbound_module, stream_module, streams_module):
             monkeypatch.setattr(module, "time", time)
 
 
@@ -217,13 +224,14 @@ def test_what_a_held_stream_waits_for_wakes_it_at_once(
 def test_another_stream_of_the_table_wakes_a_held_one(channel: Channel) -> None:
     """It may bring the versions that the other waits for."""
     receiver = inbound(lambda _: None)
-    waiting, other = (receiver._stream(name) for name in ("a", "b"))
-    waiting.table = other.table = "orders"
+    waiting = receiver.streams.get("a")
+    waiting.table = receiver.streams.get("orders").table = "orders"
     listing = Listing(StreamLog(channel, "a"), [1], ())
     waiting.schedule(listing, held=1, cancelled=False)
     assert not waiting.is_due(listing)
-    receiver._retry_siblings(other)
-    assert waiting.is_due(listing)
+    send(channel, "orders", 1)
+    receiver._apply_stream(SPARK, Listing(StreamLog(channel, "orders"), [1], ()))
+    assert acked(channel, "orders") == 1 and waiting.is_due(listing)
 
 
 class Query:
@@ -304,13 +312,13 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=2, max_bytes=1 << 20)
 
     def applier(name: str, table: str) -> None:
-        stream = receiver._stream(name)
+        stream = receiver.streams.get(name)
         stream.table = table
         receiver._applier(SPARK, stream, StreamLog(channel, name))
 
     other = threading.Thread(target=applier, args=("other", "readings"))
 
-    class Streams(dict[str, InboundStream]):
+    class Inserting(dict[str, InboundStream]):
         """A dictionary into which another thread inserts while its values are looked through."""
 
         def values(self) -> Any:
@@ -320,11 +328,11 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
                     other.join(0.2)
                 yield value
 
-    receiver._streams = Streams()
+    receiver.streams._streams = Inserting()
     applier("newark.east.prices", "prices")
     applier("newark.east.orders", "orders")
     other.join(LONG)
-    assert sorted(name for name, stream in receiver._streams.items() if stream.applier) == [
+    assert sorted(name for name, stream in receiver.streams._streams.items() if stream.applier) == [
         "newark.east.orders",
         "newark.east.prices",
         "other",
@@ -364,7 +372,7 @@ def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
     """That comes between an apply's error and its end. Fails when both are kept in one place: the micro-batch counted as done."""
     receiver = inbound(lambda _: None)
     listed, again = threading.Event(), threading.Event()
-    list_due = receiver._due
+    list_due = receiver.streams.due
 
     def due(*args: Any) -> Any:
         result = list_due(*args)
@@ -377,16 +385,16 @@ def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
 
     @contextmanager
     def isolated(stream: str, errors: Any) -> Iterator[None]:
-        with ChannelReceiver._isolated(receiver, stream, errors):
+        with ChannelStreams.isolated(receiver.streams, stream, errors):
             yield
         if threading.current_thread() is not main:
             again.set()
             assert listed.wait(LONG)
 
     main = threading.current_thread()
-    monkeypatch.setattr(receiver, "_due", due)
+    monkeypatch.setattr(receiver.streams, "due", due)
     monkeypatch.setattr(receiver, "_apply_stream", refuse)
-    monkeypatch.setattr(receiver, "_isolated", isolated)
+    monkeypatch.setattr(receiver.streams, "isolated", isolated)
     send(channel, "orders", 1)
     with pytest.raises(ChannelError, match="access denied"):
         receiver.apply_all(SPARK)

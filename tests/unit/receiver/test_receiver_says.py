@@ -160,8 +160,8 @@ def test_streams_with_nothing_to_do_are_looked_at_in_turn() -> None:
     streams = [f"orders{n:03}" for n in range(25)]
     asked: list[str] = []
     for looks in (10, 20, 25, 35):
-        receiver._acks_at = 0.0
-        asked += receiver._next_for_acks(streams) + receiver._next_for_acks(streams)
+        receiver.streams._acks_at = 0.0
+        asked += receiver.streams._next_for_acks(streams) + receiver.streams._next_for_acks(streams)
         assert len(asked) == looks
     assert set(asked[:25]) == set(streams)
 
@@ -174,7 +174,7 @@ def test_a_hold_that_another_receiver_left_is_answered(channel: Cut) -> None:
     log = StreamLog(channel.inner, "orders")
     ack = replace(log.acks()["seattle"], held=2, cause="orders: cannot be read")
     channel.put_ack("orders", "seattle", ack.encode())
-    receiver._acks_at = 0.0
+    receiver.streams._acks_at = 0.0
     receiver.apply_all(SPARK)
     assert held_at(channel.inner, "orders") is None
 
@@ -196,12 +196,12 @@ def test_a_hold_that_was_taken_over_is_tried_in_its_time(
         StreamLog(channel.inner, "orders").acks()["seattle"], held=2, cause="orders: cannot be read"
     )
     channel.put_ack("orders", "seattle", ack.encode())
-    bad[0], receiver._acks_at = True, 0.0
+    bad[0], receiver.streams._acks_at = True, 0.0
     receiver.apply_all(SPARK)
     assert "the disk is full" in str(held(receiver)["orders"])
     bad[0] = False
     clock.now += 100
-    receiver._acks_at = clock.now + 1
+    receiver.streams._acks_at = clock.now + 1
     receiver.apply_all(SPARK)
     assert held_at(channel.inner, "orders") is None
 
@@ -218,7 +218,7 @@ def test_an_answer_that_cannot_be_read_is_told(
         raise ChannelError(DENIED)
 
     monkeypatch.setattr(channel.inner, "acks", refuse)
-    receiver._acks_at = 0.0
+    receiver.streams._acks_at = 0.0
     with pytest.raises(ChannelError, match="AccessDenied"):
         receiver.apply_all(SPARK)
     assert held(receiver) == {"orders": DENIED}
