@@ -496,7 +496,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_inbound_turns.py::test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micro_batch"
+            + "receiver/test_inbound_turns.py::test_f50_a_job_cancelled_from_outside_is_retried_within_the_micro_batch"
         ],
     ),
     (
@@ -531,7 +531,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_inbound_turns.py::test_a_slow_table_delays_no_epoch_that_comes_meanwhile"
+            + "receiver/test_inbound_turns.py::test_a_slow_table_delays_no_epoch_of_another_table"
         ],
     ),
     (
@@ -1653,7 +1653,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_f50_a_query_that_somebody_stopped_ends_with_an_error"
+            + "receiver/test_receiver_status.py::test_f50_a_query_stopped_from_outside_ends_with_an_error"
         ],
     ),
     (
@@ -1667,7 +1667,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_receiver_handle.py::test_a_run_that_is_to_end_and_was_stopped_from_outside_ends_with_an_error"
+            + "receiver/test_receiver_handle.py::test_available_now_stopped_from_outside_ends_with_an_error"
         ],
     ),
     (
@@ -1681,7 +1681,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"
+            + "receiver/test_receiver_status.py::test_f50_an_unreachable_channel_holds_its_streams"
         ],
     ),
     (
@@ -1689,7 +1689,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("ChannelStreams.due", "self._unreachable = None", "pass")],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_f50_a_channel_that_does_not_answer_holds_its_streams"
+            + "receiver/test_receiver_status.py::test_f50_an_unreachable_channel_holds_its_streams"
         ],
     ),
     (
@@ -1697,7 +1697,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("WakeUpReader.without_channel", "if self.until is not None: ...", "raise error")],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"
+            + "receiver/test_receiver_status.py::test_f50_an_unreachable_channel_wakes_its_receiver"
         ],
     ),
     (
@@ -1705,7 +1705,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("WakeUpReader.without_channel", "if self.until is not None: ...", "pass")],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer"
+            + "receiver/test_receiver_status.py::test_f50_an_unreachable_channel_wakes_its_receiver"
         ],
     ),
     (
@@ -1717,7 +1717,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "raise",
             )
         ],
-        [UNIT + "receiver/test_receiver_says.py::test_under_connect_what_cannot_be_read_is_held"],
+        [UNIT + "receiver/test_receiver_status.py::test_under_connect_what_cannot_be_read_is_held"],
     ),
     (
         "connect stream",
@@ -1728,14 +1728,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "raise",
             )
         ],
-        [UNIT + "receiver/test_receiver_says.py::test_under_connect_what_cannot_be_read_is_held"],
+        [UNIT + "receiver/test_receiver_status.py::test_under_connect_what_cannot_be_read_is_held"],
     ),
     (
         "left hold",
         [("ChannelStreams.due", "self._next_for_acks(list(idle))", "()")],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"
+            + "receiver/test_receiver_status.py::test_a_hold_that_another_receiver_left_is_released"
         ],
     ),
     (
@@ -1749,29 +1749,26 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_a_hold_that_another_receiver_left_is_answered"
+            + "receiver/test_receiver_status.py::test_a_hold_that_another_receiver_left_is_released"
         ],
     ),
     (
         "left hold unreadable",
         [("ChannelStreams._is_acked_as_held", "True", "False")],
-        [UNIT + "receiver/test_receiver_says.py::test_an_answer_that_cannot_be_read_is_told"],
+        [UNIT + "receiver/test_receiver_status.py::test_an_unreadable_ack_is_reported"],
     ),
     (
         "left hold tried",
         [("ChannelStreams._add", "self.get(listing.log.stream).done = None", "pass")],
         [
             UNIT
-            + "receiver/test_receiver_says.py::test_a_hold_that_was_taken_over_is_tried_in_its_time"
+            + "receiver/test_receiver_status.py::test_a_hold_that_another_receiver_left_is_retried_in_its_time"
         ],
     ),
     (
         "removed stream",
         [("ChannelStreams._release_removed", "stream.name not in listed", "False")],
-        [
-            UNIT
-            + "receiver/test_receiver_says.py::test_a_stream_that_was_removed_is_not_told_as_held"
-        ],
+        [UNIT + "receiver/test_receiver_status.py::test_a_removed_stream_is_not_reported_as_held"],
     ),
     (
         "one tables ledger",
@@ -1782,10 +1779,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "raise",
             )
         ],
-        [
-            UNIT
-            + "receiver/test_receiver_says.py::test_decisions_that_cannot_be_recorded_hold_their_table_alone"
-        ],
+        [UNIT + "receiver/test_receiver_status.py::test_unreadable_decisions_hold_their_table_alone"],
     ),
     (
         "removed while read",
@@ -2082,7 +2076,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "begun",
         [("spark_thread.SparkThread.run", "if begun:\n    raise", "pass")],
-        [UNIT + "receiver/test_workers.py::test_an_error_of_the_target_is_no_lost_session"],
+        [UNIT + "receiver/test_workers.py::test_an_error_of_the_work_is_no_lost_session"],
     ),
     (
         "frozen threads",

@@ -1,4 +1,4 @@
-"""One pass of a receiver over its logs, with a target table that is a list of commits."""
+"""One pass of a receiver over its logs, with a list of commits as the target table."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ CONTENT: dict[str, Any] = {
 TOPOLOGY = parse_topology(CONTENT, "wan.yaml")
 
 
-def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
-    """Otherwise other tables would wait for ever, and `--available-now` would not end."""
+def test_a_pass_ends_although_the_sender_keeps_publishing() -> None:
+    """Otherwise other tables would wait for ever, and ``--available-now`` would not end."""
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     publish(log, 1, 2, 3)
@@ -74,7 +74,7 @@ def test_a_pass_ends_though_somebody_publishes_all_the_time() -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
+def test_a_stream_that_the_channel_refuses_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inbound = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
@@ -100,7 +100,7 @@ def test_one_stream_that_the_channel_refuses_does_not_keep_the_others_waiting(
     ]
 
 
-def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_expiry_of_event_ids_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     topology = parse_topology(
         {**CONTENT, "tables": {"orders": {**CONTENT["tables"]["orders"], "event_id_ttl": "1h"}}},
         "wan.yaml",
@@ -122,8 +122,11 @@ def test_event_ids_that_cannot_be_expired_now_end_nothing(caplog: pytest.LogCapt
     assert "event IDs could not be expired now: another DELETE" in caplog.text
 
 
-def test_a_frame_whose_payload_cannot_be_decoded_is_found_by_the_look_at_frames() -> None:
-    """Its checksum is right: somebody wrote it so. Otherwise it would count as a fault that has passed, again and again."""
+def test_the_check_of_frames_finds_a_payload_that_cannot_be_decoded() -> None:
+    """Its checksum is right: the sender wrote it so.
+
+    Otherwise it would count, again and again, as a fault that has passed.
+    """
     channel = memory_channel()
     header = FrameHeader(
         "newark", ("seattle",), STREAM, "orders", "id", "all", "schema", "a" * 32, 0, 5
@@ -139,10 +142,13 @@ def test_a_frame_whose_payload_cannot_be_decoded_is_found_by_the_look_at_frames(
 
 
 @pytest.mark.parametrize(("failures", "started"), [(0, True), (1, True), (2, False)])
-def test_a_query_that_does_not_start_is_tried_once_more(
+def test_a_query_that_fails_to_start_is_started_once_more(
     failures: int, started: bool, tmp_path: Path
 ) -> None:
-    """Of two receivers that begin a new checkpoint together, Spark fails one. Fails when the first failure is the end, or none ever is."""
+    """When two receivers create a checkpoint together, Spark fails one of them.
+
+    Fails when the first failure is final, or none ever is.
+    """
     spark = MagicMock()
     writer = (
         spark.readStream.format()

@@ -1,83 +1,31 @@
-"""Turns of a receiver's tables: a slow one delays no other, a held one is tried less and less often, a cancelled one is not given up."""
+"""In which order a receiver works on its tables, and when it retries them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import LedgerRows, Target, memory_channel, publish
+from fakes import memory_channel
+from receivers import LONG, SPARK, TOPOLOGY, Clock, acked, held_at, inbound, send
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, SessionLostError, StoppedError
-from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver import channel_streams as streams_module
 from spark_wan.receiver import inbound as inbound_module
 from spark_wan.receiver import stream as stream_module
-from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.stream import InboundStream, Listing
-from spark_wan.topology.parsing import parse_topology
-
-LONG = 60.0
-"""Seconds after which something is believed never to come. Not a measure."""
-SPARK: Any = SimpleNamespace(range=lambda _: None)
-TABLES = ("orders", "readings", "prices")
-TOPOLOGY = parse_topology(
-    {
-        "version": 1,
-        "sites": {"newark": {"state": "/newark"}, "seattle": {"state": "/seattle"}},
-        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "/channel"}},
-        "tables": {
-            name: {
-                "keys": ["id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "at": {"newark": f"/newark/{name}", "seattle": f"/seattle/{name}"},
-            }
-            for name in TABLES
-        },
-    },
-    "wan.yaml",
-)
 
 
 class Cancelled(Exception):
     def getCondition(self) -> str:
         return "SPARK_JOB_CANCELLED"
-
-
-class Streams(ChannelStreams):
-    """Streams are called as their tables."""
-
-    def _table_of(self, listing: Listing) -> str:
-        stream = self.get(listing.log.stream)
-        stream.table = stream.name
-        return stream.name
-
-
-class Inbound(ChannelReceiver):
-    """Applies in memory."""
-
-    before: Callable[[str], None]
-    """Called with a table before each of its rounds; may raise."""
-
-    def _applier(self, spark: Any, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
-        if stream.applier is None:
-            ledger = Ledger("seattle", stream.name, LedgerRows())
-            target = Target(stream_log.channel, f"target of {stream.name}")
-            stream.applier = TableApplier("seattle", stream.name, stream_log, target, ledger)
-        return stream.applier
-
-    def _run(self, steps: Any) -> Any:
-        self.before(steps.gi_frame.f_locals["self"].table)
-        return super()._run(steps)
 
 
 @pytest.fixture
@@ -88,31 +36,11 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     return found
 
 
-def inbound(before: Callable[[str], None], parallel: int = 2, **settings: Any) -> Inbound:
-    made = Inbound(
-        TOPOLOGY, "seattle", "memory:///", {}, parallel=parallel, max_bytes=1 << 20, **settings
-    )
-    made.streams = Streams(TOPOLOGY, "seattle", "memory:///")
-    made.before = before
-    return made
+def test_a_slow_table_delays_no_epoch_of_another_table(channel: Channel) -> None:
+    """Neither of a table that was applied before nor of a new one.
 
-
-def send(channel: Channel, table: str, *numbers: int) -> None:
-    publish(StreamLog(channel, table), *numbers, table=table)
-
-
-def acked(channel: Channel, table: str) -> int:
-    ack = StreamLog(channel, table).acks().get("seattle")
-    return ack.applied if ack is not None else 0
-
-
-def held_at(channel: Channel, table: str) -> int | None:
-    return StreamLog(channel, table).acks()["seattle"].held
-
-
-def test_a_slow_table_delays_no_epoch_that_comes_meanwhile(channel: Channel) -> None:
-    """Neither of a table that was done before, nor of one that is new. Fails (never ends) when a micro-batch waits for all that it began
-    before it lists the channel again."""
+    Fails (never ends) when a micro-batch waits for all its tables before it polls the channel.
+    """
 
     def before(table: str) -> None:
         if table == "orders":
@@ -137,8 +65,8 @@ def test_a_slow_table_delays_no_epoch_that_comes_meanwhile(channel: Channel) -> 
     assert acked(channel, "orders") == 1
 
 
-def test_a_run_that_is_to_end_takes_only_what_was_there(channel: Channel) -> None:
-    """Otherwise it would not end while somebody publishes."""
+def test_available_now_applies_only_what_was_listed_at_its_start(channel: Channel) -> None:
+    """Otherwise it would not end while the sender keeps publishing."""
     for table in ("orders", "readings"):
         send(channel, table, 1)
     ready = threading.Event()
@@ -159,18 +87,13 @@ def test_a_run_that_is_to_end_takes_only_what_was_there(channel: Channel) -> Non
     assert (acked(channel, "orders"), acked(channel, "readings")) == (1, 1)
 
 
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1_000.0
-        time = SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None)
-        for module in (inbound_module, stream_module, streams_module):
-            monkeypatch.setattr(module, "time", time)
-
-
-def test_a_held_stream_is_tried_less_and_less_often(
+def test_a_held_stream_is_retried_less_and_less_often(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though other streams wake the receiver all the time, and though its own sender publishes more. Fails when each micro-batch tries it."""
+    """Although other streams keep waking the receiver, and its own sender publishes more.
+
+    Fails when each micro-batch retries it.
+    """
     clock, tried = Clock(monkeypatch), list[float]()
 
     def before(table: str) -> None:
@@ -192,10 +115,10 @@ def test_a_held_stream_is_tried_less_and_less_often(
     assert gaps[0] < 11 and gaps[0] < gaps[1] < gaps[2] == gaps[-1] < 31
 
 
-def test_what_a_held_stream_waits_for_wakes_it_at_once(
+def test_a_change_of_its_log_retries_a_held_stream(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log shows something else, or is announced again. Fails when only time does."""
+    """An epoch was announced again. Fails when only time makes the stream due."""
     clock, tried = Clock(monkeypatch), list[int]()
     bad = [True]
 
@@ -221,8 +144,8 @@ def test_what_a_held_stream_waits_for_wakes_it_at_once(
     assert receiver.statuses()[0].held is None
 
 
-def test_another_stream_of_the_table_wakes_a_held_one(channel: Channel) -> None:
-    """It may bring the versions that the other waits for."""
+def test_an_apply_to_the_table_retries_its_held_streams(channel: Channel) -> None:
+    """It may have brought the versions that they wait for."""
     receiver = inbound(lambda _: None)
     waiting = receiver.streams.get("a")
     waiting.table = receiver.streams.get("orders").table = "orders"
@@ -239,10 +162,14 @@ class Query:
         self.isActive = True
 
 
-def test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micro_batch(
+def test_f50_a_job_cancelled_from_outside_is_retried_within_the_micro_batch(
     channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Other tables go on meanwhile. Fails when the micro-batch ends without the table: its batch would count as done; or when its query ends."""
+    """Other tables go on meanwhile.
+
+    Fails when the micro-batch ends without the table, because its batch would count as done; also
+    when the query ends.
+    """
     monkeypatch.setattr(stream_module, "RETRY_INTERVAL", 0.05)
     cancelled, told = threading.Event(), list[str | None]()
 
@@ -269,7 +196,7 @@ def test_f50_a_job_cancelled_from_outside_is_said_and_done_again_within_the_micr
 def test_f50_a_cancellation_that_may_be_a_stop_ends_the_micro_batch(
     channel: Channel, ended: str
 ) -> None:
-    """Without an ack that says held. Fails when it is taken for one from outside."""
+    """Without an ack that says held. Fails when it counts as a cancellation from outside."""
     query: Any = None if ended == "query not known" else Query()
     stop = threading.Event()
 
@@ -290,7 +217,7 @@ def test_f50_a_cancellation_that_may_be_a_stop_ends_the_micro_batch(
 def test_f50_a_session_that_has_ended_ends_the_micro_batch_and_holds_nothing(
     channel: Channel,
 ) -> None:
-    """Fails when it counts as an error of the table: the stream was held, with an ack, and tried again for ever."""
+    """Fails when it counts as an error of the table: the stream was held, and retried for ever."""
 
     def before(_: str) -> None:
         raise ConnectionRefusedError(111, "Connection refused")
@@ -305,10 +232,13 @@ def test_f50_a_session_that_has_ended_ends_the_micro_batch_and_holds_nothing(
     assert StreamLog(channel, "orders").acks() == {}
 
 
-def test_threads_that_make_appliers_do_not_disturb_each_other(
+def test_threads_may_create_appliers_at_the_same_time(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails (dictionary changed size during iteration, which ended the query) when one looks for its table's ledger while another adds."""
+    """Fails when one thread looks for its table's ledger while another adds an applier.
+
+    The error (dictionary changed size during iteration) ended the query.
+    """
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=2, max_bytes=1 << 20)
 
     def applier(name: str, table: str) -> None:
@@ -319,7 +249,7 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
     other = threading.Thread(target=applier, args=("other", "readings"))
 
     class Inserting(dict[str, InboundStream]):
-        """A dictionary into which another thread inserts while its values are looked through."""
+        """A dictionary into which another thread inserts during an iteration."""
 
         def values(self) -> Any:
             for value in super().values():
@@ -342,7 +272,10 @@ def test_threads_that_make_appliers_do_not_disturb_each_other(
 def test_a_stopped_querys_micro_batch_gives_up_without_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Spark would log it with its stack. Fails when it raises; also when it does not while the query goes on."""
+    """Spark would log the error with its stack.
+
+    Fails when the micro-batch raises; also when it does not raise while the query goes on.
+    """
     query: Any = Query()
     stop = threading.Event()
     receiver = inbound(lambda _: None, query=query, stop=stop)
@@ -366,10 +299,13 @@ def test_a_stopped_querys_micro_batch_gives_up_without_an_error(
     assert not batch.is_alive()
 
 
-def test_what_the_channel_refuses_is_not_forgotten_by_a_listing(
+def test_a_poll_does_not_forget_an_error_of_a_running_apply(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That comes between an apply's error and its end. Fails when both are kept in one place: the micro-batch counted as done."""
+    """A poll may come between the error of an apply and its end.
+
+    Fails when both keep their errors in one place: the micro-batch counted as done.
+    """
     receiver = inbound(lambda _: None)
     listed, again = threading.Event(), threading.Event()
     list_due = receiver.streams.due

@@ -1,4 +1,4 @@
-"""Who may work at the same time: slots of a sender, tables of a receiver."""
+"""Limits on what runs at the same time: slots of a sender, tables of a receiver."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spark_wan.sender.slots import Slots
 
 SPARK: Any = None
 LONG = 60.0
-"""Seconds after which something is believed never to come. Not a measure."""
+"""Seconds after which a test gives up waiting."""
 
 
-def test_a_slot_goes_to_who_waits_longest() -> None:
-    """Also when its holder wants it again at once. Fails with a semaphore, which lets the holder in again."""
+def test_a_slot_goes_to_the_longest_waiter() -> None:
+    """Also when its holder asks again at once. Fails with a semaphore, which favours the holder."""
     slots, order = Slots(1), list[int]()
     began = [threading.Event() for _ in range(3)]
     go = threading.Event()
@@ -51,7 +51,7 @@ def test_a_slot_goes_to_who_waits_longest() -> None:
     assert order == [1, 2, 0]
 
 
-def test_a_slot_is_free_again_after_an_error() -> None:
+def test_an_error_frees_its_slot() -> None:
     slots = Slots(1)
     for _ in range(2):
         with pytest.raises(ValueError), slots.taken():
@@ -74,17 +74,17 @@ def test_one_apply_at_a_time_per_table() -> None:
     assert not pool.wait(0.05)
     go.set()
     assert pool.wait(LONG)
-    assert done == ["slow"]  # who finds work finds it again
+    assert done == ["slow"]  # the next poll finds the second again
     pool.give("orders", partial(done.append, "second"))
     assert pool.wait(LONG)
     assert done == ["slow", "second"]
 
 
 @pytest.mark.parametrize("slow_after", [0.0, LONG])
-def test_slow_tables_leave_their_places_to_others(
+def test_slow_tables_do_not_count_towards_the_limit(
     monkeypatch: pytest.MonkeyPatch, slow_after: float
 ) -> None:
-    """Two snapshots that take hours, and two places. Fails when all that are at work count."""
+    """Two snapshots that take hours, and a limit of two. Fails when all running tables count."""
     monkeypatch.setattr("spark_wan.receiver.workers.SLOW", slow_after)
     pool, go, done = TableWorkers(SPARK, 2), threading.Event(), list[str]()
     for table in ("first", "second"):
@@ -101,7 +101,7 @@ def _wait_for(go: threading.Event) -> None:
     assert go.wait(LONG)
 
 
-def test_an_error_ends_it_and_nothing_more_begins() -> None:
+def test_after_an_error_no_further_work_starts() -> None:
     pool, done = TableWorkers(SPARK, 1), list[str]()
 
     def fail() -> None:
@@ -115,8 +115,11 @@ def test_an_error_ends_it_and_nothing_more_begins() -> None:
     assert done == []
 
 
-def test_a_thread_that_cannot_begin_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's threads copy properties first, and fail when the session has ended. Fails (hangs) when only the work itself says that it is done."""
+def test_a_thread_that_fails_to_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's threads first copy properties, and fail when the session has ended.
+
+    Fails (hangs) when only the work itself reports that it is done.
+    """
     monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
     pool = TableWorkers(SPARK, 1)
     pool.give("orders", lambda: None)
@@ -126,8 +129,8 @@ def test_a_thread_that_cannot_begin_is_not_waited_for(monkeypatch: pytest.Monkey
     pool.join()
 
 
-def test_an_error_of_the_target_is_no_lost_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails when all that ends a thread is told as a session that has ended."""
+def test_an_error_of_the_work_is_no_lost_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when every error that ends a thread counts as a lost session."""
     hooked, lost = list[Any](), list[Any]()
     monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_value))
 

@@ -1,4 +1,4 @@
-"""What a receiver says when its channel, one stream or a query of it fails, and that it stops saying so."""
+"""What a receiver reports when its channel, a stream or a query fails, and afterwards."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import Any
 import obstore
 import pytest
 from fakes import MANIFEST, STREAM, memory_channel, publish
-from test_inbound_turns import LONG, SPARK, TOPOLOGY, Clock, held_at, inbound, send
-from test_receiver_handle import Channel, Query, supervised
+from receivers import (
+    LONG,
+    SPARK,
+    TOPOLOGY,
+    ChannelOfOneStream,
+    Clock,
+    Query,
+    held_at,
+    inbound,
+    send,
+    supervised,
+)
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
@@ -32,7 +42,7 @@ DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"
 
 
 class Cut:
-    """A channel that answers nothing while it is ``down``."""
+    """A channel that fails while it is ``down``."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.down = inner, False
@@ -55,8 +65,8 @@ def held(receiver: ChannelReceiver) -> dict[str, str | None]:
     return {status.stream: status.held for status in receiver.statuses()}
 
 
-def test_f50_a_channel_that_does_not_answer_holds_its_streams(channel: Cut) -> None:
-    """Until it answers. Fails when only a log line says so, which the command does not print."""
+def test_f50_an_unreachable_channel_holds_its_streams(channel: Cut) -> None:
+    """Until it answers. Fails when only a log line reports it, which the command does not print."""
     receiver = inbound(lambda _: None)
     receiver.stop, receiver.query = threading.Event(), SimpleNamespace(isActive=True)
     pause = threading.Event()
@@ -77,10 +87,10 @@ def test_f50_a_channel_that_does_not_answer_holds_its_streams(channel: Cut) -> N
     micro_batch(DENIED, receiver.url, "orders")
 
 
-def test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer(
+def test_f50_an_unreachable_channel_wakes_its_receiver(
     channel: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a micro-batch can say what it waits for. Nothing is new for anybody else."""
+    """Only a micro-batch can report what it waits for. No other query is woken."""
     monkeypatch.setattr(datasource, "open_channel", lambda *_: channel)
     send(channel.inner, "orders", 1)
     reader = WakeUpReader(channel, "seattle", "token", 10.0)  # type: ignore[arg-type]
@@ -98,19 +108,22 @@ def test_f50_a_source_wakes_its_receiver_when_the_channel_does_not_answer(
             other.latestOffset(before, other.getDefaultReadLimit())
 
 
-def test_f50_a_query_that_somebody_stopped_ends_with_an_error(
+def test_f50_a_query_stopped_from_outside_ends_with_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """``query.stop()`` by another part of the application, or in Spark's UI. Fails when it counts as a good end: the command would end with exit
-    code 0, or go on without that channel."""
-    alone = supervised(Channel(), Query(None, active=False))
+    """``query.stop()`` by another part of the application, or in Spark's UI.
+
+    Fails when the query counts as done: the command would end with exit code 0, or go on without
+    that channel.
+    """
+    alone = supervised(ChannelOfOneStream(), Query(None, active=False))
     with pytest.raises(
         StoppedError, match=r"query for /channel was stopped from outside.*Start the receiver again"
     ):
         watch(alone, threading.Event(), lambda _: None)
     two = ReceiverHandle(
         [
-            SupervisedQuery(Channel(), query)  # type: ignore[arg-type]
+            SupervisedQuery(ChannelOfOneStream(), query)  # type: ignore[arg-type]
             for query in (Query(None, active=False), Query(None))
         ],
         threading.Event(),
@@ -118,13 +131,13 @@ def test_f50_a_query_that_somebody_stopped_ends_with_an_error(
         restart=lambda _: Query(None),  # type: ignore[arg-type, return-value]
     )
     assert two.is_active and isinstance(two.exception(), StoppedError)
-    stopped = supervised(Channel(), Query(None))
+    stopped = supervised(ChannelOfOneStream(), Query(None))
     stopped.stop()
     assert stopped.exception() is None
 
 
 def test_under_connect_what_cannot_be_read_is_held(channel: Cut) -> None:
-    """Fails when asking for the status raises: it would end the receiver of all streams."""
+    """Fails when the status raises: that would end the receiver of all streams."""
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     answering = inbound(lambda _: None)
     for stream in ("orders", "readings"):
@@ -140,7 +153,7 @@ def test_under_connect_what_cannot_be_read_is_held(channel: Cut) -> None:
     assert receiver.acked()[0].held is None
 
 
-def test_under_connect_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
+def test_under_connect_a_removed_stream_is_not_reported_as_held(channel: Cut) -> None:
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     send(channel.inner, "orders", 1)
     ack = Ack("seattle", "orders", MANIFEST.log_id, 0, 1, "orders: cannot be read")
@@ -154,8 +167,8 @@ def test_under_connect_a_stream_that_was_removed_is_not_told_as_held(channel: Cu
     assert receiver.acked()[0].held is None
 
 
-def test_streams_with_nothing_to_do_are_looked_at_in_turn() -> None:
-    """Fails when all are asked for their acks at once: with some hundreds of them, what is new would wait for seconds."""
+def test_acks_of_idle_streams_are_read_in_turn() -> None:
+    """Fails when all are read at once: with hundreds of them, new epochs would wait for seconds."""
     receiver = inbound(lambda _: None)
     streams = [f"orders{n:03}" for n in range(25)]
     asked: list[str] = []
@@ -166,8 +179,11 @@ def test_streams_with_nothing_to_do_are_looked_at_in_turn() -> None:
     assert set(asked[:25]) == set(streams)
 
 
-def test_a_hold_that_another_receiver_left_is_answered(channel: Cut) -> None:
-    """It had held the stream and was killed. Fails when a stream that is done is not looked at: the sender is told of the hold until the next epoch."""
+def test_a_hold_that_another_receiver_left_is_released(channel: Cut) -> None:
+    """It had held the stream and was killed.
+
+    Fails when the acks of idle streams are not read: the sender sees the hold until the next epoch.
+    """
     receiver = inbound(lambda _: None)
     send(channel.inner, "orders", 1)
     receiver.apply_all(SPARK)
@@ -179,10 +195,13 @@ def test_a_hold_that_another_receiver_left_is_answered(channel: Cut) -> None:
     assert held_at(channel.inner, "orders") is None
 
 
-def test_a_hold_that_was_taken_over_is_tried_in_its_time(
+def test_a_hold_that_another_receiver_left_is_retried_in_its_time(
     channel: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As above, and this receiver cannot apply it either. Fails when its stream stays done: it would wait for its turn among those with nothing to do."""
+    """As above, and this receiver cannot apply the stream either.
+
+    Fails when the stream still counts as idle: it would wait for its turn among those.
+    """
     clock, bad = Clock(monkeypatch), [False]
 
     def before(_: str) -> None:
@@ -206,10 +225,8 @@ def test_a_hold_that_was_taken_over_is_tried_in_its_time(
     assert held_at(channel.inner, "orders") is None
 
 
-def test_an_answer_that_cannot_be_read_is_told(
-    channel: Cut, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a stream that is done. Fails when it counts as one that says nothing of a hold: nobody would hear that the answers cannot be read."""
+def test_an_unreadable_ack_is_reported(channel: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an idle stream. Fails when it counts as an ack without a hold, and stays unseen."""
     receiver = inbound(lambda _: None)
     send(channel.inner, "orders", 1)
     receiver.apply_all(SPARK)
@@ -224,8 +241,8 @@ def test_an_answer_that_cannot_be_read_is_told(
     assert held(receiver) == {"orders": DENIED}
 
 
-def test_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
-    """As the cause says: 'remove what is left of this stream from the channel'."""
+def test_a_removed_stream_is_not_reported_as_held(channel: Cut) -> None:
+    """The cause asks for it: 'remove what is left of this stream from the channel'."""
     publish(StreamLog(channel.inner, "newark.east.old"), 1, table="old")
     receiver = ChannelReceiver(TOPOLOGY, "seattle", "memory:///", {}, parallel=1, max_bytes=1 << 20)
     receiver.apply_all(SPARK)
@@ -237,9 +254,7 @@ def test_a_stream_that_was_removed_is_not_told_as_held(channel: Cut) -> None:
     assert held(receiver) == {"newark.east.old": None}
 
 
-def test_decisions_that_cannot_be_recorded_hold_their_table_alone(
-    channel: Cut, tmp_path: Path
-) -> None:
+def test_unreadable_decisions_hold_their_table_alone(channel: Cut, tmp_path: Path) -> None:
     """Fails when the error ends the micro-batch, and the receiver of all tables."""
     content = {
         "version": 1,
