@@ -111,12 +111,9 @@ class Bench:
                 batch.sparkSession.sql(merge(target, "batch", "event_id")).collect()
 
         with hidden_commits(SCRATCH / "events", place / "events") as reveal:
-            stream = (
-                self.spark.readStream.format("delta")
-                .load(str(place / "events"))
-                .writeStream.foreachBatch(write)
-            )
-            query = stream.option("checkpointLocation", str(place / "checkpoint")).start()
+            stream = self.spark.readStream.load(str(place / "events"), "delta")
+            writer = stream.writeStream.foreachBatch(write)
+            query = writer.start(checkpointLocation=str(place / "checkpoint"))
             try:
                 query.processAllAvailable()
                 return self.clocked(reveal, query.processAllAvailable)
@@ -125,47 +122,26 @@ class Bench:
 
     def handwritten(self, place: Path) -> float:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StringType, StructType
 
         target, files = str(place / "target"), str(place / "json")
         self.create(target)
-        columns = self.spark.read.format("delta").load(str(SCRATCH / "source")).schema
-        change = StructType([*columns.fields]).add("_change_type", StringType())
-        change = change.add("_commit_version", LongType())
+        change = f"{TYPES}, _change_type string, _commit_version bigint"
 
         def write(batch: Any, _: int) -> None:
             with self.timed_merge():
                 parsed = batch.select(F.from_json("value", change, MICROSECONDS).alias("r"))
                 parsed.select("r.*").createOrReplaceTempView("batch")
-                statement = merge(target, "batch", "_commit_version", changes=True)
+                statement = merge(target, "batch", "_commit_version", deletes=True)
                 batch.sparkSession.sql(statement).collect()
 
         with hidden_commits(SCRATCH / "source", place / "source") as reveal:
-            feed = (
-                self.spark.readStream.format("delta")
-                .option("readChangeFeed", "true")
-                .option("startingVersion", 1)
-            )
-            rows = (
-                feed.load(str(place / "source"))
-                .where("_change_type <> 'update_preimage'")
-                .drop("_commit_timestamp")
-            )
+            rows = changes(self.spark.readStream, place / "source")
             lines = rows.select(F.to_json(F.struct("*"), MICROSECONDS).alias("value"))
-            out = (
-                lines.writeStream.format("text")
-                .option("path", files)
-                .option("checkpointLocation", str(place / "out"))
-                .start()
-            )
+            out = lines.writeStream.start(files, "text", checkpointLocation=str(place / "out"))
             out.processAllAvailable()
-            back = (
-                self.spark.readStream.format("text")
-                .schema("value string")
-                .load(files)
-                .writeStream.foreachBatch(write)
-            )
-            into = back.option("checkpointLocation", str(place / "in")).start()
+            back = self.spark.readStream.load(files, "text", "value string")
+            writer = back.writeStream.foreachBatch(write)
+            into = writer.start(checkpointLocation=str(place / "in"))
 
             def arrive() -> None:
                 out.processAllAvailable()
@@ -184,17 +160,15 @@ class Bench:
             self.running(place) as (sender, receiver),
         ):
             wait_for(lambda: arrived(sender, receiver, 1))
-            return self.clocked(
-                reveal, lambda: wait_for(lambda: arrived(sender, receiver, self.commits + 1))
-            )
+            last = self.commits + 1
+            return self.clocked(reveal, lambda: wait_for(lambda: arrived(sender, receiver, last)))
 
     @contextmanager
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
         topology = topology_of(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
-        receiver = spark_wan.Receiver(
-            self.spark, topology, "seattle", interval=POLL_INTERVAL
-        ).start()
+        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=POLL_INTERVAL)
+        receiver = receiver.start()
         try:
             yield sender, receiver
         finally:
@@ -233,29 +207,17 @@ class Bench:
     def channel_bytes(self, place: Path) -> int:
         """Return the bytes of all frames and manifests of the change rows, before any trim."""
         shutil.copytree(SCRATCH / "source", place / "source")
-        spark_wan.Sender(self.spark, topology_of(place), "newark").start(
-            available_now=True
-        ).await_termination()
+        sender = spark_wan.Sender(self.spark, topology_of(place), "newark")
+        sender.start(available_now=True).await_termination()
         return size_of(place / "channel", ".frame") + size_of(place / "channel", ".json")
 
     def json_bytes(self, place: Path) -> tuple[int, int]:
         """Return the bytes of the same change rows as JSON lines, plain and under zstd."""
-        feed = (
-            self.spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", 1)
-        )
-        rows = (
-            feed.load(str(SCRATCH / "source"))
-            .where("_change_type <> 'update_preimage'")
-            .drop("_commit_timestamp")
-            .coalesce(2)
-        )
+        rows = changes(self.spark.read, SCRATCH / "source").coalesce(2)
         rows.write.json(str(place / "plain"))
         zstd = pa.Codec("zstd")  # at its own default level, each file as a whole
-        packed = sum(
-            len(zstd.compress(file.read_bytes())) for file in (place / "plain").glob("*.json")
-        )
+        files = (place / "plain").glob("*.json")
+        packed = sum(len(zstd.compress(file.read_bytes())) for file in files)
         return size_of(place / "plain", ".json"), packed
 
     def idle(self, place: Path, polls: int = 10) -> dict[str, int]:
@@ -270,11 +232,7 @@ class Bench:
             before = (files_below(place), len(tracker.getJobIdsForGroup(None)))
             time.sleep(polls * POLL_INTERVAL)
             after = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-        changed = {
-            name
-            for name in before[0].keys() | after[0].keys()
-            if before[0].get(name) != after[0].get(name)
-        }
+        changed = {name for name, _ in before[0].items() ^ after[0].items()}
         commits = [name for name in changed if "/_delta_log/" in name]
         channel = [name for name in changed if name.startswith("channel/")]
         return {
@@ -293,12 +251,7 @@ class Bench:
 
     def contents(self, path: Path) -> tuple[int, int]:
         sums = f"sum(cast(xxhash64({', '.join(COLUMNS)}) AS decimal(38, 0)))"
-        row = (
-            self.spark.read.format("delta")
-            .load(str(path))
-            .selectExpr("count(1)", sums)
-            .collect()[0]
-        )
+        row = self.spark.read.load(str(path), "delta").selectExpr("count(1)", sums).first()
         return int(row[0]), int(row[1])
 
     @contextmanager
@@ -346,13 +299,19 @@ def topology_of(place: Path) -> Topology:
     return parse_topology(content, str(place / "topology"))
 
 
-def merge(target: str, view: str, order: str, changes: bool = False) -> str:
+def changes(reader: Any, table: Path) -> Any:
+    """Read a table's change rows after version 0, without pre-images."""
+    rows = reader.load(str(table), "delta", readChangeFeed=True, startingVersion=1)
+    return rows.where("_change_type <> 'update_preimage'").drop("_commit_timestamp")
+
+
+def merge(target: str, view: str, order: str, deletes: bool = False) -> str:
     """Return the MERGE that all three need: the newest event of each key."""
-    names, kind = ", ".join(COLUMNS), ", _change_type" if changes else ""
+    names, kind = ", ".join(COLUMNS), ", _change_type" if deletes else ""
     window = f"PARTITION BY order_id ORDER BY {order} DESC"
     newest = f"SELECT *, row_number() OVER ({window}) AS place FROM {view}"
-    delete = "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE " if changes else ""
-    insert = "AND s._change_type <> 'delete' " if changes else ""
+    delete = "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE " if deletes else ""
+    insert = "AND s._change_type <> 'delete' " if deletes else ""
     assigned = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS)
     return (
         f"MERGE INTO {reference(target)} t "

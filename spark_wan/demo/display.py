@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -125,7 +124,7 @@ class Display:
             if table.difference:
                 print_(f"      {table.difference}", style="red", markup=False)
         print_()
-        for name, text in _figures(summary):
+        for name, text in _figures(summary).items():
             print_(f"  [bold]{name:<12}[/] {text}", soft_wrap=True)
         print_("\nWhere to look next")
         places = _places(summary.directory)
@@ -134,34 +133,18 @@ class Display:
             print_(f"  {place:<{width}}  [dim]{content}[/]", soft_wrap=True)
 
 
-def _figures(summary: Summary) -> Iterable[tuple[str, str]]:
-    bytes_per_event = summary.channel_bytes / max(1, summary.events)
-    yield (
-        "events",
-        f"{summary.events:,} in {summary.batches:,} batches and {summary.epochs:,} epochs",
-    )
-    yield (
-        "channel",
-        f"{megabytes(summary.channel_bytes)}, {bytes_per_event:.1f} bytes per event",
-    )
-    yield (
-        "redelivered",
-        f"{summary.redelivered:,} events that were not acked when the receiver was killed",
-    )
-    yield (
-        "duplicates",
-        f"{summary.duplicates_discarded:,} of them discarded: seattle had applied them already",
-    )
-    yield (
-        "time",
-        f"{summary.seconds:.1f} s from the first commit to the last ack, "
+def _figures(summary: Summary) -> dict[str, str]:
+    size, per_event = summary.channel_bytes, summary.channel_bytes / max(1, summary.events)
+    return {
+        "events": f"{summary.events:,} in {summary.batches:,} batches, {summary.epochs:,} epochs",
+        "channel": f"{megabytes(size)}, {per_event:.1f} bytes per event",
+        "redelivered": f"{summary.redelivered:,} events, not acked when the receiver was killed",
+        "duplicates": f"{summary.duplicates_discarded:,} of them discarded: already applied",
+        "time": f"{summary.seconds:.1f} s from the first commit to the last ack, "
         f"{summary.total_seconds:.1f} s in total",
-    )
-    yield (
-        "speed",
-        f"{summary.events_per_second:,} events per second, "
+        "speed": f"{summary.events_per_second:,} events per second, "
         "including newark's pauses and seattle's restart",
-    )
+    }
 
 
 def _places(directory: str) -> dict[str, str]:

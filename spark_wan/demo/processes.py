@@ -82,12 +82,6 @@ class Job:
             if cause and time.monotonic() - since > _HELD_TIMEOUT:
                 raise self._failed(f"{stream} is held: {cause}")
 
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
     def kill(self) -> None:
         """Send SIGKILL and wait for the process to end."""
         self.killed = True
@@ -144,7 +138,7 @@ def kill_before_ack(
             time.sleep(0.005)
             continue
         seen = version
-        receiver.freeze()
+        receiver.process.send_signal(signal.SIGSTOP)
         mark = _mark(table, version, site)
         ack = log.acks().get(site)
         acked = ack.applied if ack is not None else 0
@@ -152,7 +146,7 @@ def kill_before_ack(
             receiver.kill()
             unacked = [epoch for epoch in log.since(acked) if epoch <= mark.epoch]
             return UnackedCommit(mark.epoch, acked, sum(log.read(epoch).rows for epoch in unacked))
-        receiver.thaw()
+        receiver.process.send_signal(signal.SIGCONT)
     return None
 
 

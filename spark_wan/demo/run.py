@@ -232,9 +232,7 @@ class Demo:
     def _check_counts(self, published: int, discarded: int) -> None:
         written = sum(table.written for table in self.tables.values())
         if published != written:
-            raise WanError(
-                f"{written} events were written at newark, but {published} were published"
-            )
+            raise WanError(f"newark wrote {written} events, but {published} were published")
         if discarded < self.already_applied:
             raise WanError(
                 f"{self.already_applied} redelivered events were already in seattle's flights, "

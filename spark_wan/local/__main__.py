@@ -16,12 +16,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m spark_wan.local", description="Prepare this machine for Spark."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "prepare",
-        help="find or make a Java, download the Delta jars, archive classes in the cache folder",
+    parser.add_argument(
+        "command",
+        choices=("prepare", "java"),
+        help="java: print which Java sessions use, or fail if there is none; "
+        "prepare: also download the Delta jars and archive classes in the cache folder",
     )
-    commands.add_parser("java", help="print which Java sessions use; fail if there is none")
     command = parser.parse_args(arguments).command
     try:
         ensure_java()
