@@ -53,22 +53,23 @@ class Job:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                continue
-            if message["event"] == "progress":
-                stream = message["stream"]
-                self.progress[stream] = message
-                if message["held"]:
-                    self._held_since.setdefault(stream, time.monotonic())
-                else:
-                    self._held_since.pop(stream, None)
-            elif message["event"] == "started":
-                self.started.set()
-            elif message["event"] == "error":
-                self._error = message["message"]
+        with self.process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):  # not JSON
+                    self._handle(json.loads(line))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message["event"] == "progress":
+            stream = message["stream"]
+            self.progress[stream] = message
+            if message["held"]:
+                self._held_since.setdefault(stream, time.monotonic())
+            else:
+                self._held_since.pop(stream, None)
+        elif message["event"] == "started":
+            self.started.set()
+        elif message["event"] == "error":
+            self._error = message["message"]
 
     def check(self) -> None:
         """Raise WanError if the process has exited, or has held a stream for 30 s."""
@@ -105,6 +106,7 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._reader.join(_STOP_TIMEOUT)
 
     def _failed(self, cause: str) -> WanError:
         return WanError(f"{self.name}: {cause} (see {self.log})")
