@@ -106,7 +106,6 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._reader.join(_STOP_TIMEOUT)
 
     def _failed(self, cause: str) -> WanError:
         return WanError(f"{self.name}: {cause} (see {self.log})")

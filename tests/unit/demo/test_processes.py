@@ -15,6 +15,7 @@ def job(tmp_path):
     job = Job("send", tmp_path / "missing.yaml", "newark", tmp_path / "sender.log")
     yield job
     job.clean_up()
+    job._reader.join(60)
 
 
 def test_a_job_that_has_failed_is_reported_with_its_error(job):
