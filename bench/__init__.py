@@ -1,1 +1,1 @@
-"""Speed, measured against peers, side by side in one run."""
+"""Benchmark: spark_wan beside two other pipelines, in one run."""

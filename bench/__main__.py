@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, print, and write ``bench/results/end_to_end.json``."""
+"""``python -m bench``: run the benchmark; the figures go to ``bench/results/end_to_end.json``."""
 
 from bench.end_to_end import main
 

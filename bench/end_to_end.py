@@ -1,14 +1,15 @@
-"""A plain MERGE stream, the pipeline that people write by hand, and spark_wan, side by side in one run.
+"""A plain MERGE stream, a handwritten pipeline and spark_wan, side by side in one run.
 
-500,000 order events of 9 columns over 200,000 keys, upserted in commits of equal size. All three pipelines are running and idle; then all commits become
-visible in their sources at once, and the clock runs until the commit that puts the last of them into the target has returned:
+The data are 500,000 order events of 9 columns over 200,000 keys, upserted in commits of equal
+size. Each pipeline is running and idle when all commits become visible in its source at once. The
+clock stops when the MERGE that brings the last event to the target has returned.
 
-(a) floor        a stream over a Delta table of the same events, MERGEd into a Delta table. No replication at all.
-(b) handwritten  change feed -> JSON files -> from_json -> foreachBatch MERGE: two streams.
-(c) spark_wan    source table -> capture -> channel (a directory) -> apply -> target table: a Sender and a Receiver.
+(a) floor        a stream of the same events, MERGEd into a Delta table; no replication.
+(b) handwritten  change feed -> JSON files -> from_json -> foreachBatch MERGE; two streams.
+(c) spark_wan    source table -> capture -> channel (a directory) -> apply -> target table.
 
-Beside them: the sink alone, bytes on the channel and as JSON, peak memory, and what idling costs. Each figure is the median of the rounds after some to
-warm up; in each round all three take their turn.
+Also measured: the sink alone, bytes on the channel and as JSON, peak memory, and the cost of
+idling. Each figure is the median of the rounds after the warm-up; each round runs all three.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import os
 import platform
 import shutil
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 import spark_wan
+from bench.memory import PeakMemory
 from spark_wan.delta.sql import reference
 from spark_wan.local import local_session
 from spark_wan.receiver.target import DeltaTarget
@@ -38,29 +39,22 @@ from spark_wan.topology.parsing import parse_topology
 HERE = Path(__file__).parent
 SCRATCH = HERE / "scratch"
 RESULTS = HERE / "results" / "end_to_end.json"
-COLUMNS = [
-    "order_id",
-    "customer",
-    "status",
-    "product",
-    "quantity",
-    "price",
-    "discount",
-    "ordered_on",
-    "updated_at",
-]
-TYPES = "order_id bigint, customer string, status string, product string, quantity int, price double, discount double, ordered_on date, updated_at timestamp"
+TYPES = (
+    "order_id bigint, customer string, status string, product string, quantity int, "
+    "price double, discount double, ordered_on date, updated_at timestamp"
+)
+COLUMNS = [column.split()[0] for column in TYPES.split(", ")]
 MICROSECONDS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
-"""Spark's JSON writes milliseconds unless told: the rows would not be equal."""
+"""Spark's JSON has milliseconds by default: the rows would not be equal."""
 WARM_UP = 3
-"""Rounds that do not count. The JVM's compiler still makes all three faster through the third."""
-LOOK = 0.05
-"""Seconds between looks of spark_wan at a source and at a channel; Spark's own streams look for news every 0.01 s."""
+"""Rounds that do not count: the JVM's compiler makes all three faster up to the third."""
+POLL_INTERVAL = 0.05
+"""Seconds between polls of sender and receiver. Spark's own streams poll every 0.01 s."""
 PIPELINES = ("floor", "handwritten", "spark_wan")
 
 
 class Bench:
-    """The prepared tables, and one method for each pipeline: it measures one round and returns seconds."""
+    """The prepared tables, and a method per pipeline that runs one round and returns seconds."""
 
     def __init__(self, events: int, keys: int, commits: int) -> None:
         self.events, self.keys, self.commits = events, keys, commits
@@ -74,9 +68,10 @@ class Bench:
         self._time_the_merges_of_spark_wan()
 
     def prepare(self) -> None:
-        """Two tables with the same history: version 0 empty, version 1 one event (to warm up), then the commits.
+        """Make two tables with equal histories: version 0 empty, 1 one event, then the commits.
 
-        ``events`` is what a stream of events would append; ``source`` is a table that was MERGEd into."""
+        ``events`` is appended to, as by a stream of events; ``source`` is MERGEd into.
+        """
         per_commit = self.events // self.commits
         events, source = str(SCRATCH / "events"), str(SCRATCH / "source")
         self.spark.sql(f"CREATE TABLE {reference(events)} (event_id bigint, {TYPES}) USING DELTA")
@@ -87,7 +82,8 @@ class Bench:
                 "id AS event_id",
                 f"(id * 48271) % {self.keys} AS order_id",
                 "concat('customer-', (id * 7919) % 50000) AS customer",
-                "element_at(array('open', 'paid', 'packed', 'shipped', 'returned'), cast(id % 5 + 1 AS int)) AS status",
+                "element_at(array('open', 'paid', 'packed', 'shipped', 'returned'),"
+                " cast(id % 5 + 1 AS int)) AS status",
                 "concat('product-', (id * 31) % 2000) AS product",
                 "cast(id % 9 + 1 AS int) AS quantity",
                 "cast((id * 37) % 100000 AS double) / 100 AS price",
@@ -101,7 +97,8 @@ class Bench:
 
     def create(self, path: str, feed: bool = False) -> None:
         self.spark.sql(
-            f"CREATE TABLE {reference(path)} ({TYPES}) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = {str(feed).lower()})"
+            f"CREATE TABLE {reference(path)} ({TYPES}) USING DELTA "
+            f"TBLPROPERTIES (delta.enableChangeDataFeed = {str(feed).lower()})"
         )
 
     def floor(self, place: Path) -> float:
@@ -114,12 +111,9 @@ class Bench:
                 batch.sparkSession.sql(merge(target, "batch", "event_id")).collect()
 
         with hidden_commits(SCRATCH / "events", place / "events") as reveal:
-            stream = (
-                self.spark.readStream.format("delta")
-                .load(str(place / "events"))
-                .writeStream.foreachBatch(write)
-            )
-            query = stream.option("checkpointLocation", str(place / "checkpoint")).start()
+            stream = self.spark.readStream.load(str(place / "events"), "delta")
+            writer = stream.writeStream.foreachBatch(write)
+            query = writer.start(checkpointLocation=str(place / "checkpoint"))
             try:
                 query.processAllAvailable()
                 return self.clocked(reveal, query.processAllAvailable)
@@ -128,52 +122,26 @@ class Bench:
 
     def handwritten(self, place: Path) -> float:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StringType, StructType
 
         target, files = str(place / "target"), str(place / "json")
         self.create(target)
-        columns = self.spark.read.format("delta").load(str(SCRATCH / "source")).schema
-        change = (
-            StructType([*columns.fields])
-            .add("_change_type", StringType())
-            .add("_commit_version", LongType())
-        )
+        change = f"{TYPES}, _change_type string, _commit_version bigint"
 
         def write(batch: Any, _: int) -> None:
             with self.timed_merge():
-                batch.select(F.from_json("value", change, MICROSECONDS).alias("r")).select(
-                    "r.*"
-                ).createOrReplaceTempView("batch")
-                batch.sparkSession.sql(
-                    merge(target, "batch", "_commit_version", changes=True)
-                ).collect()
+                parsed = batch.select(F.from_json("value", change, MICROSECONDS).alias("r"))
+                parsed.select("r.*").createOrReplaceTempView("batch")
+                statement = merge(target, "batch", "_commit_version", deletes=True)
+                batch.sparkSession.sql(statement).collect()
 
         with hidden_commits(SCRATCH / "source", place / "source") as reveal:
-            feed = (
-                self.spark.readStream.format("delta")
-                .option("readChangeFeed", "true")
-                .option("startingVersion", 1)
-            )
-            rows = (
-                feed.load(str(place / "source"))
-                .where("_change_type <> 'update_preimage'")
-                .drop("_commit_timestamp")
-            )
+            rows = changes(self.spark.readStream, place / "source")
             lines = rows.select(F.to_json(F.struct("*"), MICROSECONDS).alias("value"))
-            out = (
-                lines.writeStream.format("text")
-                .option("path", files)
-                .option("checkpointLocation", str(place / "out"))
-                .start()
-            )
+            out = lines.writeStream.start(files, "text", checkpointLocation=str(place / "out"))
             out.processAllAvailable()
-            back = (
-                self.spark.readStream.format("text")
-                .schema("value string")
-                .load(files)
-                .writeStream.foreachBatch(write)
-            )
-            into = back.option("checkpointLocation", str(place / "in")).start()
+            back = self.spark.readStream.load(files, "text", "value string")
+            writer = back.writeStream.foreachBatch(write)
+            into = writer.start(checkpointLocation=str(place / "in"))
 
             def arrive() -> None:
                 out.processAllAvailable()
@@ -192,15 +160,15 @@ class Bench:
             self.running(place) as (sender, receiver),
         ):
             wait_for(lambda: arrived(sender, receiver, 1))
-            return self.clocked(
-                reveal, lambda: wait_for(lambda: arrived(sender, receiver, self.commits + 1))
-            )
+            last = self.commits + 1
+            return self.clocked(reveal, lambda: wait_for(lambda: arrived(sender, receiver, last)))
 
     @contextmanager
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
         topology = topology_of(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
-        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=LOOK).start()
+        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=POLL_INTERVAL)
+        receiver = receiver.start()
         try:
             yield sender, receiver
         finally:
@@ -208,7 +176,10 @@ class Bench:
             receiver.stop()
 
     def clocked(self, reveal: Callable[[], None], arrive: Callable[[], None]) -> float:
-        """Seconds until the last MERGE has returned. What follows it (the checkpoint of a stream; ledger and ack of spark_wan) holds up no reader."""
+        """Return the seconds until the last MERGE has returned.
+
+        What follows (a stream's checkpoint; spark_wan's ledger and ack) delays no reader.
+        """
         self.merging = 0.0
         began = time.monotonic()
         reveal()
@@ -216,69 +187,52 @@ class Bench:
         return self.merged - began
 
     def sink(self, place: Path) -> float:
-        """500,000 cached events -> gateway batches on a channel."""
+        """Write cached events as gateway batches to a channel."""
         events = self.spark.read.format("delta").load(str(SCRATCH / "events")).persist()
         events.count()
         began = time.monotonic()
-        writer = (
-            events.write.format("wan")
-            .mode("append")
-            .option("channel", str(place / "channel"))
-            .option("site", "newark")
-        )
-        writer = (
-            writer.option("remotes", "seattle").option("table", "orders").option("key", "order_id")
-        )
-        writer.option("eventId", "event_id").option("sequence", "event_id").save()
+        events.write.format("wan").mode("append").options(
+            channel=str(place / "channel"),
+            site="newark",
+            remotes="seattle",
+            table="orders",
+            key="order_id",
+            eventId="event_id",
+            sequence="event_id",
+        ).save()
         took = time.monotonic() - began
         events.unpersist()
         return took
 
     def channel_bytes(self, place: Path) -> int:
-        """Bytes of all frames and manifests of the same change rows, published and not trimmed."""
+        """Return the bytes of all frames and manifests of the change rows, before any trim."""
         shutil.copytree(SCRATCH / "source", place / "source")
-        spark_wan.Sender(self.spark, topology_of(place), "newark").start(
-            available_now=True
-        ).await_termination()
+        sender = spark_wan.Sender(self.spark, topology_of(place), "newark")
+        sender.start(available_now=True).await_termination()
         return size_of(place / "channel", ".frame") + size_of(place / "channel", ".json")
 
     def json_bytes(self, place: Path) -> tuple[int, int]:
-        """The same change rows as JSON lines: plain, and under zstd."""
-        feed = (
-            self.spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", 1)
-        )
-        rows = (
-            feed.load(str(SCRATCH / "source"))
-            .where("_change_type <> 'update_preimage'")
-            .drop("_commit_timestamp")
-            .coalesce(2)
-        )
+        """Return the bytes of the same change rows as JSON lines, plain and under zstd."""
+        rows = changes(self.spark.read, SCRATCH / "source").coalesce(2)
         rows.write.json(str(place / "plain"))
         zstd = pa.Codec("zstd")  # at its own default level, each file as a whole
-        packed = sum(
-            len(zstd.compress(file.read_bytes())) for file in (place / "plain").glob("*.json")
-        )
+        files = (place / "plain").glob("*.json")
+        packed = sum(len(zstd.compress(file.read_bytes())) for file in files)
         return size_of(place / "plain", ".json"), packed
 
-    def idle(self, place: Path, looks: int = 10) -> dict[str, int]:
-        """Spark jobs, Delta commits and channel writes while nothing happens, over so many looks of sender and receiver."""
+    def idle(self, place: Path, polls: int = 10) -> dict[str, int]:
+        """Count Spark jobs, Delta commits and channel writes of an idle sender and receiver."""
         tracker = self.spark.sparkContext.statusTracker()
         with (
             hidden_commits(SCRATCH / "source", place / "source"),
             self.running(place) as (sender, receiver),
         ):
             wait_for(lambda: arrived(sender, receiver, 1) and sender.status()[0].backlog == 0)
-            time.sleep(2)  # what arriving has set off comes to rest
+            time.sleep(2)  # until the work after the arrival is done
             before = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-            time.sleep(looks * LOOK)
+            time.sleep(polls * POLL_INTERVAL)
             after = (files_below(place), len(tracker.getJobIdsForGroup(None)))
-        changed = {
-            name
-            for name in before[0].keys() | after[0].keys()
-            if before[0].get(name) != after[0].get(name)
-        }
+        changed = {name for name, _ in before[0].items() ^ after[0].items()}
         commits = [name for name in changed if "/_delta_log/" in name]
         channel = [name for name in changed if name.startswith("channel/")]
         return {
@@ -288,21 +242,16 @@ class Bench:
         }
 
     def check(self, place: Path) -> None:
-        """The target holds the source's rows."""
-        wanted, found = (self.contents(path) for path in (SCRATCH / "source", place / "target"))
-        if wanted != found:
+        """Raise RuntimeError unless the target holds the source's rows."""
+        expected, actual = (self.contents(path) for path in (SCRATCH / "source", place / "target"))
+        if expected != actual:
             raise RuntimeError(
-                f"{place}: rows differ: {wanted} in the source, {found} in the target"
+                f"{place}: rows differ: {expected} in the source, {actual} in the target"
             )
 
     def contents(self, path: Path) -> tuple[int, int]:
         sums = f"sum(cast(xxhash64({', '.join(COLUMNS)}) AS decimal(38, 0)))"
-        row = (
-            self.spark.read.format("delta")
-            .load(str(path))
-            .selectExpr("count(1)", sums)
-            .collect()[0]
-        )
+        row = self.spark.read.load(str(path), "delta").selectExpr("count(1)", sums).first()
         return int(row[0]), int(row[1])
 
     @contextmanager
@@ -334,7 +283,7 @@ def topology_of(place: Path) -> Topology:
                 "site": "newark",
                 "remotes": ["seattle"],
                 "channel": str(place / "channel"),
-                "batch_interval": LOOK,
+                "batch_interval": POLL_INTERVAL,
             }
         },
         "tables": {
@@ -350,23 +299,32 @@ def topology_of(place: Path) -> Topology:
     return parse_topology(content, str(place / "topology"))
 
 
-def merge(target: str, view: str, order: str, changes: bool = False) -> str:
-    """The MERGE that all three need: the newest event of each key."""
-    names, kind = ", ".join(COLUMNS), ", _change_type" if changes else ""
-    newest = f"SELECT *, row_number() OVER (PARTITION BY order_id ORDER BY {order} DESC) AS place FROM {view}"
-    delete = "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE " if changes else ""
-    insert = "AND s._change_type <> 'delete' " if changes else ""
+def changes(reader: Any, table: Path) -> Any:
+    """Read a table's change rows after version 0, without pre-images."""
+    rows = reader.load(str(table), "delta", readChangeFeed=True, startingVersion=1)
+    return rows.where("_change_type <> 'update_preimage'").drop("_commit_timestamp")
+
+
+def merge(target: str, view: str, order: str, deletes: bool = False) -> str:
+    """Return the MERGE that all three need: the newest event of each key."""
+    names, kind = ", ".join(COLUMNS), ", _change_type" if deletes else ""
+    window = f"PARTITION BY order_id ORDER BY {order} DESC"
+    newest = f"SELECT *, row_number() OVER ({window}) AS place FROM {view}"
+    delete = "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE " if deletes else ""
+    insert = "AND s._change_type <> 'delete' " if deletes else ""
     assigned = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS)
     return (
-        f"MERGE INTO {reference(target)} t USING (SELECT {names}{kind} FROM ({newest}) WHERE place = 1) s ON t.order_id = s.order_id "
-        f"{delete}WHEN MATCHED THEN UPDATE SET {assigned} WHEN NOT MATCHED {insert}THEN INSERT ({names}) "
+        f"MERGE INTO {reference(target)} t "
+        f"USING (SELECT {names}{kind} FROM ({newest}) WHERE place = 1) s "
+        f"ON t.order_id = s.order_id {delete}WHEN MATCHED THEN UPDATE SET {assigned} "
+        f"WHEN NOT MATCHED {insert}THEN INSERT ({names}) "
         f"VALUES ({', '.join('s.' + name for name in COLUMNS)})"
     )
 
 
 @contextmanager
 def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
-    """A copy of a table at version 1; the function that is given makes the later commits visible, in their order, in one go."""
+    """Copy a table at version 1; yield a function that makes the later commits visible at once."""
     shutil.copytree(table, copy)
     log, aside = copy / "_delta_log", copy / "later"
     aside.mkdir()
@@ -382,12 +340,12 @@ def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
 
 
 def arrived(sender: Any, receiver: Any, version: int) -> bool:
-    """Whether all through ``version`` was sent and applied. Raises what holds it up."""
-    sent, got = sender.status()[0], receiver.status()
-    trouble = [status.held for status in (sent, *got) if status.held] or sender.exception()
+    """Return whether all through ``version`` is applied. Raises RuntimeError for a held stream."""
+    sent, applied = sender.status()[0], receiver.status()
+    trouble = [status.held for status in (sent, *applied) if status.held] or sender.exception()
     if trouble or not receiver.is_active:
         raise RuntimeError(trouble or receiver.exception())
-    return sent.version == version and bool(got) and got[0].applied == sent.published
+    return sent.version == version and bool(applied) and applied[0].applied == sent.published
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
@@ -395,7 +353,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError("nothing arrived")
-        time.sleep(0.05)  # the clock does not wait for this (see `clocked`)
+        time.sleep(0.05)  # not part of the time measured (see `clocked`)
 
 
 def size_of(folder: Path, ending: str) -> int:
@@ -410,49 +368,6 @@ def files_below(folder: Path) -> dict[str, int]:
     }
 
 
-class PeakMemory:
-    """The highest sum of resident memory of this process and all below it, sampled every 50 ms. Linux; elsewhere 0."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
-        while not self._end.wait(0.05):
-            parents: dict[int, int] = {}
-            pages: dict[int, int] = {}
-            names: dict[int, str] = {}
-            for stat in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    name, _, rest = stat.read_text().rpartition(")")
-                except OSError:
-                    continue
-                pid, fields = int(stat.parent.name), rest.split()
-                parents[pid], pages[pid], names[pid] = (
-                    int(fields[1]),
-                    int(fields[21]),
-                    name.partition("(")[2],
-                )
-            mine = {os.getpid()}
-            while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-                mine |= more
-            # A process that a JVM has just forked still shows the JVM's memory as its own.
-            counted = (
-                pid for pid in mine if names.get(pid) != "java" or names.get(parents[pid]) != "java"
-            )
-            self.peak = max(self.peak, sum(pages.get(pid, 0) for pid in counted) * page)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -463,16 +378,16 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=10)
     parser.add_argument(
-        "--rounds", type=int, default=5, help=f"measured rounds, after {WARM_UP} to warm up"
+        "--rounds", type=int, default=5, help=f"measured rounds, after {WARM_UP} warm-up rounds"
     )
     parser.add_argument("--output", type=Path, default=RESULTS)
-    told = parser.parse_args()
-    bench = Bench(told.events, told.keys, told.commits)
+    options = parser.parse_args()
+    bench = Bench(options.events, options.keys, options.commits)
     bench.prepare()
     seconds: dict[str, list[float]] = {name: [] for name in (*PIPELINES, "sink")}
     outside: dict[str, list[float]] = {name: [] for name in PIPELINES}
     memory: dict[str, int] = dict.fromkeys(PIPELINES, 0)
-    for n in range(1 - WARM_UP, told.rounds + 1):
+    for n in range(1 - WARM_UP, options.rounds + 1):
         for name in PIPELINES:
             place = SCRATCH / f"{n}-{name}"
             place.mkdir()
@@ -497,29 +412,29 @@ def main() -> None:
     sizes.mkdir()
     channel, (plain, packed) = bench.channel_bytes(sizes), bench.json_bytes(sizes)
     idle = bench.idle(SCRATCH / "idle")
-    report(told, seconds, outside, memory, (channel, plain, packed), idle)
+    report(options, seconds, outside, memory, (channel, plain, packed), idle)
     bench.spark.stop()
     shutil.rmtree(SCRATCH, ignore_errors=True)
 
 
 def report(
-    told: argparse.Namespace,
+    options: argparse.Namespace,
     seconds: dict[str, list[float]],
     outside: dict[str, list[float]],
     memory: dict[str, int],
     sizes: tuple[int, int, int],
     idle: dict[str, int],
 ) -> None:
-    """Print the medians, and write them where the next person looks for them."""
+    """Print the medians, and write them to the output file."""
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     apart = {name: statistics.median(values) for name, values in outside.items()}
     ratios = [a / c for a, c in zip(seconds["floor"], seconds["spark_wan"], strict=True)]
-    events = told.events
+    events = options.events
     figures: dict[str, Any] = {
         "events": events,
-        "keys": told.keys,
-        "commits": told.commits,
-        "rounds": told.rounds,
+        "keys": options.keys,
+        "commits": options.commits,
+        "rounds": options.rounds,
         **{f"{name}_events_per_s": round(events / middle[name]) for name in PIPELINES},
         "spark_wan_to_floor": round(statistics.median(ratios), 3),
         "spark_wan_to_floor_each_round": [round(ratio, 3) for ratio in ratios],
@@ -534,6 +449,6 @@ def report(
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
     }
-    told.output.parent.mkdir(parents=True, exist_ok=True)
-    told.output.write_text(json.dumps(figures, indent=2) + "\n")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(figures, indent=2) + "\n")
     print("\n" + "\n".join(f"{name:34} {value}" for name, value in figures.items()))

@@ -1,7 +1,8 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # spark_wan in one notebook
-# MAGIC Two sites, one table, a directory as the channel. On a cluster, install the package as a library; elsewhere any session with Delta will do.
+# MAGIC Two sites, one table, a directory as the channel. On a cluster, install the package as a
+# MAGIC library; elsewhere any session with Delta works.
 
 # COMMAND ----------
 
@@ -11,15 +12,15 @@ import tempfile
 import spark_wan
 from spark_wan.topology.parsing import parse_topology
 
-# On a cluster: a volume or cloud storage that both sites reach.
+# On a cluster: a volume or cloud storage that both sites can reach.
 folder = pathlib.Path(tempfile.mkdtemp(prefix="spark-wan-"))
 newark, seattle = f"{folder}/newark/orders", f"{folder}/seattle/orders"
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## The topology: who sends what to whom
-# MAGIC Usually a YAML file (`spark_wan.load_topology`); here the same as a dictionary.
+# MAGIC ## The topology: which site sends which table where
+# MAGIC Usually a YAML file (`spark_wan.load_topology`); here, the same as a dictionary.
 
 # COMMAND ----------
 
@@ -53,7 +54,8 @@ topology = parse_topology(
 # COMMAND ----------
 
 spark.sql(
-    f"CREATE TABLE delta.`{newark}` (id BIGINT, item STRING) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    f"CREATE TABLE delta.`{newark}` (id BIGINT, item STRING) USING DELTA "
+    "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 )
 spark.sql(f"INSERT INTO delta.`{newark}` VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
 
@@ -61,7 +63,8 @@ spark.sql(f"INSERT INTO delta.`{newark}` VALUES (1, 'pear'), (2, 'plum'), (3, 'f
 
 # MAGIC %md
 # MAGIC ## Send and receive
-# MAGIC `available_now=True` carries what is there and ends; without it both run until `stop()`.
+# MAGIC `available_now=True` processes the available data, then exits; without it, sender and
+# MAGIC receiver run until `stop()`.
 
 # COMMAND ----------
 

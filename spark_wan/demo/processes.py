@@ -1,4 +1,4 @@
-"""Sender and receiver as processes of their own, and the death of one at a moment that matters."""
+"""Sender and receiver as child processes, and a kill between the receiver's commit and its ack."""
 
 from __future__ import annotations
 
@@ -16,47 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.local.classes import QUICK
 from spark_wan.wire.mark import Mark
 
-_STOP_WAIT = 60
-_HELD_WAIT = 30
+_STOP_TIMEOUT = 60
+_HELD_TIMEOUT = 30
 
 
 class Job:
-    """``spark-wan send`` or ``receive`` as a child process. Its progress is kept, its log goes to a file."""
+    """``spark-wan send`` or ``receive`` as a child process that logs to a file."""
 
     def __init__(self, command: str, config: Path, site: str, log: Path) -> None:
         self.name = f"{command} at {site}"
         self.log = log
         self.progress: dict[str, dict[str, Any]] = {}
-        """What it last said of each stream."""
+        """Stream -> its latest progress, as the process reported it."""
         self.started = threading.Event()
         self.killed = False
         self._error: str | None = None
-        words = [
-            sys.executable,
-            "-m",
-            "spark_wan.cli",
-            command,
-            "--config",
-            str(config),
-            "--site",
-            site,
-        ]
-        words += [
-            "--output",
-            "json",
-            "--verbose",
-            "--conf",
-            f"spark.driver.extraJavaOptions={QUICK}",
-        ]
+        self._held_since: dict[str, float] = {}
+        arguments = f"-m spark_wan.cli {command} --site {site} --output json --verbose".split()
+        java = f"spark.driver.extraJavaOptions={QUICK}"
         with log.open("ab") as file:
-            # A session of its own: an interrupt at the keyboard is for the demo, which then stops its jobs.
+            # Its own process group: Ctrl-C reaches the demo alone, which then stops its jobs.
             self.process = subprocess.Popen(
-                words,
+                [sys.executable, *arguments, "--config", str(config), "--conf", java],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -68,119 +53,107 @@ class Job:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                told = json.loads(line)
-            except ValueError:
-                continue
-            if told["event"] == "progress":
-                held_before = self.progress.get(told["stream"], {}).get("held_since")
-                told["held_since"] = (held_before or time.monotonic()) if told["held"] else None
-                self.progress[told["stream"]] = told
-            elif told["event"] == "started":
-                self.started.set()
-            elif told["event"] == "error":
-                self._error = told["message"]
+        with self.process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):  # not JSON
+                    self._handle(json.loads(line))
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message["event"] == "progress":
+            stream = message["stream"]
+            self.progress[stream] = message
+            if message["held"]:
+                self._held_since.setdefault(stream, time.monotonic())
+            else:
+                self._held_since.pop(stream, None)
+        elif message["event"] == "started":
+            self.started.set()
+        elif message["event"] == "error":
+            self._error = message["message"]
 
     def check(self) -> None:
-        """Raise WanError when the process has ended, or has held a stream for long."""
+        """Raise WanError if the process has exited, or has held a stream for 30 s."""
         if self.killed:
             return
         if self.process.poll() is not None:
-            self._reader.join(_STOP_WAIT)
-            cause = self._error or f"it ended with code {self.process.returncode}"
-            raise WanError(f"{self.name}: {cause} (more in {self.log})")
-        for stream, told in list(self.progress.items()):
-            if (
-                told["held_since"] is not None
-                and time.monotonic() - told["held_since"] > _HELD_WAIT
-            ):
-                raise WanError(
-                    f"{self.name}: {stream} is held: {told['held']} (more in {self.log})"
-                )
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+            self._reader.join(_STOP_TIMEOUT)
+            raise self._failed(self._error or f"exited with code {self.process.returncode}")
+        for stream, since in list(self._held_since.items()):
+            cause = self.progress[stream]["held"]
+            if cause and time.monotonic() - since > _HELD_TIMEOUT:
+                raise self._failed(f"{stream} is held: {cause}")
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait for the process to end."""
         self.killed = True
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, as an operator would. Raises WanError when that does not end it with exit code 0."""
+        """Send SIGTERM, as an operator would. Raises WanError unless it exits with code 0."""
         self.process.terminate()
         try:
-            code = self.process.wait(_STOP_WAIT)
+            code = self.process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise WanError(
-                f"{self.name}: did not stop within {_STOP_WAIT} s (more in {self.log})"
-            ) from None
-        self._reader.join(_STOP_WAIT)
+            raise self._failed(f"did not stop within {_STOP_TIMEOUT} s") from None
+        self._reader.join(_STOP_TIMEOUT)
         if code != 0:
-            raise WanError(f"{self.name}: ended with code {code} (more in {self.log})")
+            raise self._failed(f"exited with code {code}")
 
-    def end(self) -> None:
-        """Leave nothing behind: the process and its Java."""
+    def clean_up(self) -> None:
+        """Kill what is left of the process and its JVM."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def _failed(self, cause: str) -> WanError:
+        return WanError(f"{self.name}: {cause} (see {self.log})")
+
 
 @dataclass(frozen=True)
-class Strike:
-    """A receiver was killed after a commit to a table and before its ack."""
+class UnackedCommit:
+    """A commit to a target table whose receiver was killed before it acked."""
 
-    table: str
     epoch: int
-    """Through this epoch the table has everything."""
+    """Newest epoch in the table."""
     acked: int
-    """Through this epoch the sender knows."""
+    """Newest epoch that was acked."""
     events: int
     """Events of the epochs in between."""
 
 
-def strike(
-    receiver: Job, table: Path, channel: str, stream: str, site: str, over: Callable[[], bool]
-) -> Strike | None:
-    """Kill ``receiver`` when a marked commit is in the table and the ack for it is not yet in the channel.
+def kill_before_ack(
+    receiver: Job, table: Path, log: StreamLog, site: str, cancelled: Callable[[], bool]
+) -> UnackedCommit | None:
+    """Kill the receiver when a marked commit is in the table and its ack is not yet in the channel.
 
-    The process is stopped (SIGSTOP) as soon as a commit appears, looked at, and killed (SIGKILL) if it has not acked;
-    else it goes on until the next commit. So the moment is right, however fast the machine. None when ``over`` says to
-    give up.
+    Freezes the receiver (SIGSTOP) as soon as a commit appears. If the commit is not acked yet,
+    kills the receiver (SIGKILL); otherwise lets it go on until the next commit. So the moment is
+    right on a machine of any speed. Returns None if ``cancelled()`` becomes true first.
     """
-    seen = _newest(table)
-    log = StreamLog(open_channel(channel), stream)
-    while not over():
-        newest = _newest(table)
-        if newest == seen:
+    seen = _newest_version(table)
+    while not cancelled():
+        version = _newest_version(table)
+        if version == seen:
             time.sleep(0.005)
             continue
-        seen = newest
-        receiver.freeze()
-        mark = _mark(table, newest, site)
+        seen = version
+        receiver.process.send_signal(signal.SIGSTOP)
+        mark = _mark(table, version, site)
         ack = log.acks().get(site)
         acked = ack.applied if ack is not None else 0
         if mark is not None and acked < mark.epoch:
             receiver.kill()
-            events = sum(
-                log.read(number).rows for number in log.since(acked) if number <= mark.epoch
-            )
-            return Strike(table.name, mark.epoch, acked, events)
-        receiver.thaw()
+            unacked = [epoch for epoch in log.since(acked) if epoch <= mark.epoch]
+            return UnackedCommit(mark.epoch, acked, sum(log.read(epoch).rows for epoch in unacked))
+        receiver.process.send_signal(signal.SIGCONT)
     return None
 
 
-def _newest(table: Path) -> int:
-    versions = (
-        int(path.stem) for path in (table / "_delta_log").glob("*.json") if path.stem.isdecimal()
-    )
-    return max(versions, default=-1)
+def _newest_version(table: Path) -> int:
+    names = (path.stem for path in (table / "_delta_log").glob("*.json"))
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _mark(table: Path, version: int, site: str) -> Mark | None:

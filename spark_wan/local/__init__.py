@@ -1,17 +1,18 @@
-"""Spark on this machine: sessions with Delta, the jars they need and a Java to run them.
+"""Spark on this machine: sessions with Delta, their jars, and a Java that runs them.
 
-For tests, the demo, benchmarks and first steps; a cluster brings all of this along. ::
+For tests, the demo, benchmarks and first steps; a cluster has all of this. ::
 
     from spark_wan.local import local_session
 
     spark = local_session("first-steps", **{"spark.sql.warehouse.dir": "/tmp/warehouse"})
 
-``python -m spark_wan.local prepare`` fetches the jars once, so that later sessions start offline and quickly;
-``python -m spark_wan.local java`` tells which Java sessions would use.
+``python -m spark_wan.local prepare`` downloads the jars once, so that later sessions start offline
+and fast; ``python -m spark_wan.local java`` prints which Java sessions use.
 
-Cache folder: ``.cache`` in a checkout, otherwise ``~/.cache/spark_wan``. It holds ``jars`` (the Delta jars), ``ivy``
-(what they were resolved with), ``java`` (a JAVA_HOME, where one had to be made) and ``classes-….jsa`` (Spark's classes as a JVM maps them, 190 MB: a
-session starts in two thirds of the time). All of it can be deleted.
+The cache folder is ``.cache`` in a checkout, otherwise ``~/.cache/spark_wan``. It holds ``jars``
+(the Delta jars), ``ivy`` (Ivy's own cache), ``java`` (a JAVA_HOME, if one had to be made) and
+``classes-….jsa`` (Spark's classes in the form that a JVM maps, 190 MB: a session starts in two
+thirds of the time). Everything in it can be deleted.
 """
 
 from spark_wan.local.jars import cached_jars

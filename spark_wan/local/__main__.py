@@ -16,12 +16,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m spark_wan.local", description="Prepare this machine for Spark."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "prepare",
-        help="find or make a Java, fetch the Delta jars and archive classes in the cache folder",
+    parser.add_argument(
+        "command",
+        choices=("prepare", "java"),
+        help="java: print which Java sessions use, or fail if there is none; "
+        "prepare: also download the Delta jars and archive classes in the cache folder",
     )
-    commands.add_parser("java", help="say which Java sessions will use; fails if there is none")
     command = parser.parse_args(arguments).command
     try:
         ensure_java()
@@ -29,9 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
         if command == "prepare":
             jars = prepare_jars()
             print(f"Delta: {len(jars)} jars in {jars[0].parent}")
-            print(
-                f"Classes: {prepare_classes() or 'no archive, this Java cannot make one: sessions start slower'}"
-            )
+            no_archive = "no archive, this Java cannot make one: sessions start slower"
+            print(f"Classes: {prepare_classes() or no_archive}")
     except WanError as error:
         print(error, file=sys.stderr)
         return 1

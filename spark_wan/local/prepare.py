@@ -1,4 +1,4 @@
-"""What later sessions need or gain from, fetched or made once."""
+"""Downloads and builds, once, what later sessions use."""
 
 from __future__ import annotations
 
@@ -14,40 +14,33 @@ from pathlib import Path
 from spark_wan.local.cache import cache_folder
 from spark_wan.local.classes import class_archive
 from spark_wan.local.jars import cached_jars
-from spark_wan.local.java import ensure_java
 from spark_wan.local.session import local_session
 
 
 def prepare_jars() -> list[Path]:
-    """Resolve the Delta jars once and keep them in the cache folder. Does nothing when they are there."""
+    """Download the Delta jars into the cache folder, unless it has them."""
     if jars := cached_jars():
         return jars
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    ensure_java()
-    # A home without .m2: one that holds poms but no jars, as left behind by other tools, breaks Ivy.
-    session = local_session(
-        "spark_wan-prepare",
-        quick=False,
-        **{"spark.driver.extraJavaOptions": f'-Duser.home="{cache}"'},
-    )
-    session.stop()
+    # A home without .m2: other tools may leave one there with poms and no jars, which breaks Ivy.
+    options = {"spark.driver.extraJavaOptions": f'-Duser.home="{cache}"'}
+    local_session("spark_wan-prepare", quick=False, **options).stop()
     fresh = Path(tempfile.mkdtemp(prefix="jars-", dir=cache))
     fresh.chmod(0o755)
-    for jar in _without_those_of_spark((cache / "ivy" / "jars").glob("*.jar")):
+    for jar in _not_in_spark((cache / "ivy" / "jars").glob("*.jar")):
         shutil.copy2(jar, fresh)
     shutil.rmtree(cache / "jars", ignore_errors=True)
     fresh.rename(cache / "jars")
     return cached_jars()
 
 
-def _without_those_of_spark(jars: Iterable[Path]) -> list[Path]:
-    """Leave out what Spark ships itself, in whatever version: its own come first, and a session copies each jar."""
+def _not_in_spark(jars: Iterable[Path]) -> list[Path]:
+    """Drop the jars that Spark ships in any version: Spark prefers its own, and copies each jar."""
     import pyspark
 
-    shipped = {
-        _artifact(jar.name) for jar in Path(pyspark.__file__).with_name("jars").glob("*.jar")
-    }
+    spark_jars = Path(pyspark.__file__).with_name("jars")
+    shipped = {_artifact(jar.name) for jar in spark_jars.glob("*.jar")}
     # Ivy names a file <organisation>_<artifact>-<version>.jar.
     return sorted(jar for jar in jars if _artifact(jar.name.partition("_")[2]) not in shipped)
 
@@ -57,20 +50,18 @@ def _artifact(name: str) -> str:
 
 
 def prepare_classes() -> Path | None:
-    """Make the class archive unless it is there; None where this Java cannot make one. It saves each session a third of its start."""
+    """Make the class archive unless it exists. Returns None if this Java cannot make one."""
     archive = class_archive()
     if archive.is_file():
         return archive
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="classes-", dir=cache_folder()) as folder:
         fresh = Path(folder) / archive.name
-        # The JVM writes the archive when it ends, after its Python: its end is known by the end of the output that it inherits.
+        code = f"from {__name__} import exercise; exercise({str(fresh)!r}, {folder!r})"
+        # The JVM writes the archive when it exits, after its Python. It inherits this pipe, and
+        # `run` returns when the pipe is closed.
         subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"from {__name__} import exercise; exercise({str(fresh)!r}, {folder!r})",
-            ],
+            [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -84,7 +75,7 @@ def prepare_classes() -> Path | None:
 
 
 def exercise(archive: str, folder: str) -> None:
-    """Do once what senders and receivers do, in a session whose JVM writes the classes that it has loaded to ``archive``."""
+    """Do once what senders and receivers do, so that the JVM archives the classes they load."""
     option = f'"-XX:ArchiveClassesAtExit={archive}"'
     spark = local_session(
         "spark_wan-classes", quick=True, **{"spark.driver.extraJavaOptions": option}
@@ -97,30 +88,26 @@ def exercise(archive: str, folder: str) -> None:
     rows.limit(0).write.format("delta").save(copy)
 
     def merge(batch: object, number: int) -> None:
+        feed = spark.read.format("delta").option("readChangeFeed", "true")
         changes = (
-            spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", 1)
+            feed.option("startingVersion", 1)
             .load(table)
-        )
-        changes = (
-            changes.repartition(2, "id")
+            .repartition(2, "id")
             .sortWithinPartitions("id", "_commit_version")
             .select("id", "text")
         )
+        mapped = changes.mapInArrow(lambda parts: parts, changes.schema)
+        mapped.createOrReplaceGlobalTempView("wan_classes")
         session = spark.newSession()
-        changes.mapInArrow(lambda parts: parts, changes.schema).createOrReplaceGlobalTempView(
-            "wan_classes"
-        )
-        merged = f"MERGE INTO delta.`{copy}` t USING global_temp.wan_classes s ON t.id = s.id"
-        session.sql(
-            f"{merged} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        ).collect()
-        session.sql(f"DESCRIBE HISTORY delta.`{copy}`").collect()
-        session.sql(f"DESCRIBE DETAIL delta.`{copy}`").collect()
+        for statement in (
+            f"MERGE INTO delta.`{copy}` t USING global_temp.wan_classes s ON t.id = s.id"
+            " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            f"DESCRIBE HISTORY delta.`{copy}`",
+            f"DESCRIBE DETAIL delta.`{copy}`",
+        ):
+            session.sql(statement).collect()
 
     stream = spark.readStream.format("delta").load(table).writeStream.foreachBatch(merge)
-    stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(
-        availableNow=True
-    ).start().awaitTermination()
+    stream = stream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    stream.start().awaitTermination()
     spark.stop()

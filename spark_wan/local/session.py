@@ -18,21 +18,23 @@ Setting = bool | float | int | str | None
 
 
 def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSession:
-    """A ``local[*]`` session with Delta, quiet, in UTC, bound to the loopback interface.
+    """Start a ``local[*]`` session with Delta, quiet, in UTC, bound to the loopback interface.
 
     Args:
         app: Name of the application.
-        quick: Compile less, in the JVM and in Spark: shortens short runs, slows long ones. For tests.
-        conf: More settings, which win over those made here: ``local_session("a", **{"spark.master": "local[4]"})``.
+        quick: Compile less, in the JVM and in Spark: speeds up short runs, slows long ones. For
+            tests.
+        conf: More settings; they override those made here:
+            ``local_session("a", **{"spark.master": "local[4]"})``.
 
     Raises:
-        WanError: no Java was found, or ``SPARK_WAN_JARS`` points to the wrong folder.
+        WanError: no Java was found, or ``SPARK_WAN_JARS`` names the wrong folder.
     """
     ensure_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The other end is a process on this machine. On a busy one its answer may take longer than Spark's 15 seconds.
+    # Spark waits 15 s for its Python processes, which is too short on a busy machine.
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "300")
-    # Workers run the interpreter that has our packages, whatever `python3` on the PATH is.
+    # Workers need the interpreter that has our packages, not the `python3` on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
@@ -50,7 +52,8 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         "spark.python.authenticate.socketTimeout": "300s",
         "spark.sql.shuffle.partitions": 2,
         "spark.databricks.delta.snapshotPartitions": 2,
-        # A sender and a receiver need 40 compiled classes and more for each table: where they do not fit, each apply compiles its own again.
+        # Each table of a sender or receiver needs 40 compiled classes or more. Spark keeps 100
+        # by default: with several tables, every apply would compile its classes again.
         "spark.sql.codegen.cache.maxEntries": 2_000,
     }
     builder = SparkSession.Builder().appName(app)
@@ -67,5 +70,5 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
         }
     settings |= conf
     options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
-    settings["spark.driver.extraJavaOptions"] = " ".join(str(each) for each in options if each)
+    settings["spark.driver.extraJavaOptions"] = " ".join(map(str, filter(None, options)))
     return builder.config(map=settings).getOrCreate()

@@ -1,4 +1,4 @@
-"""What the README and the notebooks show is run as it stands."""
+"""The examples of README, docs and notebooks run as they are printed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from chispa import assert_df_equality
 ROOT = Path(__file__).parents[2]
 
 
+def run(page: str, names: dict[str, Any]) -> None:
+    """Run the Python blocks of a page, one after another."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+
+
 def test_the_notebook_replicates_its_table(spark: Any) -> None:
     names: dict[str, Any] = {"spark": spark}
     exec(
@@ -20,28 +28,18 @@ def test_the_notebook_replicates_its_table(spark: Any) -> None:
     assert [tuple(row) for row in names["replicated"]] == [(1, "pear"), (2, "quince")]
 
 
-def test_the_python_of_the_readme_runs(
+def test_the_python_of_the_readme_and_of_user_streams_runs(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"spark": spark}
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) >= 3
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    run("README.md", names)
     assert [tuple(row) for row in names["arrived"]] == [(1, "pear"), (2, "quince")]
     orders = [
         spark.read.format("delta").load(f"{names['folder']}/{site}/orders")
         for site in ("newark", "seattle")
     ]
     assert_df_equality(*orders, ignore_row_order=True)
+    run("docs/user-streams.md", names)
     assert list((tmp_path / "try-it" / "clicks-channel" / "log").rglob("*.json"))
-
-
-def test_the_topology_of_the_readme_is_valid(tmp_path: Path) -> None:
-    from spark_wan import load_topology
-
-    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    file = tmp_path / "topology.yaml"
-    file.write_text(block)
-    assert load_topology(file).table("orders").keys == ("id",)
+    assert [tuple(row) for row in names["received"]] == [("c1", 1, "home"), ("c2", 2, "cart")]

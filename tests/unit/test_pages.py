@@ -1,0 +1,136 @@
+"""What README and the other pages claim, as far as it can be checked without Spark."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from spark_wan.cli.app import app
+from spark_wan.local.java import OLDEST_JAVA
+from spark_wan.topology.options import SinkOptions
+from spark_wan.topology.parsing import load_topology
+
+ROOT = Path(__file__).parents[2]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *DECISIONS, ROOT / "bench/README.md"]
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def read_all() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path) if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_has_at_most_100_columns(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert [line for line in lines if len(line) > 100 and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem[:4])
+def test_a_decision_has_its_number_and_four_parts(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith(f"# {page.stem[:4]}: ")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "Context",
+        "Decision",
+        "What else was tried and measured",
+        "Consequences",
+    ]
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    assert [int(page.stem[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+
+
+def test_the_commands_on_the_pages_exist_with_their_options() -> None:
+    commands = typer.main.get_command(app).commands
+    lines = re.findall(r"(?:^    |`)spark-wan ([a-z][^`\n]*)", read_all(), re.MULTILINE)
+    assert len(lines) >= 8
+    for line in lines:
+        name, *words = shlex.split(line.replace(" [", ""), comments=True)
+        valid = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= valid, line
+
+
+def test_the_targets_and_jobs_on_the_pages_exist() -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"(?:^    |`)make ([a-z]+)", read_all(), re.MULTILINE)) <= set(targets)
+    for job in re.findall(r"\bjobs/\w+\.py", read_all()):
+        assert (ROOT / job).is_file()
+
+
+def test_the_readme_names_the_versions_and_extras_of_the_package(
+    setup_cfg: configparser.ConfigParser,
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (python,) = re.findall(r"Python (\d\.\d+) or newer", readme)
+    assert setup_cfg["options"]["python_requires"] == f">={python}"
+    assert f"Java {OLDEST_JAVA} or newer" in readme
+    (extras,) = re.findall(r"pip install '\.\[([\w,]+)\]'", readme)
+    assert set(extras.split(",")) <= set(setup_cfg["options.extras_require"])
+
+
+def test_the_topology_of_the_readme_is_valid(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    file = tmp_path / "topology.yaml"
+    for channel in ("s3://wan-channel/east", "./channel", "gs://b/c", "abfs://c@a/x", "az://c/x"):
+        file.write_text(block.replace("s3://wan-channel/east", channel))
+        assert load_topology(file).table("orders").keys == ("id",)
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["./state", "/Volumes/a/b/c", "/dbfs/a", "s3://b/s", "s3a://b/s", "gs://b/s", "abfs://c@a/s"]
+    + ["abfss://c@a.dfs.core.windows.net/s"],
+)
+def test_a_state_may_be_where_the_operations_page_says(tmp_path: Path, state: str) -> None:
+    text = (ROOT / "conf" / "minimal.yaml").read_text().replace("./newark/_wan", state)
+    (tmp_path / "topology.yaml").write_text(text)
+    assert state.strip("./") in load_topology(tmp_path / "topology.yaml").site("newark").state
+
+
+def test_the_options_on_the_page_of_user_streams_exist() -> None:
+    text = (ROOT / "docs" / "user-streams.md").read_text()
+    names = set(re.findall(r'\.option\("(\w+)"', text)) | {"channel", "remotes", "key", "state"}
+    assert "formerRemotes" in text
+    fields = {re.sub("_(.)", lambda m: m[1].upper(), name) for name in SinkOptions.__annotations__}
+    assert names | {"site", "formerRemotes", "newLog"} <= fields | {"config", "sender"}
+
+
+def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
+    page = (ROOT / "bench" / "README.md").read_text()
+    figures = json.loads((ROOT / "bench" / "results" / "end_to_end.json").read_text())
+    for name, value in figures.items():
+        if name.endswith(("_per_s", "_mib")):
+            assert f"{value:,}" in page, name
+        elif name.endswith(("_outside_merge_s", "_per_event")):
+            assert f" {value} " in page, name
+    assert f"**{figures['spark_wan_to_floor']:.2f}: missed**" in page
