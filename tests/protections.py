@@ -141,7 +141,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f08send",
         [
             (
-                "ObjectStoreChannel._create",
+                "ObjectStoreChannel.create",
                 "obstore.put(self._store, path, data, mode='create')",
                 "obstore.put(self._store, path, data)",
             )
@@ -163,7 +163,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f08both",
         [
             (
-                "ObjectStoreChannel._create",
+                "ObjectStoreChannel.create",
                 "obstore.put(self._store, path, data, mode='create')",
                 "obstore.put(self._store, path, data)",
             ),
@@ -212,7 +212,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f20",
-        [("check_frame", "actual != found or actual != expected", "False")],
+        [("check_frame", "actual != carried or actual != expected", "False")],
         [
             CRASH
             + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[altered]"
@@ -1107,19 +1107,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
-        "version 1 acks",
-        [("Ack.decode", "upgraded(fields)", "fields")],
-        [UNIT + "channels/test_log.py::test_an_ack_is_read_and_written_the_same"],
-    ),
-    (
-        "version 1 marks",
-        [("Mark.of", "upgraded(content)", "content")],
-        [UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same"],
-    ),
-    (
-        "version 1 checkpoints",
-        [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
-        [UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same"],
+        "version 1 acks, marks and checkpoints",
+        [("from_fields", "upgraded(record)", "dict(record)")],
+        [
+            UNIT + "channels/test_log.py::test_an_ack_is_read_and_written_the_same",
+            UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same",
+            UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same",
+        ],
     ),
     (
         "version 1 manifests",
@@ -1130,7 +1124,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "clock probe",
         [
             (
-                "ObjectStoreChannel.foreign",
+                "Channel.foreign",
                 "(_MANIFEST, _AGAIN, _FRAME, _ACK, _PROBE)",
                 "(_MANIFEST, _AGAIN, _FRAME, _ACK)",
             )
@@ -1425,7 +1419,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 attempts",
-        [("new_attempt", "write[:_OF_WRITE] + uuid.uuid4().hex[_OF_WRITE:]", "uuid.uuid4().hex")],
+        [
+            (
+                "new_attempt",
+                "write[:_WRITE_DIGITS] + uuid.uuid4().hex[_WRITE_DIGITS:]",
+                "uuid.uuid4().hex",
+            )
+        ],
         [
             UNIT
             + "sender/test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them",
@@ -1537,8 +1537,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "StreamLog._began_since",
-                "found.log_id != manifest.log_id and found.created > manifest.created",
-                "found.log_id != manifest.log_id",
+                "other.log_id != manifest.log_id and other.created > manifest.created",
+                "other.log_id != manifest.log_id",
             )
         ],
         [
@@ -1596,8 +1596,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "listed twice",
         [
             (
-                "StreamLog._numbers",
-                "listed if len(listed) > 1 else self.channel.stream_numbers(self.stream)",
+                "StreamLog._listed",
+                "listed if len(listed) > 1 else self.channel.stream_epochs(self.stream)",
                 "listed",
             )
         ],
@@ -1924,7 +1924,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "time zero",
-        [("Mark.content", "value != later[name]", "value")],
+        [
+            (
+                "written_fields",
+                "(name, value) not in omitted.items()",
+                "name not in omitted or value",
+            )
+        ],
         [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_one"],
     ),
     (

@@ -270,7 +270,7 @@ class Demo:
 
     def _trimmed(self) -> bool:
         channel = open_channel(self.topology.sender("east").channel)
-        return not any(channel.frames(stream) for stream in channel.numbers())
+        return not any(channel.frames(stream) for stream in channel.epochs())
 
     def _check_counts(self, published: int, discarded: int) -> None:
         written = sum(table.written for table in self.tables.values())

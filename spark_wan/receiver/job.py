@@ -636,7 +636,7 @@ class ChannelReceiver:
         """What may have to be applied, by table."""
         found: dict[str, list[_Found]] = {}
         try:
-            listed, again = channel.numbers(), channel.announcements()
+            listed, again = channel.epochs(), channel.announcements()
         except ChannelError as error:
             self._trouble = str(error)
             raise
@@ -748,7 +748,7 @@ class ChannelReceiver:
         """Statuses as the channel's acks tell them. What cannot be read is held."""
         try:
             channel = open_channel(self.url, self.storage)
-            listed = channel.numbers()
+            listed = channel.epochs()
         except WanError as error:
             self._trouble = str(error)
             return self.statuses()

@@ -123,7 +123,7 @@ def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> l
         refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
         before = (
             log.read(number - 1).fingerprint
-            if number - 1 in log.channel.stream_numbers(log.stream)
+            if number - 1 in log.channel.stream_epochs(log.stream)
             else ""
         )
         appended.append(

@@ -27,7 +27,7 @@ def test_without_a_script_nothing_changes() -> None:
     path = channel.put_frame(STREAM, "a", 0, b"f")
     channel.put_ack(STREAM, "seattle", b"{}")
     assert channel.url == inner.url
-    assert channel.numbers() == inner.numbers() == {STREAM: [1]}
+    assert channel.epochs() == inner.epochs() == {STREAM: [1]}
     assert channel.get_frame(path) == b"f"
     assert channel.acks(STREAM) == {"seattle": b"{}"}
     assert channel.calls["append"] == 1
@@ -37,7 +37,7 @@ def test_lost_is_reported_as_done_and_not_there() -> None:
     inner, channel = faulty(Fault("append", 1, "lose"), Fault("put_frame", 2, "lose"))
     channel.append(STREAM, 1, b"m")
     paths = [channel.put_frame(STREAM, "a", index, b"f") for index in range(2)]
-    assert inner.numbers() == {}
+    assert inner.epochs() == {}
     assert [path for path, _ in inner.frames(STREAM)] == paths[:1]
     assert paths[1] == f"frames/{STREAM}/a-00001.frame"
 
@@ -46,9 +46,9 @@ def test_delayed_arrives_when_it_is_let() -> None:
     inner, channel = faulty(Fault("append", 1, "delay"), Fault("put_frame", 1, "delay"))
     path = channel.put_frame(STREAM, "a", 0, b"f")
     channel.append(STREAM, 1, b"m")
-    assert inner.numbers() == {} and inner.frames(STREAM) == []
+    assert inner.epochs() == {} and inner.frames(STREAM) == []
     channel.deliver()
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
     assert inner.get_frame(path) == b"f"
     channel.deliver()
 
@@ -67,9 +67,9 @@ def test_failed_raises_and_is_not_there() -> None:
     channel.append(STREAM, 1, b"m")
     with pytest.raises(ChannelError, match="append failed"):
         channel.append(STREAM, 2, b"m")
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
     channel.append(STREAM, 2, b"m")
-    assert inner.numbers() == {STREAM: [1, 2]}
+    assert inner.epochs() == {STREAM: [1, 2]}
 
 
 def test_vanished_raises_and_is_there() -> None:
@@ -85,7 +85,7 @@ def test_duplicated_is_made_twice() -> None:
     channel.put_ack(STREAM, "seattle", b"{}")
     with pytest.raises(ManifestExists):
         channel.append(STREAM, 1, b"m")
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
 
 
 @pytest.mark.parametrize("method", ["put_frame", "append", "put_ack"])
@@ -104,10 +104,10 @@ def test_truncated_is_written_by_half(method: str) -> None:
 
 
 def test_reads_fail_too() -> None:
-    _, channel = faulty(Fault("numbers", 1, "fail"))
+    _, channel = faulty(Fault("epochs", 1, "fail"))
     with pytest.raises(ChannelError):
-        channel.numbers()
-    assert channel.numbers() == {}
+        channel.epochs()
+    assert channel.epochs() == {}
 
 
 def test_what_no_channel_has_the_wrapper_does_not_have() -> None:

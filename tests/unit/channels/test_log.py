@@ -89,7 +89,7 @@ def test_a_number_that_was_trimmed_is_not_taken_again(log: StreamLog) -> None:
     ):
         with pytest.raises(ManifestExists, match="does not follow"):
             log.append(late)
-    assert log.channel.stream_numbers(STREAM) == [3]
+    assert log.channel.stream_epochs(STREAM) == [3]
 
 
 class FreezesInsideAppend:
@@ -134,7 +134,7 @@ def test_f47_a_writer_that_freezes_inside_append_leaves_no_stray(
     with pytest.raises(ManifestExists):
         frozen.append(manifest(number, identity="late", previous=previous))
     expected = [newest] if trimmed else list(range(number + 1, newest + 1))
-    assert log.channel.stream_numbers(STREAM) == expected
+    assert log.channel.stream_epochs(STREAM) == expected
 
 
 def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_counts(
@@ -258,7 +258,7 @@ def test_a_listing_that_leaves_out_what_is_there_is_made_good(
     """A directory is listed while manifests are added: some of them, not the newest, are not seen. Fails when a listing with
     a gap is believed."""
     publish(log, 1, 2, 3, 4)
-    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 4])
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 4])
     assert log.since(0) == [1, 2, 3, 4]
     last = log.newest_manifest()
     assert last is not None and last.epoch == 4
@@ -271,7 +271,7 @@ def test_a_listing_made_while_a_log_is_trimmed_is_made_good(
     publish(log, 1, 2, 3, 4, 5)
     for number in (1, 2, 3):
         log.channel.trim_manifest(STREAM, number)
-    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 2, 4, 5])
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 2, 4, 5])
     assert log.since(0) == [4, 5]
 
 
@@ -282,9 +282,9 @@ def test_a_listing_without_the_newest_manifest_is_made_again(
     """The log was extended and trimmed while it was listed. Fails when one listing decides: it would be thought to be gone, or to end below."""
     publish(log, 1, 2)
     log.channel.trim_manifest(STREAM, 1)
-    listings, real = [torn], log.channel.stream_numbers
+    listings, real = [torn], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
     )
     assert log.newest_epoch() == 2
 
@@ -296,9 +296,9 @@ def test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest(
     *_, newest = publish(log, 1, 2, 3, 4)
     for number in (1, 2, 3):
         log.channel.trim_manifest(STREAM, number)
-    listings, real = [[1, 2]], log.channel.stream_numbers
+    listings, real = [[1, 2]], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
     )
     assert log.newest_manifest() == newest
 

@@ -84,7 +84,7 @@ class Kept:
 
     def left(self) -> tuple[list[int], int]:
         """Manifests and how many frames the channel still has."""
-        return self.log.channel.stream_numbers(STREAM), len(self.log.channel.frames(STREAM))
+        return self.log.channel.stream_epochs(STREAM), len(self.log.channel.frames(STREAM))
 
     def announced(self) -> list[tuple[int, int]]:
         return self.log.channel.announcements().get(STREAM, [])

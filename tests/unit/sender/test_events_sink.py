@@ -795,7 +795,7 @@ def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:
 
 
 def test_frames_are_left_alone_when_the_log_cannot_be_read() -> None:
-    sink = Sink(FaultyChannel(memory_channel(), [Fault("stream_numbers", 1, "fail")]))
+    sink = Sink(FaultyChannel(memory_channel(), [Fault("stream_epochs", 1, "fail")]))
     written = sink.task(row("e1"))
     remove_unnamed(sink.log, written.frames)
     assert sink.frames() == {frame.path for frame in written.frames}

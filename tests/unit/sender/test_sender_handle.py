@@ -102,7 +102,7 @@ class Here:
         )
 
     def published(self, table: str) -> int:
-        return len(self.channel.stream_numbers(table))
+        return len(self.channel.stream_epochs(table))
 
     def status(self, table: str) -> StreamStatus:
         return next(status for status in self.handle.status() if status.table == table)

@@ -24,7 +24,7 @@ from spark_wan.wire.frame import (
     encode_frame,
     frame_checksum,
 )
-from spark_wan.wire.manifest import CommitRef, Manifest, WriteRef, fingerprint
+from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
 
 WHERE = "channel/frame"
 
@@ -86,7 +86,10 @@ MANIFEST_V2 = (
 READ_V1 = manifest(
     2,
     previous="0011223344556677",
-    commits=(CommitRef(10, 1_699_999_999_000), CommitRef(12, 1_699_999_999_500)),
+    commits=(
+        {"version": 10, "time": 1_699_999_999_000},
+        {"version": 12, "time": 1_699_999_999_500},
+    ),
     frames=(FrameRef(f"frames/{STREAM}/{'b' * 32}-00000.frame", 12, 1395, 2852729442),),
     writes=(WriteRef("q", "7", "1:0:" + "0" * 32),),
 )
