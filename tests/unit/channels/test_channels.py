@@ -291,7 +291,7 @@ def test_the_marker_of_version_1_is_read(channel: Channel) -> None:
     channel.prepare()
 
 
-# --- directories ------------------------------------------------------------------------------------------------------
+# --- directories --------------------------------------------------------------------------------
 
 
 def test_a_path_below_a_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_an_ack_that_goes_away_while_it_is_listed_is_no_answer(
     assert channel.acks(STREAM) == {}
 
 
-# --- object stores ----------------------------------------------------------------------------------------------------
+# --- object stores ------------------------------------------------------------------------------
 
 
 def test_a_bucket_that_is_not_there_is_refused_by_name(s3: Server) -> None:

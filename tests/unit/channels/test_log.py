@@ -359,7 +359,7 @@ def test_a_log_of_version_1_goes_on_in_version_2(log: StreamLog) -> None:
     assert ([each.manifest.epoch for each in found.new], found.cause) == ([1, 2], None)
 
 
-# --- acks -------------------------------------------------------------------------------------------------------------
+# --- acks ---------------------------------------------------------------------------------------
 
 
 ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")

@@ -1,17 +1,14 @@
-"""Columns: what can be carried, what may be a key, what changed, and batches made ready for the wire."""
+"""Columns: what can be carried, what may be a key, and how schemas differ."""
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from spark_wan.errors import SchemaError, UnsupportedTypeError
 from spark_wan.events.columns import (
     Differences,
-    arrow_ready,
     check_columns,
     check_keys,
     column_paths,
@@ -22,7 +19,6 @@ from spark_wan.events.columns import (
 )
 
 CHAR = "__CHAR_VARCHAR_TYPE_STRING"
-UTC = timezone.utc
 
 
 def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
@@ -78,7 +74,7 @@ UDT = {
 }
 
 
-# --- check_columns ----------------------------------------------------------------------------------------------------
+# --- check_columns ------------------------------------------------------------------------------
 
 
 def test_all_types_that_delta_stores_are_carried() -> None:
@@ -175,7 +171,7 @@ def test_names_that_differ_only_by_case_are_refused_at_every_depth() -> None:
             check_columns(columns, "table orders")
 
 
-# --- fingerprint ------------------------------------------------------------------------------------------------------
+# --- fingerprint --------------------------------------------------------------------------------
 
 
 def test_a_fingerprint_is_short_and_frozen() -> None:
@@ -238,7 +234,7 @@ def test_types_are_written_as_people_write_them() -> None:
     assert type_name(UDT) == "udt<org.example.PointUDT>"
 
 
-# --- check_keys -------------------------------------------------------------------------------------------------------
+# --- check_keys ---------------------------------------------------------------------------------
 
 
 def test_exactly_comparable_columns_may_be_keys() -> None:
@@ -295,7 +291,7 @@ def test_a_key_is_named_once() -> None:
         check_keys(schema(id="long"), ["id", "id"])
 
 
-# --- differences ------------------------------------------------------------------------------------------------------
+# --- differences --------------------------------------------------------------------------------
 
 
 def test_equal_columns_are_no_difference_whatever_their_order_and_case() -> None:
@@ -388,84 +384,3 @@ def test_paths_of_columns_are_written_as_the_history_writes_them() -> None:
         )
     )
     assert found == ["id", "`a.b`", "`a.b`.c", "`a.b`.c.element.d", "m", "m.key.k"]
-
-
-# --- arrow_ready ------------------------------------------------------------------------------------------------------
-
-BERLIN = pa.timestamp("us", "Europe/Berlin")
-READY = pa.timestamp("us", "UTC")
-VARIANT = pa.struct(
-    [
-        pa.field("value", pa.binary(), False),
-        pa.field("metadata", pa.binary(), False, {"variant": "true"}),
-    ]
-)
-NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
-
-
-def test_a_batch_that_is_ready_comes_back_as_it_is() -> None:
-    values = {
-        "ts": pa.array([NOON], READY),
-        "tn": pa.array([0], pa.timestamp("us")),
-        "big": pa.array(["x"], pa.large_string()),
-    }
-    batch = pa.record_batch(values)
-    assert arrow_ready(batch) is batch
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "values"),
-    [
-        (BERLIN, READY, [NOON, None, NOON]),
-        (pa.timestamp("ns", "Asia/Tokyo"), pa.timestamp("ns", "UTC"), [NOON, None, NOON]),
-        (pa.string_view(), pa.string(), ["short", None, "longer than twelve bytes"]),
-        (pa.binary_view(), pa.binary(), [b"short", None, b"longer than twelve bytes"]),
-        (pa.dictionary(pa.int32(), pa.string()), pa.string(), ["a", None, "a"]),
-        (pa.list_(BERLIN), pa.list_(READY), [[NOON, None], None, []]),
-        (pa.large_list(BERLIN), pa.large_list(READY), [[NOON, None], None, []]),
-        (pa.list_(BERLIN, 2), pa.list_(READY, 2), [[NOON, None], None, [NOON, NOON]]),
-        (
-            pa.map_(pa.string_view(), BERLIN),
-            pa.map_(pa.string(), READY),
-            [[("a", NOON), ("b", None)], None, []],
-        ),
-        (pa.struct([("t", BERLIN)]), pa.struct([("t", READY)]), [{"t": NOON}, None, {"t": None}]),
-        (
-            pa.struct([("t", pa.list_(BERLIN)), ("v", VARIANT)]),
-            pa.struct([("t", pa.list_(READY)), ("v", VARIANT)]),
-            [{"t": [NOON], "v": {"value": b"1", "metadata": b"2"}}, None, {"t": None, "v": None}],
-        ),
-    ],
-    ids=lambda part: str(part)[:40],
-)
-def test_the_same_values_come_out_in_the_types_of_the_wire(
-    before: pa.DataType, after: pa.DataType, values: list[Any]
-) -> None:
-    about = {b"SPARK::metadata::json": b"{}"}
-    fields = [pa.field("c", before, metadata=about), pa.field("id", pa.int64(), False)]
-    original = pa.array([*values, *values], before)
-    batch = pa.record_batch(
-        [original, pa.array(range(6))], pa.schema(fields, {b"of": b"the schema"})
-    )
-    for start in (0, 1, 4):
-        ready = arrow_ready(batch.slice(start))
-        expected = [pa.field("c", after, metadata=about), pa.field("id", pa.int64(), False)]
-        assert ready.schema.equals(pa.schema(expected, {b"of": b"the schema"}), check_metadata=True)
-        ready.validate(full=True)
-        assert ready["c"].equals(pa.array([*values, *values][start:], after))
-        assert ready["id"].to_pylist() == list(range(start, 6))
-
-
-def test_a_dictionary_inside_a_list_is_decoded() -> None:
-    coded = pa.ListArray.from_arrays([0, 1, 3], pa.array(["a", "b", "a"]).dictionary_encode())
-    ready = arrow_ready(pa.record_batch({"c": coded}))
-    assert ready["c"].type == pa.list_(pa.string())
-    assert ready["c"].to_pylist() == [["a"], ["b", "a"]]
-
-
-def test_field_metadata_inside_nested_types_stays() -> None:
-    kind = pa.struct([pa.field("v", VARIANT), pa.field("t", BERLIN)])
-    ready = arrow_ready(pa.record_batch({"c": pa.array([None], kind)}))
-    assert ready.schema.field("c").type.field("v").type.field("metadata").metadata == {
-        b"variant": b"true"
-    }

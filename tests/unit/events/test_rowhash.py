@@ -33,7 +33,7 @@ def id_of(value: Any, kind: pa.DataType) -> str:
     return ids({"c": pa.array([value], kind)})[0]
 
 
-# --- the algorithm, value by value, as the docstring of spark_wan.events.row_hash has it --------------------------------------
+# --- the algorithm, value by value, as the docstring of spark_wan.events.row_hash has it --------
 
 MASK = (1 << 64) - 1
 POSITION = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -126,7 +126,7 @@ def expected_ids(batch: pa.RecordBatch) -> list[str]:
     return [lane_of(row, 0) + lane_of(row, 1) for row in range(batch.num_rows)]
 
 
-# --- batches of all types ---------------------------------------------------------------------------------------------
+# --- batches of all types -----------------------------------------------------------------------
 
 
 def numbers(bits: int) -> st.SearchStrategy[int]:
@@ -211,7 +211,7 @@ def batches(draw: st.DrawFn, max_rows: int = 12) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-# --- equal rows ------------------------------------------------------------------------------------------------------
+# --- equal rows ---------------------------------------------------------------------------------
 
 
 @randomly
@@ -404,7 +404,7 @@ def test_block_sizes_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-# --- different rows ---------------------------------------------------------------------------------------------------
+# --- different rows -----------------------------------------------------------------------------
 
 INT_LISTS = pa.list_(pa.list_(pa.int64()))
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.int64())])
@@ -513,7 +513,7 @@ def test_one_bit_of_a_value_turns_half_the_bits_of_each_lane() -> None:
         assert ((turned > 29) & (turned < 35)).all(), turned
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# --- refused ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
             row_hashes(batch)
 
 
-# --- shapes, IDs and digests -----------------------------------------------------------------------------------------
+# --- shapes, IDs and digests --------------------------------------------------------------------
 
 
 def test_shape_and_hex_ids() -> None:
@@ -612,7 +612,7 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
         combine([digest(row_hashes(pa.record_batch({"a": [1]}))), text])
 
 
-# --- frozen -----------------------------------------------------------------------------------------------------------
+# --- frozen -------------------------------------------------------------------------------------
 
 UTC = timezone.utc
 GOLDEN: list[tuple[pa.DataType, Any, str]] = [
