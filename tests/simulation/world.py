@@ -631,9 +631,7 @@ class World:
             )
         for name in ("keeper 1", "keeper 2"):
             self.advance(name)
-        assert self.watched.inner.stream_epochs(STREAM) == [last], (
-            "acked manifests are still there"
-        )
+        assert self.watched.inner.stream_epochs(STREAM) == [last], "acked manifests are still there"
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
         assert not self.channel.announcements(), "answered announcements are still there"

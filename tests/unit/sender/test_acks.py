@@ -9,8 +9,8 @@ import pytest
 from fakes import (
     MANIFEST,
     STREAM,
+    Checkpoints,
     Clock,
-    Memories,
     ack,
     manifest,
     memory_channel,
@@ -49,7 +49,7 @@ class Kept:
     ) -> None:
         self.log = StreamLog(memory_channel(), STREAM)
         self.clock = Clock()
-        self.memories = Memories()
+        self.memories = Checkpoints()
         self.policy = policy
         self.sites = self.served = sites
         publish(self.log, *numbers, frames=2, addressees=sites)

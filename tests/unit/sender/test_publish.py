@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
+from fakes import MANIFEST, STREAM, Checkpoints, Clock, Source, ack, commit, memory_channel, schema
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
@@ -69,7 +69,7 @@ class Site:
         self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
         self.log = StreamLog(self.channel, STREAM)
         self.source = Source(self.channel)
-        self.memories = Memories()
+        self.memories = Checkpoints()
         self.clock = Clock()
         self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.settings = replace(SETTINGS, **settings)
