@@ -1102,15 +1102,15 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "a manifest's name",
         [("Manifest.decode", 'manifest.__dict__["fingerprint"] = fingerprint(data)', "pass")],
         [
-            UNIT + "channels/test_log.py::test_a_log_of_version_1_goes_on_in_version_2",
-            UNIT + "wire/test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]",
+            UNIT + "channels/test_log.py::test_a_log_of_version_1_continues_in_version_2",
+            UNIT + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]",
         ],
     ),
     (
         "version 1 acks, marks and checkpoints",
         [("from_fields", "upgraded(record)", "dict(record)")],
         [
-            UNIT + "channels/test_log.py::test_an_ack_is_read_and_written_the_same",
+            UNIT + "wire/test_records.py::test_acks_of_both_versions_are_read_and_version_2_is_written",
             UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same",
             UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same",
         ],
@@ -1118,7 +1118,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 manifests",
         [("Manifest.decode", "upgraded(json.loads(body))", "json.loads(body)")],
-        [UNIT + "wire/test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]"],
+        [UNIT + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]"],
     ),
     (
         "clock probe",
@@ -1129,7 +1129,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "(_MANIFEST, _AGAIN, _FRAME, _ACK)",
             )
         ],
-        [UNIT + "channels/test_channels.py::test_the_clock_of_a_store_is_that_of_its_frames"],
+        [UNIT + "channels/test_channels.py::test_now_is_by_the_clock_that_dates_frames"],
     ),
     (
         "f07 stamp elsewhere",
@@ -1557,7 +1557,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "channels/test_log.py::test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof"
+            + "channels/test_log.py::test_f47_a_manifest_that_a_repeated_write_restored_proves_nothing"
         ],
     ),
     (
@@ -1603,9 +1603,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn0]",
+            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_repeated[torn0]",
             UNIT
-            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn1]",
+            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_repeated[torn1]",
         ],
     ),
     (
@@ -1619,7 +1619,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "channels/test_log.py::test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest"
+            + "channels/test_log.py::test_the_newest_manifest_is_read_though_the_log_moved_on_since_its_listing"
         ],
     ),
     (

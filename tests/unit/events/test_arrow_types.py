@@ -21,7 +21,7 @@ VARIANT = pa.struct(
 NOON = datetime(2024, 7, 1, 12, tzinfo=timezone.utc)
 
 
-def test_a_batch_that_is_ready_comes_back_as_it_is() -> None:
+def test_a_ready_batch_is_returned_itself() -> None:
     values = {
         "ts": pa.array([NOON], READY),
         "tn": pa.array([0], pa.timestamp("us")),
@@ -56,7 +56,7 @@ def test_a_batch_that_is_ready_comes_back_as_it_is() -> None:
     ],
     ids=lambda part: str(part)[:40],
 )
-def test_the_same_values_come_out_in_the_types_of_the_wire(
+def test_values_are_the_same_in_the_types_of_the_wire(
     before: pa.DataType, after: pa.DataType, values: list[Any]
 ) -> None:
     about = {b"SPARK::metadata::json": b"{}"}
@@ -81,7 +81,7 @@ def test_a_dictionary_inside_a_list_is_decoded() -> None:
     assert ready["c"].to_pylist() == [["a"], ["b", "a"]]
 
 
-def test_field_metadata_inside_nested_types_stays() -> None:
+def test_field_metadata_inside_nested_types_is_kept() -> None:
     kind = pa.struct([pa.field("v", VARIANT), pa.field("t", BERLIN)])
     ready = arrow_ready(pa.record_batch({"c": pa.array([None], kind)}))
     assert ready.schema.field("c").type.field("v").type.field("metadata").metadata == {
