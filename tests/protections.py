@@ -1103,14 +1103,16 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Manifest.decode", 'manifest.__dict__["fingerprint"] = fingerprint(data)', "pass")],
         [
             UNIT + "channels/test_log.py::test_a_log_of_version_1_continues_in_version_2",
-            UNIT + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]",
+            UNIT
+            + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]",
         ],
     ),
     (
         "version 1 acks, marks and checkpoints",
         [("from_fields", "upgraded(record)", "dict(record)")],
         [
-            UNIT + "wire/test_records.py::test_acks_of_both_versions_are_read_and_version_2_is_written",
+            UNIT
+            + "wire/test_records.py::test_acks_of_both_versions_are_read_and_version_2_is_written",
             UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same",
             UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same",
         ],
@@ -1118,7 +1120,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 manifests",
         [("Manifest.decode", "upgraded(json.loads(body))", "json.loads(body)")],
-        [UNIT + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]"],
+        [
+            UNIT
+            + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]"
+        ],
     ),
     (
         "clock probe",

@@ -18,10 +18,10 @@ The fields of the header, all of which are required and no others allowed:
 
 ==============  ===============  ==================================================================
 ``origin``      string           the sender's site
-``sent_to``     list of strings  sites that the batch is sent to
+``sent_to``     list of strings  sites that get these events, by any sender of ``origin``
 ``stream``      string           the stream
 ``table``       string           the table's name in the topology
-``table_id``    string           Delta's ID of the source table
+``table_id``    string           Delta's ID of the source table; ``events``: a user stream
 ``selection``   string           ``all``
 ``schema``      string           fingerprint of the table's columns; the manifest has the columns
 ``attempt``     string           32 hexadecimal digits; see :mod:`spark_wan.channels.base`
@@ -89,7 +89,8 @@ class FrameRef:
 def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
     """Return a gateway batch as a frame."""
     sink = pa.BufferOutputStream()
-    packed = _dictionaries(batch)
+    columns = [c.dictionary_encode() if _repeats(c) else c for c in batch.columns]
+    packed = _with_columns(batch, columns)
     with pa.ipc.new_stream(sink, packed.schema, options=_IPC) as writer:
         writer.write_batch(packed)
     payload = sink.getvalue()
@@ -157,10 +158,7 @@ def decode_frame(
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in batch.columns
     ]
-    fields = [
-        field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)
-    ]
-    return header, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return header, _with_columns(batch, columns)
 
 
 def _fixed(data: bytes, where: str) -> tuple[int, int]:
@@ -183,14 +181,10 @@ def _fixed(data: bytes, where: str) -> tuple[int, int]:
     return head, payload
 
 
-def _dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns, fields = [], []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if _repeats(column):
-            column = column.dictionary_encode()
-            field = field.with_type(column.type)
-        columns.append(column)
-        fields.append(field)
+def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+    """Return a batch with its columns replaced by ones of the same names, and no metadata."""
+    pairs = zip(batch.schema, columns, strict=True)
+    fields = [field.with_type(column.type) for field, column in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 

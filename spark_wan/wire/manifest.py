@@ -9,10 +9,10 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``previous``       string           fingerprint of the manifest before this one; empty: none
 ``kind``           string           ``capture``, ``snapshot`` or ``events``
 ``origin``         string           the sender's site
-``sent_to``        list of strings  sites that this epoch is sent to
-``addressees``     list of strings  sites that must ack it
+``sent_to``        list of strings  sites that get these events, by any sender of ``origin``
+``addressees``     list of strings  sites that must apply and ack this stream
 ``table``          string           the table's name in the topology
-``table_id``       string           Delta's ID of the source table
+``table_id``       string           Delta's ID of the source table; ``events``: a user stream
 ``selection``      string           ``all``
 ``keys``           list of strings  key columns; empty: a keyless table
 ``schema``         object           the table's columns, as Spark's schema JSON
@@ -22,8 +22,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     receiver that has nothing of the table may begin here
 ``commits``        list of objects  source commits whose rows the frames carry: ``version`` and
                                     ``time`` (milliseconds since 1970 UTC). For people
-``identity``       string           of the source's commit ``last_version``: its operation,
-                                    parameters, metrics and time, hashed
+``identity``       string           of the source's commit ``last_version``: hash of what its
+                                    history entry says, ``@``, its time; empty: a user stream
 ``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int)
 ``disjoint``       bool             no key is in two of the frames
 ``created``        int              by the sender's clock, in milliseconds since 1970 UTC

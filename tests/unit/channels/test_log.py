@@ -197,7 +197,7 @@ def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog, length: int) 
 
 
 def test_a_manifest_above_the_first_one_of_a_slower_writer_counts(log: StreamLog) -> None:
-    """Two writers begin a log. One is frozen inside append, and writes epoch 1 after it was trimmed.
+    """Two writers begin a log. One freezes inside append, and writes epoch 1 after it was trimmed.
 
     Fails when any other log below is taken for a newer one: the newest manifest is deleted.
     """

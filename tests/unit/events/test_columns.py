@@ -375,7 +375,7 @@ WIDER = {
 
 @pytest.mark.parametrize("narrow", TYPES)
 def test_b81_widens_accepts_what_delta_widens(narrow: str) -> None:
-    """As observed with delta-spark 4.4: it accepts all that is in the table, and refuses all else."""
+    """As observed with delta-spark 4.4: it accepts what is in the table, and nothing else."""
     assert {wide for wide in TYPES if widens(narrow, wide)} == WIDER.get(narrow, set())
 
 

@@ -37,7 +37,7 @@ BATCH = pa.record_batch(
 )
 FRAME = encode_frame(replace(HEADER, events=12), BATCH)
 
-# --- golden: as version 1 wrote it on its first day. Never change these; a new version gets golden bytes beside them.
+# --- golden bytes. Never change them; a new version gets its own beside them.
 
 FRAME_V1 = base64.b64decode(
     """
