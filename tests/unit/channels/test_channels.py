@@ -471,7 +471,8 @@ class DictChannel(Channel):
         self.objects: dict[str, tuple[bytes, float]] = {}
 
     def create(self, path: str, data: bytes) -> bool:
-        return self.objects.setdefault(path, written := (data, time.time())) is written
+        written = (data, time.time())
+        return self.objects.setdefault(path, written) is written
 
     def put(self, path: str, data: bytes) -> None:
         self.objects[path] = (data, time.time())
