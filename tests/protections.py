@@ -141,7 +141,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f08send",
         [
             (
-                "ObjectStoreChannel._create",
+                "ObjectStoreChannel.create",
                 "obstore.put(self._store, path, data, mode='create')",
                 "obstore.put(self._store, path, data)",
             )
@@ -163,7 +163,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f08both",
         [
             (
-                "ObjectStoreChannel._create",
+                "ObjectStoreChannel.create",
                 "obstore.put(self._store, path, data, mode='create')",
                 "obstore.put(self._store, path, data)",
             ),
@@ -212,7 +212,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f20",
-        [("check_frame", "actual != found or actual != expected", "False")],
+        [("check_frame", "actual != carried or actual != expected", "False")],
         [
             CRASH
             + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[altered]"
@@ -1108,40 +1108,39 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "a manifest's name",
         [("Manifest.decode", 'manifest.__dict__["fingerprint"] = fingerprint(data)', "pass")],
         [
-            UNIT + "channels/test_log.py::test_a_log_of_version_1_goes_on_in_version_2",
-            UNIT + "wire/test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]",
+            UNIT + "channels/test_log.py::test_a_log_of_version_1_continues_in_version_2",
+            UNIT
+            + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]",
         ],
     ),
     (
-        "version 1 acks",
-        [("Ack.decode", "upgraded(fields)", "fields")],
-        [UNIT + "channels/test_log.py::test_an_ack_is_read_and_written_the_same"],
-    ),
-    (
-        "version 1 marks",
-        [("Mark.of", "upgraded(content)", "content")],
-        [UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same"],
-    ),
-    (
-        "version 1 checkpoints",
-        [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
-        [UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same"],
+        "version 1 acks, marks and checkpoints",
+        [("from_fields", "upgraded(record)", "dict(record)")],
+        [
+            UNIT
+            + "wire/test_records.py::test_acks_of_both_versions_are_read_and_version_2_is_written",
+            UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same",
+            UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same",
+        ],
     ),
     (
         "version 1 manifests",
         [("Manifest.decode", "upgraded(json.loads(body))", "json.loads(body)")],
-        [UNIT + "wire/test_wire.py::test_a_manifest_is_named_by_the_bytes_that_were_read[data0]"],
+        [
+            UNIT
+            + "wire/test_wire.py::test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]"
+        ],
     ),
     (
         "clock probe",
         [
             (
-                "ObjectStoreChannel.foreign",
+                "Channel.foreign",
                 "(_MANIFEST, _AGAIN, _FRAME, _ACK, _PROBE)",
                 "(_MANIFEST, _AGAIN, _FRAME, _ACK)",
             )
         ],
-        [UNIT + "channels/test_channels.py::test_the_clock_of_a_store_is_that_of_its_frames"],
+        [UNIT + "channels/test_channels.py::test_now_is_by_the_clock_that_dates_frames"],
     ),
     (
         "f07 stamp elsewhere",
@@ -1431,7 +1430,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 attempts",
-        [("new_attempt", "write[:_OF_WRITE] + uuid.uuid4().hex[_OF_WRITE:]", "uuid.uuid4().hex")],
+        [
+            (
+                "new_attempt",
+                "write[:_WRITE_DIGITS] + uuid.uuid4().hex[_WRITE_DIGITS:]",
+                "uuid.uuid4().hex",
+            )
+        ],
         [
             UNIT
             + "sender/test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them",
@@ -1543,8 +1548,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "StreamLog._began_since",
-                "found.log_id != manifest.log_id and found.created > manifest.created",
-                "found.log_id != manifest.log_id",
+                "other.log_id != manifest.log_id and other.created > manifest.created",
+                "other.log_id != manifest.log_id",
             )
         ],
         [
@@ -1563,7 +1568,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "channels/test_log.py::test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof"
+            + "channels/test_log.py::test_f47_a_manifest_that_a_repeated_write_restored_proves_nothing"
         ],
     ),
     (
@@ -1602,16 +1607,16 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "listed twice",
         [
             (
-                "StreamLog._numbers",
-                "listed if len(listed) > 1 else self.channel.stream_numbers(self.stream)",
+                "StreamLog._listed",
+                "listed if len(listed) > 1 else self.channel.stream_epochs(self.stream)",
                 "listed",
             )
         ],
         [
             UNIT
-            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn0]",
+            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_repeated[torn0]",
             UNIT
-            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_made_again[torn1]",
+            + "channels/test_log.py::test_a_listing_without_the_newest_manifest_is_repeated[torn1]",
         ],
     ),
     (
@@ -1625,7 +1630,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "channels/test_log.py::test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest"
+            + "channels/test_log.py::test_the_newest_manifest_is_read_though_the_log_moved_on_since_its_listing"
         ],
     ),
     (
@@ -1779,7 +1784,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "raise",
             )
         ],
-        [UNIT + "receiver/test_receiver_status.py::test_unreadable_decisions_hold_their_table_alone"],
+        [
+            UNIT
+            + "receiver/test_receiver_status.py::test_unreadable_decisions_hold_their_table_alone"
+        ],
     ),
     (
         "removed while read",
@@ -1942,7 +1950,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "time zero",
-        [("Mark.content", "value != later[name]", "value")],
+        [
+            (
+                "written_fields",
+                "(name, value) not in omitted.items()",
+                "name not in omitted or value",
+            )
+        ],
         [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_one"],
     ),
     (

@@ -40,7 +40,7 @@ from spark_wan.delta.tables import (
     table_id,
 )
 from spark_wan.errors import COPY, ChangeFeedError, KeylessChangeError, SchemaError, SourceError
-from spark_wan.events.columns import arrow_ready, as_type
+from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.operations import OP, VERSION, Operation, keyless_event_id
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.topology.model import MAX_DEAD_LETTERS

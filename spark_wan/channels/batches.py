@@ -1,4 +1,4 @@
-"""Gateway batches: events are grouped into frames, bounded by rows and bytes, and published. Runs inside Spark tasks."""
+"""Gateway batches: group events into frames, bounded by rows and bytes, inside Spark tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_chec
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """A batch closes at ``rows`` rows or ``bytes`` bytes (uncompressed Arrow), or when the task's rows end."""
+    """A batch closes at ``rows`` rows or ``bytes`` bytes (uncompressed Arrow), or when the task's
+    rows end."""
 
     rows: int
     bytes: int
@@ -22,9 +23,10 @@ class BatchLimits:
 
 @dataclass
 class BatchPublisher:
-    """Publishes the events of one task as frames ``<attempt>-<index>``; keeps what a manifest must say of them.
+    """Writes the events of one task as frames ``<attempt>-<index>``; ``refs`` are for the manifest.
 
-    ``attempt`` is unique per task attempt: a second attempt of the same task overwrites nothing and is never named beside the first.
+    ``attempt`` is unique per task attempt: a second attempt of a task overwrites nothing, and no
+    manifest names frames of both.
     """
 
     channel: Channel
@@ -35,7 +37,8 @@ class BatchPublisher:
     """A key's events went to two frames (it alone has more than a batch holds)."""
 
     def publish(self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]) -> None:
-        """Publish all of ``batches``: events, with the positions where another key begins (None: cut anywhere)."""
+        """Write events as frames. Each batch comes with the rows at which another key begins
+        (None: cut anywhere)."""
         for events in self._cut(batches):
             header = replace(self.header, index=len(self.refs), events=events.num_rows)
             data = encode_frame(header, events)
@@ -45,7 +48,10 @@ class BatchPublisher:
     def _cut(
         self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]
     ) -> Iterator[pa.RecordBatch]:
-        """Cut at ``limits``, between two keys where possible. One event larger than ``limits.bytes`` travels alone."""
+        """Cut at ``limits``, between two keys where possible.
+
+        One event larger than ``limits.bytes`` travels alone.
+        """
         waiting: list[pa.RecordBatch] = []
         boundaries: list[int] = []
         count = size = 0
@@ -53,15 +59,13 @@ class BatchPublisher:
             if events.num_rows == 0:
                 continue
             waiting.append(events)
-            boundaries += (
-                (starts if starts is not None else np.arange(events.num_rows)) + count
-            ).tolist()
+            starts = np.arange(events.num_rows) if starts is None else starts
+            boundaries += (starts + count).tolist()
             count += events.num_rows
             size += events.nbytes
             while count > self.limits.rows or (size > self.limits.bytes and count > 1):
                 rows = pa.concat_batches(waiting)
-                target = self._rows_that_fit(rows, count, size)
-                at = self._boundary(boundaries, target, count)
+                at = self._boundary(boundaries, self._rows_that_fit(rows, size), count)
                 if at is None:
                     break
                 yield rows.slice(0, at)
@@ -71,16 +75,19 @@ class BatchPublisher:
         if count:
             yield pa.concat_batches(waiting)
 
-    def _rows_that_fit(self, rows: pa.RecordBatch, count: int, size: int) -> int:
-        fit = min(self.limits.rows, count)
+    def _rows_that_fit(self, rows: pa.RecordBatch, size: int) -> int:
+        fit: int = min(self.limits.rows, rows.num_rows)
         if size > self.limits.bytes:
-            fit = min(fit, max(1, count * self.limits.bytes // size))
+            fit = min(fit, max(1, rows.num_rows * self.limits.bytes // size))
             while fit > 1 and rows.slice(0, fit).nbytes > self.limits.bytes:
                 fit = max(1, fit // 2)
         return fit
 
     def _boundary(self, boundaries: Sequence[int], target: int, count: int) -> int | None:
-        """The last boundary in 1..target; else inside a run, which is then split."""
+        """Return the last boundary in 1..target; without one, ``target``, which splits a key's run.
+
+        None when no more rows could follow: ``target`` is all of them.
+        """
         place = int(np.searchsorted(boundaries, target, side="right")) - 1
         if place >= 0 and boundaries[place] > 0:
             return boundaries[place]

@@ -1,4 +1,9 @@
-"""Which channel a URL means."""
+"""Which class opens a channel's URL.
+
+To add a kind of channel, write a subclass of :class:`~spark_wan.channels.base.Channel` in a module
+beside :mod:`spark_wan.channels.object_store`, and register it here by the scheme of its URLs. A
+topology may name the schemes in ``CHANNEL_SCHEMES``, so a new scheme is declared there too.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,21 @@ from collections.abc import Mapping
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.errors import ChannelError, nearest
+from spark_wan.topology.values import CHANNEL_SCHEMES
+
+CHANNELS: dict[str, type[Channel]] = {**dict.fromkeys(CHANNEL_SCHEMES, ObjectStoreChannel)}
+"""URL scheme -> class. A directory has the scheme ``file``."""
 
 
 def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
-    """The channel at a directory or URL. Opens lazily: an error comes with the first call, or with ``prepare()``."""
-    return ObjectStoreChannel(url, storage)
+    """Return the channel at a directory or URL, with its store's options ``storage``.
+
+    Sends no request: the first call, or ``prepare()``, shows whether the store answers. Raises
+    ChannelError for an unknown scheme.
+    """
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    if scheme not in CHANNELS:
+        known = nearest(scheme, CHANNELS)
+        raise ChannelError(f"channel {url}: cannot be opened (unknown scheme {scheme!r}; {known})")
+    return CHANNELS[scheme](url, storage)

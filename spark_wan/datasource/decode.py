@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_wan.delta.schema import portable_schema
-from spark_wan.events.columns import as_type
+from spark_wan.events.arrow_types import as_type
 from spark_wan.events.operations import ID, OP, VERSION, Operation
 from spark_wan.wire.frame import FrameRef, decode_frame
 

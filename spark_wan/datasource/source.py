@@ -63,7 +63,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stream -> its newest epoch."""
         return {
             stream: epochs[-1]
-            for stream, epochs in self.channel.numbers().items()
+            for stream, epochs in self.channel.epochs().items()
             if self.wanted(stream)
         }
 

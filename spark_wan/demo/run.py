@@ -227,7 +227,7 @@ class Demo:
         return not any(site.backlog_epochs for stream in self._streams() for site in stream.sites)
 
     def _trimmed(self) -> bool:
-        return not any(self._channel.frames(stream) for stream in self._channel.numbers())
+        return not any(self._channel.frames(stream) for stream in self._channel.epochs())
 
     def _check_counts(self, published: int, discarded: int) -> None:
         written = sum(table.written for table in self.tables.values())

@@ -1,18 +1,20 @@
-"""Events: one row change each, and the identity that it keeps for ever.
+"""Events: row changes, and the IDs that never change.
 
-An event is an operation (``create``, ``put``, ``destroy``), a key, values, and where it came from. Its ID is computed from
-the source alone: never from position, partition, time of sending or chance. So the same event has the same ID
-however often it is captured, and what a receiver can compute again from header and row does not travel.
+An event is an operation (``create``, ``put``, ``destroy``), a key, values, and where it came from.
+Its ID is computed from the source alone, never from position, partition, time of sending or chance.
+So an event has the same ID however often it is captured, and whatever a receiver can compute from
+header and row does not travel.
 
-Columns that travel beside the table's own, all reserved (prefix ``_wan_``):
+Columns that travel beside the table's own; names with the prefix ``_wan_`` are reserved:
 
-==================  =========  ======================================================================
+==================  =========  ====================================================================
 ``_wan_op``         int8       0 create, 1 put, 2 destroy
 ``_wan_version``    int64      commit version at the origin (captured streams)
-``_wan_id``         string     the event ID that the user's stream named (user streams)
+``_wan_id``         string     the event ID in the user's column (user streams)
 ``_wan_sequence``   int64      the user's order inside an epoch; absent or null: 0 (user streams)
-``_wan_time``       int64      the user's event time, microseconds since 1970 UTC, or null (user streams)
-==================  =========  ======================================================================
+``_wan_time``       int64      the user's event time, in microseconds since 1970 UTC, or null (user
+                               streams)
+==================  =========  ====================================================================
 """
 
 from __future__ import annotations
@@ -35,18 +37,19 @@ class Operation(IntEnum):
 
 
 def keyed_event_id(table_id: str, version: int, key: tuple[Any, ...]) -> str:
-    """ID of a captured event of a keyed table: 32 hex digits of (table ID, commit version, key).
+    """Return the ID of a captured event of a keyed table: 32 hexadecimal digits.
 
-    At most one event exists per (commit, key), so nothing else is needed. ``key`` holds the key columns' values as text,
-    in the order of the topology.
+    A commit has at most one event per key, so table ID, commit version and key are enough. ``key``
+    holds the key columns' values as text, in the order of the topology.
     """
     return _hex(["k", table_id, version, *key])
 
 
 def keyless_event_id(table_id: str, version: int, content: str, occurrence: int) -> str:
-    """ID of a captured insert of a keyless table: (table ID, commit version, row hash, how many-th of equal rows).
+    """Return the ID of a captured insert into a keyless table: 32 hexadecimal digits.
 
-    Equal rows of one commit are exchangeable, so their ordinal among themselves is no position.
+    ``content`` is the row hash, ``occurrence`` the ordinal among the commit's equal rows. Equal
+    rows are exchangeable, so it says nothing of position.
     """
     return _hex(["r", table_id, version, content, occurrence])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.records import Origin
+from spark_wan.wire.mark import Origin
 
 
 @dataclass

@@ -61,7 +61,7 @@ class ChannelStreams:
         """Return statuses as the channel's acks report them. An unreadable stream is held."""
         try:
             channel = open_channel()
-            listed = channel.numbers()
+            listed = channel.epochs()
         except WanError as error:
             self._unreachable = str(error)
             return self.statuses()
@@ -78,7 +78,7 @@ class ChannelStreams:
     def due(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[Listing]]:
         """List the channel and return what may have to be applied, by table."""
         try:
-            epochs, announced = channel.numbers(), channel.announcements()
+            epochs, announced = channel.epochs(), channel.announcements()
         except ChannelError as error:
             self._unreachable = str(error)
             raise

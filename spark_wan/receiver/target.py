@@ -37,7 +37,8 @@ from spark_wan.delta.tables import (
     table_id,
 )
 from spark_wan.errors import DeadLettersError, FrameError, SchemaError, TargetError, WanError, anew
-from spark_wan.events.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
+from spark_wan.events.arrow_types import arrow_ready, as_type
+from spark_wan.events.columns import CHAR_VARCHAR, Path
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns

@@ -278,7 +278,7 @@ class AckManager:
         try:
             return self.log.read(number)
         except ManifestError:
-            if number in self.log.channel.stream_numbers(self.log.stream):
+            if number in self.log.channel.stream_epochs(self.log.stream):
                 raise
             return None
 

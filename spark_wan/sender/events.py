@@ -35,7 +35,8 @@ from spark_wan.errors import (
     WanError,
     nearest,
 )
-from spark_wan.events.columns import arrow_ready, differences, fingerprint
+from spark_wan.events.arrow_types import arrow_ready
+from spark_wan.events.columns import differences, fingerprint
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.events.row_hash import combine, digest, row_hashes
 from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe, are_there

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -37,7 +37,7 @@ from spark_wan.sender.memory import CheckpointStore, check_acks, check_log
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader
-from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, CommitRef, Manifest
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 
 T = TypeVar("T")
 
@@ -344,6 +344,7 @@ class Publisher:
             if not captured.frames and not self._worth_recording(planned):
                 self._quiet_through = planned.last_version
                 return None
+        carried = set(captured.versions)
         return Manifest.following(
             last,
             stream=settings.stream,
@@ -359,7 +360,11 @@ class Publisher:
             first_version=planned.first_version,
             last_version=planned.last_version,
             start=self._published is None,
-            commits=_commit_refs(planned.commits, captured.versions),
+            commits=tuple(
+                {"version": commit.version, "time": commit.time}
+                for commit in planned.commits
+                if commit.version in carried
+            ),
             identity=planned.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
@@ -397,10 +402,3 @@ class Publisher:
                 ):
                     raise
                 planned = planned.before(error.version)
-
-
-def _commit_refs(commits: Sequence[Commit], versions: Sequence[int]) -> tuple[CommitRef, ...]:
-    carried = set(versions)
-    return tuple(
-        CommitRef(commit.version, commit.time) for commit in commits if commit.version in carried
-    )

@@ -123,7 +123,7 @@ def _channel(expected: _Expected, site: str | None) -> ChannelReport:
     try:
         if _is_there(url):
             channel = open_channel(url, expected.sender.storage)
-            for name, numbers in channel.numbers().items():
+            for name, numbers in channel.epochs().items():
                 table, origin, served = expected.streams.get(
                     name, ("", "", expected.sender.remotes)
                 )
@@ -176,7 +176,7 @@ def _stream(
             if number > min(acked.values(), default=newest.epoch)
         ]
     except WanError as error:
-        now = channel.stream_numbers(name)
+        now = channel.stream_epochs(name)
         if now != list(numbers):
             # Somebody published or trimmed while we read.
             return _stream(channel, name, table, origin, served, now)

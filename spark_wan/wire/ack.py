@@ -1,22 +1,32 @@
-"""Acks: what a site has applied of a stream."""
+"""Acks: how far a site has applied a stream. ``acks/<stream>/<site>.json`` in the channel.
+
+A JSON object:
+
+================  ==============  =============================================================
+``version``       int             2
+``site``          string          the site that acks
+``stream``        string          the stream that it acks
+``log_id``        string          the log that ``applied`` counts for
+``applied``       int             newest applied epoch; 0: none
+``held``          int or null     the epoch at which the site holds the stream
+``cause``         string or null  why it is held
+``dead_letters``  int             events of the stream that the site could not apply, and keeps
+                                  with their causes in its ledger
+================  ==============  =============================================================
+
+Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from spark_wan.wire.records import UNREADABLE, known_fields, upgraded
-
-ACK_VERSION = 2
+from spark_wan.wire.records import read_record, write_record
 
 
 @dataclass(frozen=True)
 class Ack:
-    """A site's answer, cumulative per stream: applied up to ``applied``, held at ``held`` because of ``cause``.
-
-    ``applied`` counts for ``log_id`` only. ``dead_letters`` is how many of the stream's events this site could not
-    apply and keeps, with their causes, in its ledger.
-    """
+    """A site's answer for one stream, with the fields of the format."""
 
     site: str
     stream: str
@@ -27,16 +37,13 @@ class Ack:
     dead_letters: int = 0
 
     def encode(self) -> bytes:
-        return json.dumps({"version": ACK_VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        return write_record(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Ack | None:
-        """None for what is no ack of version 1 or 2: an answer that cannot be read is no answer, and asked for again."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") not in (1, ACK_VERSION):
-                return None
-            ack = cls(**known_fields(cls, upgraded(fields)))
-        except UNREADABLE:
-            return None
-        return ack if type(ack.applied) is int else None
+        """Return the ack in ``data``, or None when it cannot be read.
+
+        An unreadable ack is no ack: the sender announces the epoch again.
+        """
+        ack = read_record(cls, data)
+        return ack if ack is not None and type(ack.applied) is int else None

@@ -1,26 +1,43 @@
-"""What a sender keeps of a stream beside the channel."""
+"""Checkpoints: what a sender keeps of its log, beside the channel. ``<stream>.json`` in its state.
+
+A JSON object:
+
+==============  ===============  ==================================================================
+``version``     int              2
+``log_id``      string           the log
+``epoch``       int              newest manifest that was seen of it
+``acked``       object           site -> highest epoch that it acked
+``published``   object or null   the state of the source at ``epoch``; absent or null: unknown, or
+                                 a user stream
+``swept``       int              when orphan frames of the stream were last deleted, in
+                                 milliseconds since 1970 UTC; absent: 0, never
+==============  ===============  ==================================================================
+
+``published`` holds ``through`` (int: newest published version), ``identity`` (string: of that
+version's commit), ``table_id`` (string), ``keys`` (list of strings) and ``schema`` (Spark's schema
+JSON), as in the manifest of that epoch. Version 1 has ``incarnation`` for ``log_id`` and ``number``
+for ``epoch``.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.records import known_fields, upgraded
-
-CHECKPOINT_VERSION = 2
+from spark_wan.wire.records import read_record, write_record
 
 
 @dataclass(frozen=True)
 class PublishedState:
-    """What the newest manifest says of its source: what follows must be the same table, in the state that the remote sites know."""
+    """State of the source table that the remote sites know.
+
+    What is published next must be of the same table, in this state or a later one.
+    """
 
     through: int
-    """The newest version that was published."""
     identity: str
-    """Of that version's commit."""
     table_id: str
     keys: tuple[str, ...]
     schema: Mapping[str, Any]
@@ -41,43 +58,18 @@ class PublishedState:
 
 @dataclass(frozen=True)
 class SenderCheckpoint:
-    """The last manifest that was seen of a stream, and the highest epoch that each site acked."""
+    """A sender's record of the log of one stream, with the fields of the format."""
 
     log_id: str
     epoch: int
     acked: Mapping[str, int] = field(default_factory=dict)
     published: PublishedState | None = None
-    """By the manifest of ``epoch``; None: not known, or a user's stream."""
     swept: int = 0
-    """When orphan frames of the stream were last removed, in milliseconds since 1970 UTC."""
 
     def encode(self) -> bytes:
-        fields = {"version": CHECKPOINT_VERSION, **asdict(self)}
-        kept = {
-            name: value
-            for name, value in fields.items()
-            if name not in _LEFT_OUT or value != _LEFT_OUT[name]
-        }
-        return json.dumps(kept, separators=(",", ":")).encode()
+        return write_record(self, published=None, swept=0)
 
     @classmethod
     def decode(cls, data: bytes) -> SenderCheckpoint | None:
-        """None for what cannot be read: as good as lost."""
-        try:
-            fields = json.loads(data)
-            if fields.pop("version") not in (1, CHECKPOINT_VERSION):
-                return None
-            fields = upgraded(fields)
-            published = fields.get("published")
-            fields["published"] = (
-                None
-                if published is None
-                else PublishedState(**known_fields(PublishedState, published))
-            )
-            return cls(**known_fields(cls, fields))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-
-_LEFT_OUT = {"published": None, "swept": 0}
-"""Fields that are not written while they have these values."""
+        """Return the checkpoint in ``data``; None when it cannot be read, as if it were lost."""
+        return read_record(cls, data, published=PublishedState)

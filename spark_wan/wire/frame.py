@@ -1,18 +1,38 @@
 """Frames: gateway batches as bytes. No Spark, no pickle, no eval.
 
-A frame, all integers little-endian::
+``frames/<stream>/<attempt>-<index>.frame`` in the channel. Integers are little-endian:
 
-    magic  b"WANF"   4 bytes
-    wire version     u16      (1)
-    flags            u16      (0, reserved)
-    header length    u32
-    payload length   u64
-    header           compact JSON, UTF-8
-    checksum         u32      CRC-32C of everything before it, then of the payload
-    payload          Arrow IPC stream, one record batch, zstd
+===============  ========  ========================================================================
+magic            4 bytes   ``WANF``
+version          u16       1, the only one so far
+flags            u16       0, reserved
+header length    u32       in bytes
+payload length   u64       in bytes
+header           bytes     a JSON object in UTF-8, without blanks between its parts
+checksum         u32       CRC-32C of all before it, then of the payload
+payload          bytes     Arrow IPC stream of one record batch, zstd; any Arrow implementation
+                           reads it
+===============  ========  ========================================================================
 
-Any Arrow implementation can read the payload. A frame does not know its epoch: the manifest that names it decides that, so a
-frame of a failed, speculative or zombie attempt stays nameless (docs/decisions/0002).
+The fields of the header, all of which are required and no others allowed:
+
+==============  ===============  ==================================================================
+``origin``      string           the sender's site
+``sent_to``     list of strings  sites that get these events, by any sender of ``origin``
+``stream``      string           the stream
+``table``       string           the table's name in the topology
+``table_id``    string           Delta's ID of the source table; ``events``: a user stream
+``selection``   string           ``all``
+``schema``      string           fingerprint of the table's columns; the manifest has the columns
+``attempt``     string           32 hexadecimal digits; see :mod:`spark_wan.channels.base`
+``index``       int              number of the frame in its attempt, from 0
+``events``      int              rows of the payload
+==============  ===============  ==================================================================
+
+The payload's columns are the table's and those of :mod:`spark_wan.events.operations`. Strings are
+dictionary-encoded where that is smaller. A frame does not know its epoch: the manifest that names
+it decides that, so a frame of a failed, speculative or zombie attempt belongs to none
+(docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -37,7 +57,7 @@ _SAMPLE = 1024
 
 @dataclass(frozen=True)
 class FrameHeader:
-    """Provenance of a gateway batch: where it began, whom it was sent to, and what its rows are."""
+    """Where a gateway batch comes from, which sites get it, and what its rows are."""
 
     origin: str
     sent_to: tuple[str, ...]
@@ -46,7 +66,6 @@ class FrameHeader:
     table_id: str
     selection: str
     schema: str
-    """Fingerprint of the table's columns; the columns themselves stand in the manifest."""
     attempt: str
     index: int
     events: int
@@ -59,7 +78,7 @@ class FrameHeader:
 
 @dataclass(frozen=True)
 class FrameRef:
-    """How a manifest names a frame: where it is, its size, and the checksum that it must have."""
+    """How a manifest names a frame: its path, size, and the checksum that it must have."""
 
     path: str
     rows: int
@@ -68,9 +87,10 @@ class FrameRef:
 
 
 def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
-    """Encode one gateway batch. Strings are dictionary-encoded where that pays."""
+    """Return a gateway batch as a frame."""
     sink = pa.BufferOutputStream()
-    packed = _dictionaries(batch)
+    columns = [c.dictionary_encode() if _repeats(c) else c for c in batch.columns]
+    packed = _with_columns(batch, columns)
     with pa.ipc.new_stream(sink, packed.schema, options=_IPC) as writer:
         writer.write_batch(packed)
     payload = sink.getvalue()
@@ -81,49 +101,49 @@ def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
 
 
 def frame_checksum(data: bytes) -> int:
-    """The checksum that a frame carries (not computed anew)."""
+    """Return the checksum that a frame carries, without computing it."""
     head, _ = _fixed(data, "frame")
     return int(_CHECKSUM.unpack_from(data, _FIXED.size + head)[0])
 
 
 def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHeader:
-    """Check magic, version, length and checksum, and that the frame is the one that ``ref`` names. Decodes no payload.
+    """Check a frame without decoding its payload; return its header.
 
-    Raises FrameError, which names ``where`` and what is wrong.
+    Checks magic, version, lengths and checksum, and that the frame is the one that ``ref`` names.
+    Raises FrameError, which names ``where`` and what is invalid.
     """
     head, payload = _fixed(data, where)
     end = _FIXED.size + head
     if len(data) != end + _CHECKSUM.size + payload:
         raise FrameError(
-            f"{where}: truncated or overlong: {len(data)} bytes where the frame's own header says "
+            f"{where}: truncated or overlong: {len(data)} bytes, but its own header says "
             f"{end + _CHECKSUM.size + payload}. {RESTORE}"
         )
-    found = int(_CHECKSUM.unpack_from(data, end)[0])
+    carried = int(_CHECKSUM.unpack_from(data, end)[0])
     view = memoryview(data)
     actual = crc32c(view[end + _CHECKSUM.size :], crc32c(view[:end]))
-    expected = found if ref is None else ref.checksum
-    if actual != found or actual != expected:
+    expected = carried if ref is None else ref.checksum
+    if actual != carried or actual != expected:
         raise FrameError(
-            f"{where}: altered: checksum {actual:08x}, but {found:08x} in the frame and {expected:08x} in its manifest. {RESTORE}"
+            f"{where}: altered: checksum {actual:08x}, but {carried:08x} in the frame and "
+            f"{expected:08x} in its manifest. {RESTORE}"
         )
     try:
         return FrameHeader.from_json(bytes(view[_FIXED.size : end]))
     except UNREADABLE as error:
         raise FrameError(
-            f"{where}: its header cannot be read ({error}); it was not written by spark_wan. {RESTORE}"
+            f"{where}: its header cannot be read ({error}); spark_wan did not write it. {RESTORE}"
         ) from error
 
 
 def decode_frame(
     data: bytes, where: str, ref: FrameRef | None = None
 ) -> tuple[FrameHeader, pa.RecordBatch]:
-    """Check a frame and decode its payload; dictionaries are unpacked. Raises FrameError."""
+    """Check a frame and return its header and events, dictionaries decoded. Raises FrameError."""
     header = check_frame(data, where, ref)
-    head, _ = _fixed(data, where)
+    payload_at = _FIXED.size + _fixed(data, where)[0] + _CHECKSUM.size
     try:
-        with pa.ipc.open_stream(
-            pa.py_buffer(data)[_FIXED.size + head + _CHECKSUM.size :]
-        ) as reader:
+        with pa.ipc.open_stream(pa.py_buffer(data)[payload_at:]) as reader:
             batch = reader.read_next_batch()
     except (pa.ArrowException, StopIteration, OSError) as error:
         raise FrameError(
@@ -131,51 +151,47 @@ def decode_frame(
         ) from error
     if batch.num_rows != header.events:
         raise FrameError(
-            f"{where}: {batch.num_rows} rows where its header says {header.events} events. {RESTORE}"
+            f"{where}: {batch.num_rows} rows where its header says {header.events} events. "
+            f"{RESTORE}"
         )
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in batch.columns
     ]
-    fields = [
-        field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)
-    ]
-    return header, pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return header, _with_columns(batch, columns)
 
 
 def _fixed(data: bytes, where: str) -> tuple[int, int]:
-    """The lengths of header and payload, once magic, version and flags are known to be good."""
+    """Return the lengths of header and payload, after checking magic, version and flags."""
     if len(data) < _FIXED.size or data[:4] != _MAGIC:
         raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). {RESTORE}")
     _, version, flags, head, payload = _FIXED.unpack_from(data)
     if version != WIRE_VERSION:
         raise FrameError(
-            f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. {UPDATE}"
+            f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. "
+            f"{UPDATE}"
         )
     if flags:
         raise FrameError(
-            f"{where}: flags {flags:#x}, which this spark_wan does not know. {UPDATE} If no newer one wrote it: {RESTORE}"
+            f"{where}: flags {flags:#x}, which this spark_wan does not know. {UPDATE} If no newer "
+            f"version wrote it: {RESTORE}"
         )
     if len(data) < _FIXED.size + head + _CHECKSUM.size:
         raise FrameError(f"{where}: truncated inside its header. {RESTORE}")
     return head, payload
 
 
-def _dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns, fields = [], []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if _repeats(column):
-            column = column.dictionary_encode()
-            field = field.with_type(column.type)
-        columns.append(column)
-        fields.append(field)
+def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+    """Return a batch with its columns replaced by ones of the same names, and no metadata."""
+    pairs = zip(batch.schema, columns, strict=True)
+    fields = [field.with_type(column.type) for field, column in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _repeats(column: pa.Array) -> bool:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return False
-    # Rows come sorted by key, so a run at the start says little: look at rows spread over the batch.
+    # Rows come sorted by key, so the first ones say little: sample rows all over the batch.
     step = max(1, len(column) // _SAMPLE)
     sample = column.take(pa.array(range(0, len(column), step), pa.int64()))
     return len(sample) >= 8 and len(sample.unique()) * 2 <= len(sample)

@@ -1,6 +1,44 @@
-"""Manifests: one epoch of a stream each.
+"""Manifests: one epoch of a stream each. ``log/<stream>/<epoch, 20 digits>.json`` in the channel.
 
-One line ``WANM <version> <CRC-32C of the rest, 8 hex digits>`` and a JSON object.
+The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, then a JSON object:
+
+=================  ===============  ===============================================================
+``stream``         string           the stream
+``log_id``         string           the log: 32 hexadecimal digits, random
+``epoch``          int              from 1
+``previous``       string           fingerprint of the manifest before this one; empty: none
+``kind``           string           ``capture``, ``snapshot`` or ``events``
+``origin``         string           the sender's site
+``sent_to``        list of strings  sites that get these events, by any sender of ``origin``
+``addressees``     list of strings  sites that must apply and ack this stream
+``table``          string           the table's name in the topology
+``table_id``       string           Delta's ID of the source table; ``events``: a user stream
+``selection``      string           ``all``
+``keys``           list of strings  key columns; empty: a keyless table
+``schema``         object           the table's columns, as Spark's schema JSON
+``first_version``  int              first source version of the epoch
+``last_version``   int              last source version of the epoch
+``start``          bool             nothing before ``first_version`` belongs to the stream: a
+                                    receiver that has nothing of the table may begin here
+``commits``        list of objects  source commits whose rows the frames carry: ``version`` and
+                                    ``time`` (milliseconds since 1970 UTC). For people
+``identity``       string           of the source's commit ``last_version``: hash of what its
+                                    history entry says, ``@``, its time; empty: a user stream
+``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int)
+``disjoint``       bool             no key is in two of the frames
+``created``        int              by the sender's clock, in milliseconds since 1970 UTC
+``writes``         list of objects  newest writes of a user stream that the log has: ``query``,
+                                    ``batch``, ``digest``; a replay that is equal is done already
+=================  ===============  ===============================================================
+
+A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A
+``snapshot`` holds the rows that were there at ``last_version``, and stands for everything through
+it; its ``first_version`` is 0. ``events`` are of a user stream; both versions are -1.
+
+A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
+written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
+``epoch``, ``first_version`` and ``last_version``, and one more field, ``generation``. A reader
+refuses unknown fields.
 """
 
 from __future__ import annotations
@@ -17,24 +55,15 @@ from crc32c import crc32c
 
 from spark_wan.errors import ManifestError
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.records import RESTORE, UNREADABLE, UPDATE, upgraded
+from spark_wan.wire.records import READABLE, RESTORE, UNREADABLE, UPDATE, VERSION, upgraded
 
-MANIFEST_VERSION = 2
-"""Written. Version 1 is read: some fields had other names (:data:`spark_wan.wire.records.RENAMED`)."""
+CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
 _Data = bytes  # where a class has a member called bytes
 
 
 @dataclass(frozen=True)
-class CommitRef:
-    """A source commit that an epoch carries: its version and its time (milliseconds since 1970 UTC)."""
-
-    version: int
-    time: int
-
-
-@dataclass(frozen=True)
 class WriteRef:
-    """A write of a user's stream that the log has: an equal replay of it is already done."""
+    """A write of a user stream that the log has."""
 
     query: str
     batch: str
@@ -42,28 +71,18 @@ class WriteRef:
 
 
 def fingerprint(manifest: bytes) -> str:
-    """What the next manifest calls its ``previous``: 32 hex digits for an encoded manifest."""
+    """Return the fingerprint of an encoded manifest, which the next one names as ``previous``."""
     return hashlib.blake2b(manifest, digest_size=16).hexdigest()
-
-
-CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One epoch of a stream, all or nothing.
-
-    ``kind`` is ``capture`` (the commits ``first_version`` to ``last_version`` of the source, whole), ``snapshot`` (the rows that
-    were there at ``last_version``; stands for everything through it, ``first_version`` is 0) or ``events`` (a user's stream; both
-    are -1). ``start`` says that nothing before ``first_version`` belongs to the stream: a receiver that has
-    nothing of the table may begin here.
-    """
+    """One epoch of a stream, all or nothing, with the fields of the format."""
 
     stream: str
     log_id: str
     epoch: int
     previous: str
-    """The fingerprint of the manifest before this one, "" for the first: receivers notice a log that was rewritten."""
     kind: str
     origin: str
     sent_to: tuple[str, ...]
@@ -73,24 +92,22 @@ class Manifest:
     selection: str
     keys: tuple[str, ...]
     schema: Mapping[str, Any]
-    """The table's columns, as Spark's schema JSON."""
     first_version: int
     last_version: int
     start: bool
-    commits: tuple[CommitRef, ...]
+    commits: tuple[Mapping[str, int], ...]
     identity: str
-    """Of the source's commit ``last_version``: operation, parameters, metrics and time, hashed."""
     frames: tuple[FrameRef, ...]
     disjoint: bool
-    """No key stands in two of the frames."""
     created: int
-    """Milliseconds since 1970 UTC, by the sender's clock."""
     writes: tuple[WriteRef, ...] = ()
 
     @classmethod
     def following(cls, last: Manifest | None, **fields: Any) -> Manifest:
-        """Return the manifest of the epoch after ``last``; None: of the first epoch of a new log. ``fields``: all that the log's
-        end does not decide."""
+        """Return the manifest of the epoch after ``last``; None: of the first epoch of a new log.
+
+        ``fields`` are all that the end of the log does not decide.
+        """
         if last is None:
             return cls(log_id=uuid.uuid4().hex, epoch=1, previous="", **fields)
         return cls(log_id=last.log_id, epoch=last.epoch + 1, previous=last.fingerprint, **fields)
@@ -105,41 +122,43 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the manifest as it was read, or else as it is encoded: what the next one calls its ``previous``."""
+        """Fingerprint of the manifest as it was read, or else as it is encoded."""
         return fingerprint(self.encode())
 
     def encode(self) -> _Data:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
-        return f"WANM {MANIFEST_VERSION} {crc32c(body):08x}\n".encode() + body
+        return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
 
     @classmethod
     def decode(cls, data: _Data, where: str) -> Manifest:
-        """Read a manifest. Raises ManifestError, which names ``where`` and what is wrong."""
+        """Read a manifest. Raises ManifestError, which names ``where`` and what is invalid."""
         line, _, body = data.partition(b"\n")
         words = line.split(b" ")
         if len(words) != 3 or words[0] != b"WANM":
             raise ManifestError(
                 f"{where}: not a spark_wan manifest (foreign or empty object). {RESTORE}"
             )
-        if words[1] not in (b"1", b"2"):
+        _, version, checksum = words
+        if version not in [str(readable).encode() for readable in READABLE]:
             raise ManifestError(
-                f"{where}: manifest version {words[1].decode(errors='replace')}; this spark_wan reads versions "
-                f"1 and {MANIFEST_VERSION}. {UPDATE}"
+                f"{where}: manifest version {version.decode(errors='replace')}; this spark_wan "
+                f"reads versions 1 and {VERSION}. {UPDATE}"
             )
-        if words[2] != f"{crc32c(body):08x}".encode():
+        if checksum != f"{crc32c(body):08x}".encode():
             raise ManifestError(f"{where}: truncated or altered (checksum). {RESTORE}")
         try:
             fields = upgraded(json.loads(body))
             for name in ("sent_to", "addressees", "keys"):
                 fields[name] = tuple(fields[name])
-            fields["commits"] = tuple(CommitRef(**entry) for entry in fields["commits"])
+            fields["commits"] = tuple(map(dict, fields["commits"]))
             fields["frames"] = tuple(FrameRef(**entry) for entry in fields["frames"])
             fields["writes"] = tuple(WriteRef(**entry) for entry in fields["writes"])
             manifest = cls(**fields)
         except UNREADABLE as error:
             raise ManifestError(
-                f"{where}: cannot be read ({error}); it was not written by this version of spark_wan. {RESTORE}"
+                f"{where}: cannot be read ({error}); this version of spark_wan did not write it. "
+                f"{RESTORE}"
             ) from error
-        # Of the bytes as they are: encoded again, a manifest of version 1 would have another one.
+        # Of the bytes that were read: encoded again, one of version 1 would have another.
         manifest.__dict__["fingerprint"] = fingerprint(data)
         return manifest

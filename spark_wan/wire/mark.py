@@ -1,41 +1,74 @@
-"""The mark of a commit: what a receiver applied in it, or that it stays at its site."""
+"""Marks: what a receiver applied in a commit to a target table, or that a commit stays at its site.
+
+A mark is a JSON object under the key ``spark_wan`` of a commit's ``userMetadata``, which is a JSON
+object. A user's mark is ``{"local_only": true}``. A receiver's mark:
+
+================  ===============  ================================================================
+``version``       int              2
+``site``          string           the receiver's site
+``table``         string           the table's name in the topology
+``apply``         int              number of this apply of the table, from 1
+``token``         string           of this apply, as in the ledger
+``origin``        string           site where the events come from
+``table_id``      string           Delta's ID of the source table
+``selection``     string           ``all``
+``through``       int              the source's newest version that was applied; -1: a user stream
+``stream``        string           the stream that was applied
+``log_id``        string           its log
+``epoch``         int              its newest epoch that was applied
+``fingerprint``   string           of the manifest of ``epoch``
+``ids``           bool             a user stream, whose events have IDs
+``dead_letters``  int              events of the stream that became dead letters here, by this
+                                   apply and all before it
+``columns``       list of strings  columns and fields that were applied to the table, by this apply
+                                   and all before it; absent: none
+``moved``         object           those of them that are elsewhere in the table: column -> its
+                                   path now, or null; absent: none
+``new_ids``       int or null      event IDs that this apply recorded; absent or null: unknown, or
+                                   the stream has none
+``ids_until``     int or null      newest event time among them, in microseconds since 1970 UTC;
+                                   absent or null: one of them has none, and is kept for ever
+================  ===============  ================================================================
+
+Version 1 has ``incarnation`` for ``log_id``. The four fields that may be absent are not in marks
+of spark_wan 0.1.0.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.errors import LedgerError
-from spark_wan.wire.records import Origin, known_fields, upgraded
+from spark_wan.wire.records import READABLE, UNREADABLE, VERSION, from_fields, written_fields
 
 MARK = "spark_wan"
-"""The key in a commit's ``userMetadata`` (a JSON object) under which spark_wan leaves its marks."""
+"""The key in a commit's ``userMetadata`` under which spark_wan keeps its marks."""
 
 LOCAL_ONLY = json.dumps({MARK: {"local_only": True}})
-"""``userMetadata`` of a commit that must stay at its own site: ``df.write.option("userMetadata", LOCAL_ONLY)``."""
+"""``userMetadata`` of a commit that must stay at its own site:
+``df.write.option("userMetadata", LOCAL_ONLY)``."""
+
+Origin = tuple[str, str, str]
+"""(origin site, table ID, selection): what one *applied through version* counts for."""
 
 
 def read_mark(user_metadata: str | None) -> dict[str, Any] | None:
-    """The mark that spark_wan (or a user, :data:`LOCAL_ONLY`) left in a commit's ``userMetadata``, or None."""
+    """Return the mark in a commit's ``userMetadata``, a receiver's or a user's, or None."""
     if not user_metadata or MARK not in user_metadata:
         return None
     try:
-        content = json.loads(user_metadata)
-    except ValueError:
+        mark = json.loads(user_metadata).get(MARK)
+    except UNREADABLE:
         return None
-    mark = content.get(MARK) if isinstance(content, dict) else None
     return mark if isinstance(mark, dict) else None
-
-
-MARK_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What one commit to a target table applied: epochs through ``epoch`` of a stream, the origin's versions through
-    ``through`` (-1 for a user's stream). ``events`` counts rows after netting per key."""
+    """What one commit to a target table applied, with the fields of the format."""
 
     site: str
     table: str
@@ -49,36 +82,23 @@ class Mark:
     log_id: str
     epoch: int
     fingerprint: str
-    """Of the manifest of ``epoch``."""
     ids: bool
-    """Of a user's stream: its events have IDs."""
     dead_letters: int = 0
-    """How many of the stream's events became dead letters here, this apply and all before it."""
     columns: tuple[str, ...] = ()
-    """All columns and fields that were applied to the table, by this apply and all before it."""
     moved: Mapping[str, str | None] = field(default_factory=dict)
-    """Those of them that are not where they were in the table: their place, or None (see :class:`AppliedColumns`)."""
+    """See :class:`AppliedColumns`."""
     new_ids: int | None = None
-    """How many event IDs were recorded under this apply; None: not known (marks of version 0.1.0), or the stream has none."""
     ids_until: int | None = None
-    """The newest event time among them, in microseconds; None: one of them has none, and is kept for ever."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
 
     def content(self) -> dict[str, object]:
-        """What is written of it. What came later than 0.1.0 is left out when there is nothing to say."""
-        later: dict[str, object] = {"columns": (), "moved": {}, "new_ids": None, "ids_until": None}
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in later or value != later[name]
-        }
+        """Return the fields that are written, without the version."""
+        return written_fields(self, columns=(), moved={}, new_ids=None, ids_until=None)
 
     def user_metadata(self) -> str:
-        return json.dumps(
-            {MARK: {"version": MARK_VERSION, **self.content()}}, separators=(",", ":")
-        )
+        return json.dumps({MARK: {"version": VERSION, **self.content()}}, separators=(",", ":"))
 
     @property
     def key(self) -> Origin:
@@ -86,22 +106,26 @@ class Mark:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Mark:
-        """Return the mark that a record of version 1 or 2 tells of. Raises TypeError when fields are missing."""
-        return cls(**known_fields(cls, upgraded(content)))
+        """Return the mark with these fields. Raises TypeError when one is missing."""
+        return from_fields(cls, content)
 
     @classmethod
     def read(cls, user_metadata: str | None, site: str, table: str) -> Mark | None:
-        """The mark that ``site`` left for ``table``, or None. Raises LedgerError for a version from the future."""
-        found = read_mark(user_metadata)
-        if found is None or found.get("site") != site or found.get("table") != table:
+        """Return the mark that ``site`` left for ``table``, or None.
+
+        Raises LedgerError for a mark of an unknown version, and for one that lacks fields.
+        """
+        content = read_mark(user_metadata)
+        if content is None or (content.get("site"), content.get("table")) != (site, table):
             return None
-        if found.get("version") not in (1, MARK_VERSION):
+        version = content.get("version")
+        if version not in READABLE:
             raise LedgerError(
-                f"{table}: a commit carries a mark of version {found.get('version')}; this spark_wan reads versions 1 and {MARK_VERSION}. "
-                "Update spark_wan at this site."
+                f"{table}: a commit carries a mark of version {version}; this spark_wan reads "
+                f"versions 1 and {VERSION}. Update spark_wan at this site."
             )
         try:
-            return cls.of(found)
+            return cls.of(content)
         except TypeError as error:
             raise LedgerError(
                 f"{table}: a commit carries a mark that spark_wan did not write ({error})."

@@ -95,7 +95,7 @@ def test_f47_a_sender_is_frozen_inside_an_append(
     wait_until(lambda: replicated.numbers("orders")[-1] > before[-1], "the thawed sender goes on")
     worker.end()
     log = replicated.log("orders")
-    assert log.channel.stream_numbers(log.stream) == log.since(0)
+    assert log.channel.stream_epochs(log.stream) == log.since(0)
     replicated.send(spark)
     status = replicated.apply(spark)
     assert [status[table].held for table in TABLES] == [None, None]

@@ -265,11 +265,11 @@ def test_keys_that_cannot_be(
     edit(wan, "orders", keys=keys)
     try:
         held = str(attempt(spark, wan)["orders"].held)
-        assert channel.numbers() == {"newark.east.readings": [1]}
+        assert channel.epochs() == {"newark.east.readings": [1]}
     except TopologyError as error:
         held = str(error)
     assert re.search(message, held)
-    assert not channel.stream_numbers("newark.east.orders")
+    assert not channel.stream_epochs("newark.east.orders")
 
 
 def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:

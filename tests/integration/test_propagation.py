@@ -211,7 +211,7 @@ def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, w
     Taken out once: the table in a stream's name.
     """
     world.assert_same(spark, "orders", "lines", "readings", "bulk", "stock")
-    east, west = (set(world.channel(sender).numbers()) for sender in ("east", "west"))
+    east, west = (set(world.channel(sender).epochs()) for sender in ("east", "west"))
     assert east == {f"{NEWARK}.east.{table}" for table in ("orders", "lines", "late", "readings")}
     assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
 

@@ -188,9 +188,9 @@ def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Pa
 
     with pytest.raises(Exception, match="between the two writes"):
         run()
-    assert wan.channel("events").numbers() == {"clicks.0": [1]}
+    assert wan.channel("events").epochs() == {"clicks.0": [1]}
     run()
-    assert wan.channel("events").numbers() == {"clicks.0": [1], "clicks.1": [1]}
+    assert wan.channel("events").epochs() == {"clicks.0": [1], "clicks.1": [1]}
     assert (
         sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1))
         == 10

@@ -419,7 +419,7 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
             lambda: (
                 driver.poll() is not None
                 or (
-                    bool(channel.stream_numbers("waiting"))
+                    bool(channel.stream_epochs("waiting"))
                     and (tmp_path / "source/commits/0").exists()
                 )
             ),

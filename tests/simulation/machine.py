@@ -30,7 +30,7 @@ FAULTS = [
     ("put_frame", "vanish"),
     ("put_frame", "duplicate"),
     ("get_frame", "fail"),
-    ("stream_numbers", "fail"),
+    ("stream_epochs", "fail"),
     ("manifest", "fail"),
     ("put_ack", "lose"),
     ("put_ack", "fail"),

@@ -364,7 +364,7 @@ class World:
         if kind == "receiver":
             process.memory = process.memory or self._applier(process.name)
             process.listed = self._signals()
-            numbers = self.watched.inner.stream_numbers(STREAM)
+            numbers = self.watched.inner.stream_epochs(STREAM)
             return process.memory.round(numbers) if numbers else iter(())
         if self.user:
             return self._micro_batch(process)
@@ -606,7 +606,7 @@ class World:
 
     def _signals(self) -> Any:
         """What wakes a receiver when it changes."""
-        return self.watched.inner.stream_numbers(STREAM)[-1:], self.watched.inner.announcements()
+        return self.watched.inner.stream_epochs(STREAM)[-1:], self.watched.inner.announcements()
 
     def _check_rest(self) -> None:
         last = max(self.watched.appended, default=0)
@@ -631,9 +631,7 @@ class World:
             )
         for name in ("keeper 1", "keeper 2"):
             self.advance(name)
-        assert self.watched.inner.stream_numbers(STREAM) == [last], (
-            "acked manifests are still there"
-        )
+        assert self.watched.inner.stream_epochs(STREAM) == [last], "acked manifests are still there"
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
         assert not self.channel.announcements(), "answered announcements are still there"

@@ -1,4 +1,5 @@
-"""What the unit tests of the core share: a manifest to vary, a clock to turn, a table to capture from and one to apply to."""
+"""Fakes that the unit tests of the core share: a manifest to vary, a clock, stores, and tables to
+capture from and to apply to."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ STREAM = "newark.east.orders"
 
 
 def schema(**columns: str) -> dict[str, Any]:
-    """Spark's schema JSON: ``schema(id="long", city="string")``; by default the orders table's."""
+    """Return Spark's schema JSON: ``schema(id="long", city="string")``, as in the orders table."""
     columns = columns or {"id": "long", "city": "string"}
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
@@ -79,33 +80,36 @@ HEADER = FrameHeader(
 )
 
 
-def manifest(number: int = 1, **changes: Any) -> Manifest:
-    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 unless told otherwise."""
+def manifest(epoch: int = 1, **changes: Any) -> Manifest:
+    """Return MANIFEST with changes. By default epoch n covers versions 10 n - 10 to 10 n - 1."""
     versions = {
-        "first_version": 10 * number - 10,
-        "last_version": 10 * number - 1,
-        "start": number == 1,
+        "first_version": 10 * epoch - 10,
+        "last_version": 10 * epoch - 1,
+        "start": epoch == 1,
     }
-    return replace(MANIFEST, epoch=number, **{**versions, **changes})
+    return replace(MANIFEST, **{"epoch": epoch, **versions, **changes})
 
 
 def chained(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """The same manifests, each naming the one before it."""
-    found: list[Manifest] = []
-    for each in manifests:
-        found.append(replace(each, previous=found[-1].fingerprint) if found else each)
-    return found
+    """Return the manifests, each naming the one before it."""
+    chain: list[Manifest] = []
+    for link in manifests:
+        chain.append(replace(link, previous=chain[-1].fingerprint) if chain else link)
+    return chain
 
 
 def memory_channel() -> Channel:
-    """A channel of the test's own, in memory."""
+    """Return a new channel in memory."""
     return open_channel(f"memory://{uuid.uuid4().hex}")
 
 
 def put_frame(
     channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0, write: str | None = None
 ) -> FrameRef:
-    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it. ``write``: the one that it is part of."""
+    """Write a frame with ids 0, 1, 2 …; return what a manifest says of it.
+
+    ``write`` is the write that the frame is part of; by default, one of its own.
+    """
     batch = pa.record_batch(
         {"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())}
     )
@@ -116,19 +120,15 @@ def put_frame(
     return FrameRef(path, rows, len(data), frame_checksum(data))
 
 
-def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> list[Manifest]:
-    """Append epochs with frames of one row each."""
+def publish(log: StreamLog, *epochs: int, frames: int = 1, **changes: Any) -> list[Manifest]:
+    """Append epochs with frames of one row each; return their manifests."""
     appended = []
-    for number in numbers:
+    for epoch in epochs:
         refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
-        before = (
-            log.read(number - 1).fingerprint
-            if number - 1 in log.channel.stream_numbers(log.stream)
-            else ""
-        )
-        appended.append(
-            manifest(number, previous=before, stream=log.stream, frames=refs, **changes)
-        )
+        follows = epoch - 1 in log.channel.stream_epochs(log.stream)
+        previous = log.read(epoch - 1).fingerprint if follows else ""
+        parts = {"previous": previous, "stream": log.stream, "frames": refs, **changes}
+        appended.append(manifest(epoch, **parts))
         log.append(appended[-1])
     return appended
 
@@ -136,13 +136,13 @@ def publish(log: StreamLog, *numbers: int, frames: int = 1, **changes: Any) -> l
 def ack(
     log: StreamLog, site: str, applied: int, log_id: str = MANIFEST.log_id, **more: Any
 ) -> None:
-    """A site's answer."""
+    """Write a site's ack."""
     log.channel.put_ack(log.stream, site, Ack(site, log.stream, log_id, applied, **more).encode())
 
 
 @dataclass
 class Clock:
-    """Milliseconds, turned by hand."""
+    """A clock in milliseconds that only the test moves."""
 
     now: int = 1_700_000_000_000
 
@@ -154,20 +154,20 @@ class Clock:
 
 
 @dataclass
-class Memories:
-    """A memory store that is a dict."""
+class Checkpoints:
+    """A store of senders' checkpoints that is a dict."""
 
     kept: dict[str, SenderCheckpoint] = field(default_factory=dict)
 
     def load(self, stream: str) -> SenderCheckpoint | None:
         return self.kept.get(stream)
 
-    def save(self, stream: str, memory: SenderCheckpoint) -> None:
-        self.kept[stream] = memory
+    def save(self, stream: str, checkpoint: SenderCheckpoint) -> None:
+        self.kept[stream] = checkpoint
 
 
 def commit(version: int, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
-    """A commit of a table's history."""
+    """Return a commit of a table's history, one second after the version before."""
     more = {"time": 1_700_000_000_000 + 1_000 * version, **more}
     return Commit(
         version=version,
@@ -180,7 +180,7 @@ def commit(version: int, operation: str = "WRITE", rows: int = 1, **more: Any) -
 
 @dataclass
 class Source:
-    """A source table: its history, its columns by version, and in which versions rows changed."""
+    """A source table: its history, its columns by version, and the versions without row changes."""
 
     channel: Channel
     commits: list[Commit] = field(default_factory=lambda: [commit(0)])
@@ -205,7 +205,7 @@ class Source:
 
     def history(self, after: int) -> list[Commit]:
         self.calls.append("history")
-        return [each for each in self.commits if each.version > after]
+        return [commit for commit in self.commits if commit.version > after]
 
     def commit(self, version: int) -> Commit | None:
         return next((each for each in self.commits if each.version == version), None)
@@ -239,7 +239,7 @@ class Source:
         )
 
     def add(self, operation: str = "WRITE", rows: int = 1, **more: Any) -> Commit:
-        """One more commit."""
+        """Add a commit."""
         self.commits.append(commit(self.commits[-1].version + 1, operation, rows, **more))
         return self.commits[-1]
 
@@ -269,7 +269,7 @@ class LedgerRows:
 
 @dataclass
 class Target:
-    """A target table that keeps, instead of rows, which epochs were written to it, commit by commit."""
+    """A target table that keeps no rows, but which epochs each commit wrote."""
 
     channel: Channel
     id: str | None = "target-1"
@@ -280,11 +280,10 @@ class Target:
     before_write: list[Callable[[], None]] = field(default_factory=list)
     """Called in turn, one before each write."""
     open_work: int = 0
-    looks: int = 0
-    told: Commit | None = None
-    """The newest that the history told of."""
+    reported: Commit | None = None
+    """The newest commit that the history returned."""
     transactions: dict[str, int] = field(default_factory=dict)
-    """What Delta keeps beside the commits, and longer."""
+    """Delta keeps them beside the commits, and longer."""
     log_is_readable: bool = True
     empty: bool = False
     retention: int = 30 * DAY
@@ -292,17 +291,15 @@ class Target:
     columns: Mapping[str, Any] = field(default_factory=lambda: schema())
 
     def table_id(self) -> str | None:
-        self.looks += 1
         return self.id
 
     def history(self, after: int) -> list[Commit]:
-        self.told = self.commits[-1] if self.commits else None
-        return [each for each in self.commits if each.version > after]
+        self.reported = self.commits[-1] if self.commits else None
+        return [commit for commit in self.commits if commit.version > after]
 
     def is_unchanged(self, version: int) -> bool:
-        return (
-            self.told is not None and self.told.version == version and self.told is self.commits[-1]
-        )
+        newest = self.reported
+        return newest is not None and newest.version == version and newest is self.commits[-1]
 
     def log_retention(self) -> int:
         return self.retention
@@ -338,23 +335,20 @@ class Target:
         if self.before_write:
             self.before_write.pop(0)()
         # As Delta does: a transaction number that is there already skips the write.
-        if (
-            self.transactions.get(transaction_name(mark.site, mark.table, str(self.id)), 0)
-            >= mark.apply
-        ):
+        name = transaction_name(mark.site, mark.table, str(self.id))
+        if self.transactions.get(name, 0) >= mark.apply:
             return
         self.put(mark.user_metadata(), "MERGE")
         self.written.append([epoch.manifest.epoch for epoch in work.epochs])
 
     def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
-        """One more commit, by whomever."""
+        """Add a commit, of a receiver or another writer."""
         version = self.commits[-1].version + 1
         self.commits.append(commit(version, operation, user_metadata=user_metadata, **more))
         mark = read_mark(user_metadata) or {}
         if "site" in mark:
-            self.transactions[transaction_name(mark["site"], mark["table"], str(self.id))] = mark[
-                "apply"
-            ]
+            name = transaction_name(mark["site"], mark["table"], str(self.id))
+            self.transactions[name] = mark["apply"]
 
     def done(self, work: ApplyWork) -> None:
         self.open_work -= 1
@@ -376,7 +370,7 @@ def raising(error: WanError | FrameError) -> Callable[[], None]:
 
 
 class ThreadOfAnEndedSession(threading.Thread):
-    """``pyspark.InheritableThread`` once the JVM has gone: it fails before its target is called."""
+    """``pyspark.InheritableThread`` after the JVM has ended: it fails before calling its target."""
 
     def run(self) -> None:
         raise ConnectionRefusedError(111, "Connection refused")

@@ -1,6 +1,6 @@
-"""A channel with scripted faults, for tests: lose, delay, duplicate, fail, truncate.
+"""A channel with scripted faults: lose, delay, duplicate, fail, vanish, truncate.
 
-A script is a list of :class:`Fault`; each strikes the n-th call of one method and is then spent. Without a script the
+A script is a list of :class:`Fault`. Each strikes one call of one method. Without a script the
 wrapper changes nothing.
 """
 
@@ -35,7 +35,7 @@ class Fault:
 
 
 class FaultyChannel:
-    """Wraps a channel; everything that the script does not name goes straight through."""
+    """Wrapper of a channel. Calls that the script does not name go straight through."""
 
     def __init__(self, inner: Channel, script: list[Fault] | None = None) -> None:
         self.inner = inner
@@ -45,7 +45,7 @@ class FaultyChannel:
         self._late: list[Callable[[], Any]] = []
 
     def deliver(self) -> None:
-        """Let what was delayed arrive."""
+        """Make the delayed calls."""
         late, self._late = self._late, []
         for call in late:
             call()

@@ -1,4 +1,4 @@
-"""What may become of one file: each fault takes the file, and its backup."""
+"""Faults of one file. Each function takes the file and its backup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def emptied(path: Path, backup: Path) -> None:
 
 
 def altered(path: Path, backup: Path) -> None:
-    """One bit of it, in the middle."""
+    """Flip one bit in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x20
     path.write_bytes(bytes(data))

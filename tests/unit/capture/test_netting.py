@@ -151,7 +151,7 @@ def test_images_that_differ_in_a_bit_are_an_event(
 
 
 def test_images_of_every_type_are_compared() -> None:
-    from test_wire import VALUES
+    from exact import VALUES
 
     for name, values in VALUES.items():
         kind = values.type

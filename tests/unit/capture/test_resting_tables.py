@@ -598,4 +598,4 @@ def _rest_of_a_source(chance: random.Random) -> None:
         if chance.random() < 0.3:
             site.restart()
         published += site.rounds()
-    assert [ref.version for each in published for ref in each.commits] == carrying
+    assert [ref["version"] for each in published for ref in each.commits] == carrying

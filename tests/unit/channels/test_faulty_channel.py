@@ -20,40 +20,40 @@ def faulty(*script: Fault) -> tuple[Channel, FaultyChannel]:
     return inner, FaultyChannel(inner, list(script))
 
 
-def test_without_a_script_nothing_changes() -> None:
+def test_a_channel_without_a_script_works_as_usual() -> None:
     inner, channel = faulty()
     channel.prepare()
     channel.append(STREAM, 1, b"m")
     path = channel.put_frame(STREAM, "a", 0, b"f")
     channel.put_ack(STREAM, "seattle", b"{}")
     assert channel.url == inner.url
-    assert channel.numbers() == inner.numbers() == {STREAM: [1]}
+    assert channel.epochs() == inner.epochs() == {STREAM: [1]}
     assert channel.get_frame(path) == b"f"
     assert channel.acks(STREAM) == {"seattle": b"{}"}
     assert channel.calls["append"] == 1
 
 
-def test_lost_is_reported_as_done_and_not_there() -> None:
+def test_a_lost_call_succeeds_without_effect() -> None:
     inner, channel = faulty(Fault("append", 1, "lose"), Fault("put_frame", 2, "lose"))
     channel.append(STREAM, 1, b"m")
     paths = [channel.put_frame(STREAM, "a", index, b"f") for index in range(2)]
-    assert inner.numbers() == {}
+    assert inner.epochs() == {}
     assert [path for path, _ in inner.frames(STREAM)] == paths[:1]
     assert paths[1] == f"frames/{STREAM}/a-00001.frame"
 
 
-def test_delayed_arrives_when_it_is_let() -> None:
+def test_a_delayed_call_takes_effect_on_delivery() -> None:
     inner, channel = faulty(Fault("append", 1, "delay"), Fault("put_frame", 1, "delay"))
     path = channel.put_frame(STREAM, "a", 0, b"f")
     channel.append(STREAM, 1, b"m")
-    assert inner.numbers() == {} and inner.frames(STREAM) == []
+    assert inner.epochs() == {} and inner.frames(STREAM) == []
     channel.deliver()
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
     assert inner.get_frame(path) == b"f"
     channel.deliver()
 
 
-def test_what_arrives_late_replaces_no_manifest() -> None:
+def test_a_delayed_append_replaces_no_manifest() -> None:
     inner, channel = faulty(Fault("append", 1, "delay"))
     channel.append(STREAM, 1, b"late")
     channel.append(STREAM, 1, b"early")
@@ -62,17 +62,17 @@ def test_what_arrives_late_replaces_no_manifest() -> None:
     assert inner.manifest(STREAM, 1) == b"early"
 
 
-def test_failed_raises_and_is_not_there() -> None:
+def test_a_failed_call_raises_without_effect() -> None:
     inner, channel = faulty(Fault("append", 2, "fail"))
     channel.append(STREAM, 1, b"m")
     with pytest.raises(ChannelError, match="append failed"):
         channel.append(STREAM, 2, b"m")
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
     channel.append(STREAM, 2, b"m")
-    assert inner.numbers() == {STREAM: [1, 2]}
+    assert inner.epochs() == {STREAM: [1, 2]}
 
 
-def test_vanished_raises_and_is_there() -> None:
+def test_a_vanished_call_raises_after_taking_effect() -> None:
     """f15: an ambiguous time-out."""
     inner, channel = faulty(Fault("append", 1, "vanish"))
     with pytest.raises(ChannelError, match="no answer to append"):
@@ -80,16 +80,16 @@ def test_vanished_raises_and_is_there() -> None:
     assert inner.manifest(STREAM, 1) == b"m"
 
 
-def test_duplicated_is_made_twice() -> None:
+def test_a_duplicated_call_is_made_twice() -> None:
     inner, channel = faulty(Fault("put_ack", 1, "duplicate"), Fault("append", 1, "duplicate"))
     channel.put_ack(STREAM, "seattle", b"{}")
     with pytest.raises(ManifestExists):
         channel.append(STREAM, 1, b"m")
-    assert inner.numbers() == {STREAM: [1]}
+    assert inner.epochs() == {STREAM: [1]}
 
 
 @pytest.mark.parametrize("method", ["put_frame", "append", "put_ack"])
-def test_truncated_is_written_by_half(method: str) -> None:
+def test_a_truncated_write_stores_the_first_half(method: str) -> None:
     inner, channel = faulty(Fault(method, 1, "truncate"))
     if method == "put_frame":
         assert inner.get_frame(channel.put_frame(STREAM, "a", 0, b"12345678")) == b"1234"
@@ -103,20 +103,20 @@ def test_truncated_is_written_by_half(method: str) -> None:
         assert inner.acks(STREAM) == {"seattle": b"1234"}
 
 
-def test_reads_fail_too() -> None:
-    _, channel = faulty(Fault("numbers", 1, "fail"))
+def test_a_read_can_fail_too() -> None:
+    _, channel = faulty(Fault("epochs", 1, "fail"))
     with pytest.raises(ChannelError):
-        channel.numbers()
-    assert channel.numbers() == {}
+        channel.epochs()
+    assert channel.epochs() == {}
 
 
-def test_what_no_channel_has_the_wrapper_does_not_have() -> None:
+def test_the_wrapper_has_only_the_methods_of_a_channel() -> None:
     _, channel = faulty()
     with pytest.raises(AttributeError):
         channel.no_such_method()
 
 
-def test_it_travels_to_tasks() -> None:
+def test_the_wrapper_can_be_pickled_for_tasks() -> None:
     channel = FaultyChannel(
         open_channel(f"memory://{uuid.uuid4().hex}"), [Fault("append", 1, "fail")]
     )

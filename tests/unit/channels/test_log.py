@@ -1,4 +1,4 @@
-"""The log of a stream: extended only from its last manifest, without gaps; and the acks that answer it."""
+"""The log of a stream: it is extended only from its newest manifest, without gaps, and acked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from fakes import MANIFEST, STREAM, ack, manifest, memory_channel, publish
+from fakes import MANIFEST, STREAM, manifest, memory_channel, publish
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.channels.base import Channel
@@ -19,13 +19,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.ledger.progress import Progress
 from spark_wan.receiver.plan import plan_stream
-from spark_wan.wire.ack import Ack
 from spark_wan.wire.records import RENAMED
-
-ACK_V1 = (
-    b'{"version":1,"site":"seattle","stream":"newark.east.orders","incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
-    b'"applied":4,"held":5,"cause":"why","dead_letters":2}'
-)
 
 
 @pytest.fixture
@@ -37,13 +31,13 @@ def faulty(*script: Fault) -> StreamLog:
     return StreamLog(FaultyChannel(memory_channel(), list(script)), STREAM)
 
 
-def test_an_empty_log_has_no_last_manifest(log: StreamLog) -> None:
+def test_an_empty_log_has_no_newest_manifest(log: StreamLog) -> None:
     assert log.newest_manifest() is None
     assert log.since(0) == []
     assert log.acks() == {}
 
 
-def test_a_log_is_read_from_a_number(log: StreamLog) -> None:
+def test_a_log_is_read_from_an_epoch_on(log: StreamLog) -> None:
     published = publish(log, 1, 2, 3)
     assert log.since(0) == [1, 2, 3]
     assert log.since(2) == [3]
@@ -52,48 +46,53 @@ def test_a_log_is_read_from_a_number(log: StreamLog) -> None:
     assert log.read(2) == published[1]
 
 
-def test_a_number_is_taken_once(log: StreamLog) -> None:
-    """Invariant 2. Fails when the channel's put is not conditional."""
+def test_an_epoch_is_appended_once(log: StreamLog) -> None:
+    """Invariant 2. Fails when the channel's write is not conditional."""
     publish(log, 1)
     with pytest.raises(ManifestExists):
         log.append(manifest(1, identity="another"))
     assert log.read(1).identity == MANIFEST.identity
 
 
-def test_a_manifest_that_is_there_already_is_added() -> None:
-    """f15: the store's client repeats a put whose answer was lost, and is told that the object exists.
+def test_append_accepts_its_own_manifest_that_is_there_already() -> None:
+    """f15: the store's client repeats a write whose answer was lost, and is told that the object
+    exists.
 
-    Fails when append() does not read back what is there: the caller then takes its own epoch for somebody else's, and
-    removes its frames."""
+    Fails when append() does not read the manifest that is there: the caller then takes its own
+    epoch for another writer's, and deletes its frames.
+    """
     log = faulty(Fault("append", 1, "duplicate"))
     log.append(manifest(1))
     assert log.newest_manifest() == manifest(1)
     log.append(manifest(1))
 
 
-def test_an_ambiguous_time_out_is_reported_and_settled_by_the_next_look() -> None:
+def test_an_ambiguous_time_out_raises_and_the_next_read_settles_it() -> None:
     log = faulty(Fault("append", 1, "vanish"))
     with pytest.raises(ChannelError):
         log.append(manifest(1))
     assert log.newest_manifest() == manifest(1)
 
 
-def test_a_number_that_was_trimmed_is_not_taken_again(log: StreamLog) -> None:
-    """A writer that slept while the log went on and was trimmed. Fails when append() does not look at the manifest before."""
+def test_append_refuses_an_epoch_that_was_trimmed(log: StreamLog) -> None:
+    """A writer was frozen while the log was extended and trimmed.
+
+    Fails when append() does not check the manifest before.
+    """
     published = publish(log, 1, 2, 3)
-    for number in (1, 2):
-        log.channel.trim_manifest(STREAM, number)
+    for epoch in (1, 2):
+        log.channel.trim_manifest(STREAM, epoch)
     for late in (
         manifest(1, identity="late"),
         manifest(2, identity="late", previous=published[0].fingerprint),
     ):
         with pytest.raises(ManifestExists, match="does not follow"):
             log.append(late)
-    assert log.channel.stream_numbers(STREAM) == [3]
+    assert log.channel.stream_epochs(STREAM) == [3]
 
 
 class FreezesInsideAppend:
-    """A channel on which others go on between a writer's last look at the log and its write."""
+    """A channel on which other writers act between a writer's check of the log and its write."""
 
     def __init__(self, inner: Channel, meanwhile: Callable[[], Any]) -> None:
         self.inner, self.meanwhile = inner, meanwhile
@@ -101,46 +100,49 @@ class FreezesInsideAppend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, stream: str, number: int, data: bytes) -> None:
+    def append(self, stream: str, epoch: int, data: bytes) -> None:
         self.meanwhile()
-        self.inner.append(stream, number, data)
+        self.inner.append(stream, epoch, data)
 
 
-class Fast(FreezesInsideAppend):
-    """Others go on right after the write."""
+class FreezesAfterAppend(FreezesInsideAppend):
+    """Other writers act right after the write."""
 
-    def append(self, stream: str, number: int, data: bytes) -> None:
-        self.inner.append(stream, number, data)
+    def append(self, stream: str, epoch: int, data: bytes) -> None:
+        self.inner.append(stream, epoch, data)
         self.meanwhile()
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("epoch", [1, 2, 3])
 @pytest.mark.parametrize("newest", [4, 6])
 @pytest.mark.parametrize("trimmed", [True, False])
 def test_f47_a_writer_that_freezes_inside_append_leaves_no_stray(
-    log: StreamLog, number: int, newest: int, trimmed: bool
+    log: StreamLog, epoch: int, newest: int, trimmed: bool
 ) -> None:
-    """Others append the same number and more, which are acked and trimmed; then its write goes through. Fails when append() does not look
-    once more after the write: a sink would take its epoch for published, though no reader ever applies it."""
-    before = publish(log, *range(1, number))
+    """Others append the same epoch and more, which are acked and trimmed; then the write succeeds.
+
+    Fails when append() does not check once more after the write: a sink would take its epoch for
+    published, though no receiver ever applies it.
+    """
+    before = publish(log, *range(1, epoch))
 
     def meanwhile() -> None:
-        publish(log, *range(number, newest + 1))
-        for done in range(1, newest if trimmed else number + 1):
+        publish(log, *range(epoch, newest + 1))
+        for done in range(1, newest if trimmed else epoch + 1):
             log.channel.trim_manifest(STREAM, done)
 
     previous = before[-1].fingerprint if before else ""
     frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
     with pytest.raises(ManifestExists):
-        frozen.append(manifest(number, identity="late", previous=previous))
-    expected = [newest] if trimmed else list(range(number + 1, newest + 1))
-    assert log.channel.stream_numbers(STREAM) == expected
+        frozen.append(manifest(epoch, identity="late", previous=previous))
+    expected = [newest] if trimmed else list(range(epoch + 1, newest + 1))
+    assert log.channel.stream_epochs(STREAM) == expected
 
 
-def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_counts(
+def test_a_manifest_counts_though_the_log_moves_on_right_after_its_write(
     log: StreamLog,
 ) -> None:
-    """The look after the write must not take what counts for a stray."""
+    """Fails when the check after the write takes a manifest that counts for a stray."""
     publish(log, 1)
 
     def meanwhile() -> None:
@@ -148,13 +150,17 @@ def test_a_manifest_that_is_extended_and_trimmed_behind_right_after_its_write_co
         log.channel.trim_manifest(STREAM, 1)
 
     second = manifest(2, previous=log.read(1).fingerprint)
-    StreamLog(Fast(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
+    StreamLog(FreezesAfterAppend(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
     assert log.since(0) == [2, 3, 4]
 
 
 def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
-    """Right after its write the manifest below it is acked and trimmed, and a writer that had been frozen writes that number once more. Fails when the
-    fingerprint below decides alone: the newest manifest was taken away, and the stray stood in its place for ever."""
+    """Right after its write the manifest below it is acked and trimmed, and written once more by a
+    writer that had been frozen.
+
+    Fails when the fingerprint below decides alone: the newest manifest was deleted, and the stray
+    stayed in its place.
+    """
     (one,) = publish(log, 1)
     stray = manifest(2, previous=one.fingerprint, identity="late")
 
@@ -165,31 +171,36 @@ def test_f47_a_manifest_above_a_stray_counts(log: StreamLog) -> None:
 
     (two,) = publish(log, 2)
     third = manifest(3, previous=two.fingerprint)
-    StreamLog(Fast(log.channel, meanwhile), STREAM).append(third)  # type: ignore[arg-type]
+    StreamLog(FreezesAfterAppend(log.channel, meanwhile), STREAM).append(third)  # type: ignore[arg-type]
     assert log.newest_manifest() == third
     assert not log._counts(stray)
 
 
-@pytest.mark.parametrize("come", [1, 3, 8, 9])
-def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog, come: int) -> None:
-    """The log was deleted, and another one has begun, however far it has come. Fails when only the number below is looked at: the writer of the lost log
-    would go on above the new one, whose manifests look like strays."""
+@pytest.mark.parametrize("length", [1, 3, 8, 9])
+def test_a_manifest_above_a_new_log_does_not_count(log: StreamLog, length: int) -> None:
+    """The log was deleted, and another one has begun, however long it is.
+
+    Fails when only the epoch below is checked: the writer of the lost log would continue above the
+    new one, whose manifests look like strays.
+    """
     before = publish(log, *range(1, 10))
 
     def meanwhile() -> None:
-        for number in range(1, 10):
-            log.channel.trim_manifest(STREAM, number)
-        publish(log, *range(1, come + 1), log_id="b" * 32, created=MANIFEST.created + 1)
+        for epoch in range(1, 10):
+            log.channel.trim_manifest(STREAM, epoch)
+        publish(log, *range(1, length + 1), log_id="b" * 32, created=MANIFEST.created + 1)
 
     frozen = StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM)  # type: ignore[arg-type]
     with pytest.raises(ManifestExists):
         frozen.append(manifest(10, previous=before[-1].fingerprint))
-    assert log.since(0) == list(range(1, come + 1))
+    assert log.since(0) == list(range(1, length + 1))
 
 
 def test_a_manifest_above_the_first_one_of_a_slower_writer_counts(log: StreamLog) -> None:
-    """Two writers begin a log; one is frozen inside append, and writes number 1 once more after it was trimmed. Fails when any other log below is taken
-    for a newer one: the newest manifest is removed."""
+    """Two writers begin a log. One freezes inside append, and writes epoch 1 after it was trimmed.
+
+    Fails when any other log below is taken for a newer one: the newest manifest is deleted.
+    """
     (one,) = publish(log, 1)
 
     def meanwhile() -> None:
@@ -197,18 +208,21 @@ def test_a_manifest_above_the_first_one_of_a_slower_writer_counts(log: StreamLog
         log.channel.append(STREAM, 1, manifest(1, log_id="c" * 32).encode())
 
     second = manifest(2, previous=one.fingerprint, created=MANIFEST.created + 1)
-    StreamLog(Fast(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
+    StreamLog(FreezesAfterAppend(log.channel, meanwhile), STREAM).append(second)  # type: ignore[arg-type]
     assert log.newest_manifest() == second
 
 
-def test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof(log: StreamLog) -> None:
-    """The manifest below a stray is there again, as it was, and the log has gone on with another one. Fails when the one below decides first."""
+def test_f47_a_manifest_that_a_repeated_write_restored_proves_nothing(log: StreamLog) -> None:
+    """The manifest below a stray is there again, as it was, but the log has continued with another.
+
+    Fails when the one below decides first.
+    """
     _, two = publish(log, 1, 2)
 
     def meanwhile() -> None:
         publish(log, 3, 4)
-        for number in (1, 2, 3):
-            log.channel.trim_manifest(STREAM, number)
+        for epoch in (1, 2, 3):
+            log.channel.trim_manifest(STREAM, epoch)
         log.channel.append(STREAM, 2, two.encode())
 
     late = manifest(3, previous=two.fingerprint, identity="late")
@@ -217,8 +231,8 @@ def test_f47_a_manifest_that_a_repeated_write_has_brought_back_is_no_proof(log: 
     assert log.since(0) == [4]
 
 
-def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
-    """f17: the channel was deleted while an epoch was in the making."""
+def test_append_refuses_a_log_that_was_deleted(log: StreamLog) -> None:
+    """f17: the channel was deleted while an epoch was being made."""
     published = publish(log, 1)
     log.channel.trim_manifest(STREAM, 1)
     with pytest.raises(ManifestExists, match=r"has moved on or was deleted"):
@@ -226,12 +240,14 @@ def test_a_log_that_vanished_is_not_gone_on_with(log: StreamLog) -> None:
     assert log.since(0) == []
 
 
-def test_f47_a_stray_below_trimmed_manifests_is_no_part_of_the_log(log: StreamLog) -> None:
-    """A writer froze inside append() and was killed there: its manifest stands where the log was trimmed. Fails when the log is held for a
-    gap, which nothing would ever close."""
+def test_f47_a_stray_below_trimmed_manifests_is_not_part_of_the_log(log: StreamLog) -> None:
+    """A writer froze inside append() and was killed there: its manifest is below trimmed ones.
+
+    Fails when the log is held for a gap, which nothing would ever close.
+    """
     publish(log, 1, 2, 3, 4)
-    for number in (1, 2, 3):
-        log.channel.trim_manifest(STREAM, number)
+    for epoch in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, epoch)
     log.channel.append(STREAM, 2, manifest(2, identity="stray").encode())
     assert log.fold() == ([4], [2])
     assert log.since(0) == [4]
@@ -245,75 +261,86 @@ def test_f47_a_stray_below_trimmed_manifests_is_no_part_of_the_log(log: StreamLo
 
 
 @pytest.mark.parametrize("missing", [2, 3])
-def test_a_log_begins_above_a_missing_number(log: StreamLog, missing: int) -> None:
-    """Invariant 2: readers find that the log begins above the place where they are. Fails when the listing is believed as it is."""
+def test_a_log_begins_above_a_missing_epoch(log: StreamLog, missing: int) -> None:
+    """Invariant 2: readers notice that the log begins above their epoch.
+
+    Fails when the listing is trusted as it is.
+    """
     publish(log, 1, 2, 3, 4)
     log.channel.trim_manifest(STREAM, missing)
     assert log.fold() == (list(range(missing + 1, 5)), list(range(1, missing)))
 
 
-def test_a_listing_that_leaves_out_what_is_there_is_made_good(
+def test_an_incomplete_listing_is_completed(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory is listed while manifests are added: some of them, not the newest, are not seen. Fails when a listing with
-    a gap is believed."""
+    """A directory is listed while manifests are added: some of them, not the newest, are missing.
+
+    Fails when a listing with a gap is trusted.
+    """
     publish(log, 1, 2, 3, 4)
-    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 4])
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 4])
     assert log.since(0) == [1, 2, 3, 4]
     last = log.newest_manifest()
     assert last is not None and last.epoch == 4
 
 
-def test_a_listing_made_while_a_log_is_trimmed_is_made_good(
+def test_a_listing_made_while_a_log_is_trimmed_is_completed(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1, 2 and 3 were trimmed while it was listed: 1 and 2 were seen before, 3 was not."""
+    """Epochs 1 to 3 were trimmed during the listing: it has 1 and 2, but not 3."""
     publish(log, 1, 2, 3, 4, 5)
-    for number in (1, 2, 3):
-        log.channel.trim_manifest(STREAM, number)
-    monkeypatch.setattr(log.channel, "stream_numbers", lambda stream: [1, 2, 4, 5])
+    for epoch in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, epoch)
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 2, 4, 5])
     assert log.since(0) == [4, 5]
 
 
 @pytest.mark.parametrize("torn", [[], [1]])
-def test_a_listing_without_the_newest_manifest_is_made_again(
+def test_a_listing_without_the_newest_manifest_is_repeated(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch, torn: list[int]
 ) -> None:
-    """The log was extended and trimmed while it was listed. Fails when one listing decides: it would be thought to be gone, or to end below."""
+    """The log was extended and trimmed while it was listed.
+
+    Fails when one listing decides: the log would seem to be deleted, or to end below.
+    """
     publish(log, 1, 2)
     log.channel.trim_manifest(STREAM, 1)
-    listings, real = [torn], log.channel.stream_numbers
+    listings, real = [torn], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
     )
     assert log.newest_epoch() == 2
 
 
-def test_a_log_that_moved_on_since_it_was_listed_has_its_newest_manifest(
+def test_the_newest_manifest_is_read_though_the_log_moved_on_since_its_listing(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was listed as the newest one is trimmed. Fails when that is an error: a stream was held for a manifest that everybody has."""
+    """The manifest that was listed as the newest one is trimmed.
+
+    Fails when that is an error: a stream was held for a manifest that every site has.
+    """
     *_, newest = publish(log, 1, 2, 3, 4)
-    for number in (1, 2, 3):
-        log.channel.trim_manifest(STREAM, number)
-    listings, real = [[1, 2]], log.channel.stream_numbers
+    for epoch in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, epoch)
+    listings, real = [[1, 2]], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_numbers", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
     )
     assert log.newest_manifest() == newest
 
 
-def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path) -> None:
-    """As above, with a real directory; how often a listing is torn depends on the machine."""
+def test_a_log_in_a_directory_is_read_without_gaps_while_it_is_written(tmp_path: Path) -> None:
+    """As above, in a real directory. How often a listing is torn depends on the machine."""
     log = StreamLog(open_channel(str(tmp_path)), STREAM)
     stop, errors = threading.Event(), []
 
     def move() -> None:
         try:
-            for number in range(1, 400):
-                log.channel.append(STREAM, number, manifest(number).encode())
-                if number > 20:
-                    log.channel.trim_manifest(STREAM, number - 20)
+            for epoch in range(1, 400):
+                log.channel.append(STREAM, epoch, manifest(epoch).encode())
+                if epoch > 20:
+                    log.channel.trim_manifest(STREAM, epoch - 20)
         except BaseException as error:
             errors.append(error)
         finally:
@@ -331,21 +358,25 @@ def test_a_log_in_a_directory_is_read_without_gaps_while_it_moves(tmp_path: Path
 
 
 @pytest.mark.parametrize("change", [{"epoch": 2}, {"stream": "another"}])
-def test_a_manifest_in_anothers_place_is_an_error(log: StreamLog, change: dict[str, Any]) -> None:
+def test_a_manifest_of_another_epoch_or_stream_is_refused(
+    log: StreamLog, change: dict[str, Any]
+) -> None:
     log.channel.append(STREAM, 1, replace(MANIFEST, **change).encode())
     with pytest.raises(LogGapError, match="was rewritten"):
         log.newest_manifest()
 
 
-def test_f20_a_manifest_that_is_cut_is_an_error_that_names_it() -> None:
+def test_f20_a_truncated_manifest_raises_an_error_that_names_it() -> None:
     log = faulty(Fault("append", 1, "truncate"))
     log.append(manifest(1))
     with pytest.raises(ManifestError, match=f"manifest 1 of {STREAM}: truncated or altered"):
         log.newest_manifest()
 
 
-def test_a_log_of_version_1_goes_on_in_version_2(log: StreamLog) -> None:
-    """Fails when a manifest is named by anything but its bytes: the next one would not follow, and receivers would hold the stream."""
+def test_a_log_of_version_1_continues_in_version_2(log: StreamLog) -> None:
+    """Fails when a manifest is named by anything but its bytes: the next one would not follow, and
+    receivers would hold the stream.
+    """
     first, body = manifest(1), manifest(1).encode().partition(b"\n")[2]
     for old, new in RENAMED.items():
         body = body.replace(f'"{new}":'.encode(), f'"{old}":'.encode())
@@ -357,40 +388,3 @@ def test_a_log_of_version_1_goes_on_in_version_2(log: StreamLog) -> None:
     limits: dict[str, Any] = {"max_bytes": 1 << 30, "max_epochs": 9}
     found = plan_stream(STREAM, log.since(0), log.read, Progress(), "seattle", {}, **limits)
     assert ([each.manifest.epoch for each in found.new], found.cause) == ([1, 2], None)
-
-
-# --- acks -------------------------------------------------------------------------------------------------------------
-
-
-ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")
-
-
-def test_an_ack_is_read_and_written_the_same() -> None:
-    expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
-    assert Ack.decode(ACK_V1) == expected
-    assert Ack.decode(ACK_V2) == expected
-    assert expected.encode() == ACK_V2
-    assert Ack.decode(ACK_V1.replace(b'"site"', b'"more":1,"site"')) == expected
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[]", b"5", b"null", b"\xff", b"{}", b"[" * 100_000]
-    + [
-        ACK_V1.replace(b'"version":1', b'"version":3'),
-        ACK_V1.replace(b'"applied":4', b'"applied":"4"'),
-    ]
-    + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
-    + [ACK_V1.replace(b'"applied":4', b'"applied":true')],
-)
-def test_an_answer_that_cannot_be_read_is_no_answer(log: StreamLog, data: bytes) -> None:
-    assert Ack.decode(data) is None
-    log.channel.put_ack(STREAM, "seattle", data)
-    ack(log, "denver", 1)
-    assert list(log.acks()) == ["denver"]
-
-
-def test_an_answer_in_anothers_place_is_no_answer(log: StreamLog) -> None:
-    log.channel.put_ack(STREAM, "denver", ACK_V1)
-    log.channel.put_ack(STREAM, "seattle", ACK_V1.replace(b"east", b"west"))
-    assert log.acks() == {}

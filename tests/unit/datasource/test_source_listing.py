@@ -26,7 +26,7 @@ class Moving:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def numbers(self) -> dict[str, list[int]]:
+    def epochs(self) -> dict[str, list[int]]:
         publish(StreamLog(self.inner, STREAM), 6)
         self.inner.trim_manifest(STREAM, 5)
         return {}

@@ -502,7 +502,7 @@ def test_f15_a_channel_that_does_not_answer_for_a_while_takes_nothing_back() -> 
     publish(site.log, 3)
     # Twice: what rested on a hint is looked at again.
     site.log.channel = FaultyChannel(
-        site.channel, [Fault("stream_numbers", nth, "fail") for nth in (1, 2)]
+        site.channel, [Fault("stream_epochs", nth, "fail") for nth in (1, 2)]
     )
     outcome = site.round()
     assert (outcome.held, outcome.applied, site.applied()) == (3, 2, 2)

@@ -9,8 +9,8 @@ import pytest
 from fakes import (
     MANIFEST,
     STREAM,
+    Checkpoints,
     Clock,
-    Memories,
     ack,
     manifest,
     memory_channel,
@@ -49,7 +49,7 @@ class Kept:
     ) -> None:
         self.log = StreamLog(memory_channel(), STREAM)
         self.clock = Clock()
-        self.memories = Memories()
+        self.memories = Checkpoints()
         self.policy = policy
         self.sites = self.served = sites
         publish(self.log, *numbers, frames=2, addressees=sites)
@@ -84,7 +84,7 @@ class Kept:
 
     def left(self) -> tuple[list[int], int]:
         """Manifests and how many frames the channel still has."""
-        return self.log.channel.stream_numbers(STREAM), len(self.log.channel.frames(STREAM))
+        return self.log.channel.stream_epochs(STREAM), len(self.log.channel.frames(STREAM))
 
     def announced(self) -> list[tuple[int, int]]:
         return self.log.channel.announcements().get(STREAM, [])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
+from fakes import MANIFEST, Checkpoints, Clock, ack, memory_channel, publish, schema
 from faulty_channel import Fault, FaultyChannel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +102,7 @@ class Sink:
         self.log = StreamLog(self.channel, STREAM)
         self.clock = Clock()
         self.channel.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
-        self.memories = Memories()
+        self.memories = Checkpoints()
 
     def task(self, *rows: dict[str, Any], batches: int = 1) -> WriteResult:
         table = pa.Table.from_pylist(list(rows), schema=ARROW)
@@ -795,7 +795,7 @@ def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:
 
 
 def test_frames_are_left_alone_when_the_log_cannot_be_read() -> None:
-    sink = Sink(FaultyChannel(memory_channel(), [Fault("stream_numbers", 1, "fail")]))
+    sink = Sink(FaultyChannel(memory_channel(), [Fault("stream_epochs", 1, "fail")]))
     written = sink.task(row("e1"))
     remove_unnamed(sink.log, written.frames)
     assert sink.frames() == {frame.path for frame in written.frames}

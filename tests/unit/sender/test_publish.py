@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
+from fakes import MANIFEST, STREAM, Checkpoints, Clock, Source, ack, commit, memory_channel, schema
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
@@ -69,7 +69,7 @@ class Site:
         self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
         self.log = StreamLog(self.channel, STREAM)
         self.source = Source(self.channel)
-        self.memories = Memories()
+        self.memories = Checkpoints()
         self.clock = Clock()
         self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.settings = replace(SETTINGS, **settings)
@@ -102,12 +102,12 @@ class Site:
 
     def held(self, error: type[WanError], match: str) -> None:
         """The next round raises, publishes nothing and leaves nothing behind; so does the next after a restart."""
-        numbers, frames = self.inner.numbers(), self.inner.frames(STREAM)
+        numbers, frames = self.inner.epochs(), self.inner.frames(STREAM)
         for _ in range(2):
             with pytest.raises(error, match=match):
                 self.round()
             self.restart()
-        assert (self.inner.numbers(), self.inner.frames(STREAM)) == (numbers, frames)
+        assert (self.inner.epochs(), self.inner.frames(STREAM)) == (numbers, frames)
 
 
 # --- first contact ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_stream_begins_at_a_version() -> None:
         4,
         True,
     )
-    assert [ref.version for ref in first.commits] == [2, 3, 4]
+    assert [ref["version"] for ref in first.commits] == [2, 3, 4]
     assert site.source.calls[-1] == "capture 2-4"
 
 
@@ -206,7 +206,7 @@ def test_nothing_is_visible_before_the_manifest_and_a_crash_changes_nothing() ->
         attempt = site.publisher.round()
         for step in range(steps):
             assert next(attempt) == STEPS[step]
-            assert site.inner.numbers() == ({STREAM: [1]} if step >= 4 else {})
+            assert site.inner.epochs() == ({STREAM: [1]} if step >= 4 else {})
         attempt.close()
         site.restart()
         site.rounds()
@@ -226,7 +226,7 @@ def test_an_idle_source_is_asked_for_its_newest_version_only() -> None:
     for _ in range(5):
         assert site.round() is None
     assert site.source.calls == ["latest"] * 5
-    assert site.inner.numbers() == {STREAM: [1]}
+    assert site.inner.epochs() == {STREAM: [1]}
 
 
 def test_b83_maintenance_is_no_epoch_and_is_looked_at_once() -> None:
@@ -248,7 +248,7 @@ def test_b84_what_stays_here_is_no_epoch() -> None:
     site.source.add(user_metadata=LOCAL_ONLY)
     assert site.rounds() == []
     site.source.add()
-    assert [ref.version for ref in site.published().commits] == [2]
+    assert [ref["version"] for ref in site.published().commits] == [2]
 
 
 def test_what_another_site_wrote_here_holds_the_stream_until_it_is_decided() -> None:
@@ -260,7 +260,7 @@ def test_what_another_site_wrote_here_holds_the_stream_until_it_is_decided() -> 
         ForwardingError, "rows from site denver; this sender does not send them on to seattle"
     )
     site.decisions = Decisions({1: "distribute"})
-    assert [ref.version for ref in site.published().commits] == [1]
+    assert [ref["version"] for ref in site.published().commits] == [1]
     site.source.add(user_metadata='{"spark_wan": {"site": "newark", "origin": "seattle"}}')
     assert site.rounds() == []
 
@@ -387,11 +387,11 @@ def test_a_table_operation_is_decided_by_the_topology_or_once(
     action: str, versions: list[int]
 ) -> None:
     site = truncated(on_table_operation=action)
-    assert [ref.version for each in site.rounds() for ref in each.commits] == versions
+    assert [ref["version"] for each in site.rounds() for ref in each.commits] == versions
     site = truncated()
     site.published()
     site.decisions = Decisions({2: action})
-    assert [ref.version for each in site.rounds() for ref in each.commits] == versions[2:]
+    assert [ref["version"] for each in site.rounds() for ref in each.commits] == versions[2:]
 
 
 # --- a source that is not what it was ---------------------------------------------------------------------------------
@@ -904,7 +904,7 @@ def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
 
     site.source.capture = capture  # type: ignore[method-assign]
     assert (published := site.published()).first_version == 1
-    assert (published.last_version, [ref.version for ref in published.commits]) == (2, [1, 2])
+    assert (published.last_version, [ref["version"] for ref in published.commits]) == (2, [1, 2])
     assert published.identity == site.source.commits[2].identity
     site.held(KeylessChangeError, "version 3")
 

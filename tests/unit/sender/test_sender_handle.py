@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fakes import (
     MANIFEST,
+    Checkpoints,
     Clock,
-    Memories,
     Source,
     ThreadOfAnEndedSession,
     ack,
@@ -93,7 +93,7 @@ class Here:
         settings = StreamSettings(
             name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000
         )
-        log, memories = StreamLog(self.channel, name), Memories()
+        log, memories = StreamLog(self.channel, name), Checkpoints()
         publisher = Publisher(settings, log, self.tables[name], memories, Clock())
         keeper = AckManager(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
         spark: Any = self.spark
@@ -102,7 +102,7 @@ class Here:
         )
 
     def published(self, table: str) -> int:
-        return len(self.channel.stream_numbers(table))
+        return len(self.channel.stream_epochs(table))
 
     def status(self, table: str) -> StreamStatus:
         return next(status for status in self.handle.status() if status.table == table)

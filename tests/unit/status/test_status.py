@@ -119,7 +119,7 @@ def test_a_stream_that_is_removed_while_it_is_read_is_no_problem(
     """Fails (IndexError) when the newest manifest of none is read."""
     publish(topology, 1, events=10, size=1_000)
     monkeypatch.setattr(ObjectStoreChannel, "manifest", _removed)
-    monkeypatch.setattr(ObjectStoreChannel, "stream_numbers", lambda *_: [])
+    monkeypatch.setattr(ObjectStoreChannel, "stream_epochs", lambda *_: [])
     stream = flights(topology)
     assert (stream.epoch, stream.problem) == (0, None)
     assert stream.sites == (SiteReport("denver", 0, 0, 0, 0), SiteReport("seattle", 0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Row hashes: the same for equal rows however they are laid out, different for different ones, and frozen."""
+"""Row hashes: equal for equal rows in every layout, different for different rows, and frozen."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_wan.errors import SchemaError, UnsupportedTypeError, WanError
-from spark_wan.events import row_hash as rowhash
+from spark_wan.events import row_hash
 from spark_wan.events.row_hash import combine, digest, hex_ids, row_hashes
 
 randomly = settings(derandomize=True, deadline=None, max_examples=150, print_blob=True)
 
 
 def ids(columns: Any, names: list[str] | None = None) -> list[str]:
-    """Hex IDs of a batch, a table, or a dict of columns."""
+    """Return the hex IDs of a batch, a table, or a dict of columns."""
     batch = pa.record_batch(columns) if isinstance(columns, dict) else columns
     result: list[str] = hex_ids(row_hashes(batch, names)).to_pylist()
     return result
 
 
 def id_of(value: Any, kind: pa.DataType) -> str:
-    """The hex ID of a row whose only column, ``c``, holds this value."""
+    """Return the hex ID of a row whose only column, ``c``, holds this value."""
     return ids({"c": pa.array([value], kind)})[0]
 
 
-# --- the algorithm, value by value, as the docstring of spark_wan.events.row_hash has it --------------------------------------
+# --- the algorithm, value by value, as the docstring of spark_wan.events.row_hash has it --------
 
 MASK = (1 << 64) - 1
 POSITION = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -126,7 +126,7 @@ def expected_ids(batch: pa.RecordBatch) -> list[str]:
     return [lane_of(row, 0) + lane_of(row, 1) for row in range(batch.num_rows)]
 
 
-# --- batches of all types ---------------------------------------------------------------------------------------------
+# --- batches of all types -----------------------------------------------------------------------
 
 
 def numbers(bits: int) -> st.SearchStrategy[int]:
@@ -211,7 +211,7 @@ def batches(draw: st.DrawFn, max_rows: int = 12) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-# --- equal rows ------------------------------------------------------------------------------------------------------
+# --- equal rows ---------------------------------------------------------------------------------
 
 
 @randomly
@@ -222,7 +222,7 @@ def test_every_hash_is_what_the_docstring_says(batch: pa.RecordBatch) -> None:
 
 @randomly
 @given(batches(), st.data())
-def test_slices_hash_like_the_rows_they_hold(batch: pa.RecordBatch, data: st.DataObject) -> None:
+def test_slices_hash_like_their_rows(batch: pa.RecordBatch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows))
     length = data.draw(st.integers(0, batch.num_rows))
     part = batch.slice(start, length)
@@ -252,7 +252,7 @@ def test_chunks_and_order_of_rows_and_columns_do_not_matter(
     st.integers(0, 5),
     st.sampled_from([pa.int8(), pa.uint16(), pa.int64()]),
 )
-def test_dictionaries_hash_like_what_they_stand_for(
+def test_dictionaries_hash_like_their_values(
     values: list[str | None], start: int, indices: pa.DataType
 ) -> None:
     plain = pa.array(values, pa.string())
@@ -262,7 +262,7 @@ def test_dictionaries_hash_like_what_they_stand_for(
     assert ids({"s": inside}) == ids({"s": pa.array([values], pa.list_(pa.string()))})
 
 
-def test_dictionaries_that_differ_from_chunk_to_chunk_or_hold_nulls() -> None:
+def test_dictionaries_may_differ_between_chunks_and_hold_nulls() -> None:
     chunks = [
         pa.array(["a", "b"]).dictionary_encode(),
         pa.array(["b", None, "c"]).dictionary_encode(),
@@ -289,7 +289,7 @@ def test_dictionaries_that_differ_from_chunk_to_chunk_or_hold_nulls() -> None:
     ],
     ids=str,
 )
-def test_types_that_only_differ_in_their_layout_or_width_hash_alike(
+def test_types_that_differ_only_in_layout_or_width_hash_alike(
     plain: pa.DataType, other: pa.DataType
 ) -> None:
     samples: dict[str, list[Any]] = {
@@ -309,7 +309,7 @@ def test_types_that_only_differ_in_their_layout_or_width_hash_alike(
     assert ids({"c": pa.array(values, plain)}) == ids({"c": pa.array(values, other)})
 
 
-def test_what_the_buffers_hold_under_nulls_does_not_matter() -> None:
+def test_buffer_contents_under_nulls_do_not_matter() -> None:
     values: list[pa.Array] = [
         pa.array([1, 2, 3]),
         pa.array(["a", "much longer than eight", "c"]),
@@ -351,7 +351,7 @@ def test_what_the_buffers_hold_under_nulls_does_not_matter() -> None:
     assert ids({"c": coded}) == ids({"c": ["a", None]})
 
 
-def test_null_and_missing_columns_are_the_same_in_structs_too() -> None:
+def test_null_and_missing_columns_hash_alike_in_structs_too() -> None:
     old = pa.record_batch({"id": [1, 2], "s": [{"x": 1}, None]})
     added = pa.nulls(2, pa.string())
     assert ids({"id": [1, 2], "s": [{"x": 1, "y": None}, None], "new": added}) == ids(old)
@@ -371,7 +371,7 @@ def test_a_map_is_a_set_of_entries() -> None:
     assert id_of([("a", 1), ("b", 2)], kind) != id_of([("a", 2), ("b", 1)], kind)
 
 
-def test_decimals_at_the_borders_of_their_words() -> None:
+def test_decimals_at_word_boundaries_are_hashed_exactly() -> None:
     unscaled = [0, 10, 2**32, 2**64 - 1, 2**64, 10**20, 2**96, 10**38 - 1, 10**37]
     values = [
         decimal.Decimal((sign, tuple(map(int, str(n))), -18)) for n in unscaled for sign in (0, 1)
@@ -381,7 +381,7 @@ def test_decimals_at_the_borders_of_their_words() -> None:
     assert len(set(ids(batch))) == 2 * len(unscaled) - 1  # there is one zero
 
 
-def test_all_nans_are_one() -> None:
+def test_all_nans_hash_alike() -> None:
     patterns = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001, 0x7FFFFFFFFFFFFFFF]
     doubles = np.array(patterns, dtype=np.uint64).view(np.float64)
     floats = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0x7FFFFFFF], dtype=np.uint32).view(
@@ -390,21 +390,21 @@ def test_all_nans_are_one() -> None:
     assert len(set(ids({"c": pa.array(doubles)}) + ids({"c": pa.array(floats)}))) == 1
 
 
-def test_block_sizes_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_sizes_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["x" * n + str(n) for n in range(60)] + [None, "", "y" * 1000, "z" * 8, "z" * 9]
     batch = pa.record_batch(
         {"t": texts, "l": [[t, t] for t in texts], "d": pa.array(texts).dictionary_encode()}
     )
     whole = ids(batch)
     for rows, words in ((1, 1), (7, 3), (64, 50)):
-        monkeypatch.setattr(rowhash, "_BLOCK_ROWS", rows)
-        monkeypatch.setattr(rowhash, "_BLOCK_WORDS", words)
+        monkeypatch.setattr(row_hash, "_BLOCK_ROWS", rows)
+        monkeypatch.setattr(row_hash, "_BLOCK_WORDS", words)
         assert (
             ids(batch) == ids(pa.Table.from_batches([batch.slice(0, 5), batch.slice(5)])) == whole
         )
 
 
-# --- different rows ---------------------------------------------------------------------------------------------------
+# --- different rows -----------------------------------------------------------------------------
 
 INT_LISTS = pa.list_(pa.list_(pa.int64()))
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.int64())])
@@ -464,7 +464,7 @@ def test_different_values_hash_differently(kind: pa.DataType, values: list[Any])
     assert len(set(ids({"c": pa.array(values, kind)}))) == len(values)
 
 
-def test_the_same_value_differs_by_kind_and_column() -> None:
+def test_the_same_value_hashes_differently_by_type_and_column() -> None:
     same = [
         id_of(0, pa.int32()),
         id_of(0, pa.date32()),
@@ -487,7 +487,7 @@ def test_the_same_value_differs_by_kind_and_column() -> None:
     assert len(set(same)) == len(same)
 
 
-def test_each_lane_alone_tells_a_million_close_values_apart() -> None:
+def test_each_lane_alone_distinguishes_a_million_close_values() -> None:
     n = 1_000_000
     close = np.arange(n, dtype=np.int64)
     batch = pa.record_batch(
@@ -497,7 +497,7 @@ def test_each_lane_alone_tells_a_million_close_values_apart() -> None:
     assert len(np.unique(hashes[:, 0])) == len(np.unique(hashes[:, 1])) == n
 
 
-def test_one_bit_of_a_value_turns_half_the_bits_of_each_lane() -> None:
+def test_one_bit_of_a_value_flips_half_the_bits_of_each_lane() -> None:
     bits = np.arange(64, dtype=np.uint64)
     numbers_ = (np.uint64(1) << bits).view(np.int64)
     texts = pa.array([bytes(np.packbits(np.arange(192) == bit)) for bit in range(192)])
@@ -513,7 +513,7 @@ def test_one_bit_of_a_value_turns_half_the_bits_of_each_lane() -> None:
         assert ((turned > 29) & (turned < 35)).all(), turned
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# --- refused ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_one_bit_of_a_value_turns_half_the_bits_of_each_lane() -> None:
     ],
     ids=str,
 )
-def test_other_types_are_refused_by_name_even_without_rows(kind: pa.DataType) -> None:
+def test_other_types_are_refused_by_path_even_without_rows(kind: pa.DataType) -> None:
     for rows in (0, 2):
         with pytest.raises(UnsupportedTypeError, match=r"column 'c' .* before the sink"):
             row_hashes(pa.record_batch({"c": pa.nulls(rows, kind)}))
@@ -549,7 +549,7 @@ def test_other_types_are_refused_by_name_even_without_rows(kind: pa.DataType) ->
     assert ids(pa.record_batch({"ok": [1], "c": pa.nulls(1, kind)}), ["ok"]) == ids({"ok": [1]})
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_two_columns_with_the_same_name_are_refused() -> None:
     for batch in (
         pa.record_batch([pa.array([1]), pa.array([2])], ["a", "A"]),
         pa.record_batch({"s": pa.array([], pa.struct([("a", pa.int8()), ("A", pa.int8())]))}),
@@ -558,7 +558,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
             row_hashes(batch)
 
 
-# --- shapes, IDs and digests -----------------------------------------------------------------------------------------
+# --- shapes, IDs and digests --------------------------------------------------------------------
 
 
 def test_shape_and_hex_ids() -> None:
@@ -607,12 +607,12 @@ def test_a_digest_is_the_sum_of_mixed_hashes_modulo_two_to_the_128() -> None:
 @pytest.mark.parametrize(
     "text", ["", "2:1:" + "0" * 32, "1:1:" + "0" * 31, "1:-1:" + "0" * 32, "1:1:" + "G" * 32]
 )
-def test_what_is_no_digest_is_refused(text: str) -> None:
+def test_invalid_digests_are_refused(text: str) -> None:
     with pytest.raises(WanError, match="not a row digest of version 1"):
         combine([digest(row_hashes(pa.record_batch({"a": [1]}))), text])
 
 
-# --- frozen -----------------------------------------------------------------------------------------------------------
+# --- frozen -------------------------------------------------------------------------------------
 
 UTC = timezone.utc
 GOLDEN: list[tuple[pa.DataType, Any, str]] = [
@@ -667,8 +667,8 @@ GOLDEN: list[tuple[pa.DataType, Any, str]] = [
 
 @pytest.mark.parametrize(("kind", "value", "golden"), GOLDEN, ids=lambda part: str(part)[:40])
 def test_version_1_is_frozen(kind: pa.DataType, value: Any, golden: str) -> None:
-    """Event IDs that were given out derive from these values. Never change one; a new algorithm is a new version."""
-    assert rowhash.VERSION == 1
+    """Event IDs derive from these values. Never change one; a new algorithm is a new version."""
+    assert row_hash.VERSION == 1
     assert id_of(value, kind) == golden
 
 

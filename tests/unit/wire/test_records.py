@@ -1,0 +1,78 @@
+"""Acks, marks and checkpoints: both versions are read, and what cannot be read is none.
+
+The golden bytes of marks are in tests/unit/ledger, those of checkpoints in tests/unit/sender.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import STREAM, ack, memory_channel
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.mark import LOCAL_ONLY, read_mark
+
+ACK_V1 = (
+    b'{"version":1,"site":"seattle","stream":"newark.east.orders",'
+    b'"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
+    b'"applied":4,"held":5,"cause":"why","dead_letters":2}'
+)
+ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")
+
+
+def test_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
+    expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
+    assert Ack.decode(ACK_V1) == expected
+    assert Ack.decode(ACK_V2) == expected
+    assert expected.encode() == ACK_V2
+    assert Ack.decode(ACK_V1.replace(b'"site"', b'"more":1,"site"')) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"5", b"null", b"\xff", b"{}", b"[" * 100_000]
+    + [
+        ACK_V1.replace(b'"version":1', b'"version":3'),
+        ACK_V1.replace(b'"applied":4', b'"applied":"4"'),
+    ]
+    + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
+    + [ACK_V1.replace(b'"applied":4', b'"applied":true')],
+)
+def test_an_unreadable_ack_is_ignored(data: bytes) -> None:
+    log = StreamLog(memory_channel(), STREAM)
+    assert Ack.decode(data) is None
+    log.channel.put_ack(STREAM, "seattle", data)
+    ack(log, "denver", 1)
+    assert list(log.acks()) == ["denver"]
+
+
+def test_an_ack_of_another_site_or_stream_is_ignored() -> None:
+    log = StreamLog(memory_channel(), STREAM)
+    log.channel.put_ack(STREAM, "denver", ACK_V1)
+    log.channel.put_ack(STREAM, "seattle", ACK_V1.replace(b"east", b"west"))
+    assert log.acks() == {}
+
+
+def test_a_mark_is_found_in_user_metadata() -> None:
+    assert read_mark(LOCAL_ONLY) == {"local_only": True}
+    assert read_mark('{"job": "nightly", "spark_wan": {"site": "seattle"}}') == {"site": "seattle"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "nightly", "spark_wan", "{spark_wan", '{"job": "x"}', '["spark_wan"]', '"spark_wan"']
+    + [json.dumps({"spark_wan": value}) for value in (None, 5, "x", [1])],
+)
+def test_user_metadata_without_a_mark_has_none(text: str | None) -> None:
+    assert read_mark(text) is None
+
+
+def test_json_that_is_nested_too_deeply_is_no_record() -> None:
+    """Fails when RecursionError is raised: it would end a thread instead of holding a stream."""
+    nested = "[" * 100_000
+    assert Ack.decode(nested.encode()) is None
+    assert SenderCheckpoint.decode(nested.encode()) is None
+    assert read_mark('{"spark_wan":' + nested) is None
