@@ -31,8 +31,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             ("Publisher.round", "yield 'publish.4 frames-written'", "pass"),
             (
                 "Publisher.round",
-                "append_in_time(self.log, manifest, self.clock)",
-                "append_in_time(self.log, manifest, self.clock)\nyield 'publish.4 frames-written'",
+                "append_in_time(self.log, manifest, began, self.clock)",
+                "append_in_time(self.log, manifest, began, self.clock)\nyield 'publish.4 frames-written'",
             ),
         ],
         [CRASH + "test_sender_killed.py::test_f01_killed_before_publish[publish.4]"],
@@ -43,7 +43,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             )
         ],
         [
@@ -57,36 +57,36 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
     ),
     (
-        "keeper",
+        "ack manager",
         [
             (
-                "AckManager.round",
+                "AckManager._trim",
                 "channel.trim_frames(stream, [frame.path for frame in manifest.frames])",
-                "channel.trim_manifest(stream, number)",
+                "channel.trim_manifest(stream, epoch)",
             )
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.4]"
+            + "test_sender_killed.py::test_the_ack_manager_is_killed_at_each_of_its_steps[acks.4]"
         ],
     ),
     (
-        "keeper2",
+        "ack manager 2",
         [
             (
-                "AckManager.round",
-                "not (self._everyone_has(manifest) and self.done(manifest))",
+                "AckManager._trim",
+                "not (self._all_acked(manifest) and self.done(manifest))",
                 "False",
             )
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.5]"
+            + "test_sender_killed.py::test_the_ack_manager_is_killed_at_each_of_its_steps[acks.5]"
         ],
     ),
     (
         "f04",
-        [("append_epoch", "told in writes", "False")],
+        [("append_epoch", "write in writes", "False")],
         [
             CRASH
             + "test_sink_killed.py::test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions[sink.4]"
@@ -94,7 +94,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f02sink",
-        [("append_epoch", "told in writes", "False")],
+        [("append_epoch", "write in writes", "False")],
         [CRASH + "test_sink_killed.py::test_f02_driver_killed_while_the_sink_commits[sink.4]"],
     ),
     (
@@ -113,7 +113,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -128,7 +128,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -207,7 +207,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f12b",
-        [("SenderHandle._publish", "Exception", "TypeError")],
+        [("SenderStream._publish", "Exception", "TypeError")],
         [CRASH + "test_source_and_channel_faults.py::test_f12_channel_unreachable_for_a_while"],
     ),
     (
@@ -457,7 +457,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "b27s",
-        [("SenderHandle.stop", "self._stop.set()", "pass")],
+        [("SenderHandle.stop", "self._run.stop.set()", "pass")],
         [
             WITH_SPARK
             + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[sender-publish.2]"
@@ -475,7 +475,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f50send",
         [
             (
-                "SenderHandle._hold",
+                "SenderStream._hold",
                 "if is_cancelled(error): ...",
                 "if is_cancelled(error):\n    raise SystemExit(1)",
             )
@@ -511,7 +511,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50lost",
-        [("SenderHandle._hold", "if lost is not None:\n    raise lost from error", "pass")],
+        [("SenderStream._hold", "if lost is not None:\n    raise lost from error", "pass")],
         [UNIT + "sender/test_sender_handle.py::test_f50_a_session_that_has_ended_ends_all_streams"],
     ),
     (
@@ -989,11 +989,11 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
-        "f48 remembered",
+        "f48 checkpointed",
         [
             (
                 "Publisher.round",
-                "PublishedState.by(last) if last is not None else remembered",
+                "PublishedState.by(last) if last is not None else checkpointed",
                 "PublishedState.by(last) if last is not None else None",
             )
         ],
@@ -1005,12 +1005,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
-        "f48 memory",
+        "f48 checkpoint",
         [
             (
-                "Publisher.round",
-                "replace(memory, epoch=manifest.epoch, published=PublishedState.by(manifest))",
-                "replace(memory, epoch=manifest.epoch)",
+                "record_appended",
+                "replace(before, epoch=manifest.epoch, published=published_state(manifest))",
+                "replace(before, epoch=manifest.epoch)",
             )
         ],
         [
@@ -1088,7 +1088,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "acks of what is written",
         [
             (
-                "_Sink._keep",
+                "EventsSink._collect_acks",
                 "try:\n    ...\nexcept WanError as error:\n    ...",
                 "try:\n    ...\nexcept KeyError as error:\n    ...",
             )
@@ -1119,7 +1119,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 checkpoints",
         [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
-        [UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same"],
+        [UNIT + "sender/test_sender_checkpoints.py::test_a_memory_is_read_and_written_the_same"],
     ),
     (
         "version 1 manifests",
@@ -1149,9 +1149,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "held alone",
         [
             (
-                "SenderHandle._loop",
+                "SenderStream.loop",
                 "if published is None:\n    return",
-                "if published is None:\n    assert not stream.status.held\n    return",
+                "if published is None:\n    assert not self.status.held\n    return",
             )
         ],
         [
@@ -1177,7 +1177,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "Publisher.round",
-                "not replaced and remembered is None and (self.settings.start is None)",
+                "not replaced and checkpointed is None and (settings.start is None)",
                 "False",
             )
         ],
@@ -1188,8 +1188,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "Publisher.round",
-                "not replaced and remembered is None and (self.settings.start is None)",
-                "remembered is None and self.settings.start is None",
+                "not replaced and checkpointed is None and (settings.start is None)",
+                "checkpointed is None and settings.start is None",
             )
         ],
         [UNIT + "sender/test_publish.py::test_f17_a_channel_that_another_log_took_is_held[None]"],
@@ -1198,9 +1198,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f48 users stream",
         [
             (
-                "AckManager._remember",
-                "PublishedState.by(last) if last.kind != EVENTS else None",
-                "PublishedState.by(last)",
+                "published_state",
+                "PublishedState.by(manifest) if manifest.kind != EVENTS else None",
+                "PublishedState.by(manifest)",
             )
         ],
         [UNIT + "sender/test_publish.py::test_a_users_stream_has_published_nothing_of_the_table"],
@@ -1267,8 +1267,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "aborted",
         [
             (
-                "_Sink._abort",
-                "if all((isinstance(message, _Written) for message in messages)):\n    return",
+                "EventsSink._abort",
+                "if len(results) == len(messages):\n    return",
                 "pass",
             )
         ],
@@ -1279,7 +1279,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "aborted task",
-        [("_Sink._abort", "all((isinstance(message, _Written) for message in messages))", "True")],
+        [("EventsSink._abort", "len(results) == len(messages)", "True")],
         [
             UNIT
             + "sender/test_events_sink.py::test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames"
@@ -1332,52 +1332,36 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f47 stale",
         [
             (
-                "Publisher.round",
-                "now - began > STALE_AGE * 1000 and (not are_safe(self.log, manifest.frames))",
+                "append_in_time",
+                "now - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))",
                 "False",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]"],
-    ),
-    (
-        "f47 stale sink",
         [
-            (
-                "append_epoch",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000 and (not are_safe(log, frames))",
-                "False",
-            )
+            UNIT + "sender/test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]",
+            UNIT + "sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named",
         ],
-        [UNIT + "sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named"],
     ),
     (
         "f47 days",
         [
             (
-                "Publisher.round",
-                "now - began > STALE_AGE * 1000 and (not are_safe(self.log, manifest.frames))",
+                "append_in_time",
+                "now - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))",
                 "now - began > STALE_AGE * 1000",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_snapshot_may_take_days"],
-    ),
-    (
-        "f47 days sink",
         [
-            (
-                "append_epoch",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000 and (not are_safe(log, frames))",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000",
-            )
+            UNIT + "sender/test_publish.py::test_a_snapshot_may_take_days",
+            UNIT + "sender/test_events_sink.py::test_a_write_may_take_days",
         ],
-        [UNIT + "sender/test_events_sink.py::test_a_write_may_take_days"],
     ),
     (
         "f47 there",
         [
             (
                 "are_safe",
-                "frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE",
+                "frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE",
                 "newest[write_of(frame.path)] > now - STALE_AGE",
             )
         ],
@@ -1392,8 +1376,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "are_safe",
-                "frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE",
-                "frame.path in there",
+                "frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE",
+                "frame.path in paths",
             )
         ],
         [
@@ -1403,7 +1387,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 write",
-        [("_newest_frames", "max", "min")],
+        [("newest_frames", "max", "min")],
         [
             UNIT
             + "sender/test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them"
@@ -1462,7 +1446,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "append_in_time",
-                "clock() - began > STALE_AGE * 1000 and (not are_there(log, manifest.frames))",
+                "clock() - now > STALE_AGE * 1000 and (not are_there(log, manifest.frames))",
                 "False",
             )
         ],
@@ -1488,8 +1472,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "AckManager.sweep",
-                "not written or not manifests or manifests[-1] is None or (not self._is_whole(numbers, manifests[-1]))",
-                "not written or not manifests or manifests[-1] is None",
+                "not written or last is None or (not self._is_whole(epochs, last))",
+                "not written or last is None",
             )
         ],
         [
@@ -1506,8 +1490,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
-        "remotes of a keeper",
-        [("AckManager._gone", "gone if self.former is None else gone & set(self.former)", "gone")],
+        "remotes of an ack manager",
+        [
+            (
+                "AckManager._not_served",
+                "gone if self.former is None else gone & set(self.former)",
+                "gone",
+            )
+        ],
         [
             UNIT
             + "sender/test_events_sink.py::test_a_write_for_other_sites_trims_nothing_that_those_lack[empty-False]"

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 
 class Slots:
-    """At most ``number`` holders at a time, first come, first served: a holder that returns stands behind those that wait."""
+    """At most ``number`` holders at a time, first come, first served. (A semaphore lets a holder
+    that returns overtake those that wait.)"""
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._line: deque[object] = deque()
+        self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
     @contextmanager
@@ -21,12 +22,12 @@ class Slots:
         """Wait for a slot, and hold it."""
         own = object()
         with self._changed:
-            self._line.append(own)
+            self._queue.append(own)
             try:
-                self._changed.wait_for(lambda: self._free > 0 and self._line[0] is own)
+                self._changed.wait_for(lambda: self._free > 0 and self._queue[0] is own)
                 self._free -= 1
             finally:
-                self._line.remove(own)
+                self._queue.remove(own)
                 self._changed.notify_all()
         try:
             yield

@@ -13,7 +13,9 @@ from waiting import started, wait_until
 
 import spark_wan.receiver.job as receiver_job
 from spark_wan.receiver.job import Receiver, ReceiverHandle
-from spark_wan.sender.job import Sender, SenderHandle, StreamStatus
+from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.job import Sender
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.units import milliseconds
 
 ORDERS = "newark.east.orders"

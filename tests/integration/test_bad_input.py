@@ -29,7 +29,8 @@ from spark_wan.control.decisions import parse_decisions
 from spark_wan.delta.history import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
-from spark_wan.sender.job import Sender, StreamStatus
+from spark_wan.sender.job import Sender
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.parsing import load_topology
 
 ORDER = {"id": 900, "item": "after it all", "amount": 9.0}
@@ -387,7 +388,7 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
     channel.unlink()
     status = attempt(spark, wan)
     assert re.search(
-        r"newark/_wan/.*: cannot read the sender's memory of .*Check that the site's `state`",
+        r"newark/_wan/.*: cannot read the sender's checkpoint of .*Check that the site's `state`",
         str(status["orders"].held),
     )
     assert wan.numbers("orders") == []

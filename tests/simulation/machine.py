@@ -123,7 +123,7 @@ class Replication(RuleBasedStateMachine):
             self.world.advance(who)
 
     @rule(
-        who=st.sampled_from(["sender 1", "keeper 1", "receiver 1", "receiver 2"]),
+        who=st.sampled_from(["sender 1", "acks 1", "receiver 1", "receiver 2"]),
         steps=st.integers(1, 7),
     )
     def is_overtaken_by_its_twin(self, who: str, steps: int) -> None:
@@ -217,10 +217,11 @@ class Replication(RuleBasedStateMachine):
         if world.user:
             world.grow(grown)
             world.restore_checkpoint(
-                world.older_checkpoints[-1 - back % len(world.older_checkpoints)]
+                world.older_query_checkpoints[-1 - back % len(world.older_query_checkpoints)]
             )
-        elif world.memories.older:
-            world.memories.kept = world.memories.older[-1 - back % len(world.memories.older)]
+        elif world.checkpoints.older:
+            older = world.checkpoints.older
+            world.checkpoints.newest = older[-1 - back % len(older)]
 
     @rule()
     def the_senders_checkpoint_is_lost(self) -> None:

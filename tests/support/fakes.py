@@ -154,7 +154,7 @@ class Clock:
 
 
 @dataclass
-class Memories:
+class Checkpoints:
     """A memory store that is a dict."""
 
     kept: dict[str, SenderCheckpoint] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The ack keeper: what counts as done, what is announced again, what is trimmed, in which order."""
+"""The ack manager: what counts as done, what is announced again, what is trimmed, in which order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from fakes import (
     MANIFEST,
     STREAM,
+    Checkpoints,
     Clock,
-    Memories,
     ack,
     manifest,
     memory_channel,
@@ -22,13 +22,12 @@ from spark_wan.channels.base import new_attempt
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.sender.acks import (
-    NOBODY_THERE_LOOK,
-    ORPHAN_AGE,
+    NO_ACKS_POLL_INTERVAL,
     SWEEP_INTERVAL,
     AckManager,
     StreamState,
-    are_safe,
 )
+from spark_wan.sender.epochs import ORPHAN_AGE, are_safe
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
@@ -39,7 +38,7 @@ TIMEOUT = 60
 
 
 class Kept:
-    """A stream and its keeper; ``calls`` are what the keeper changed in the channel and in the memory, in order."""
+    """A stream and its ack manager; ``calls`` are what the ack manager changed in the channel and in the checkpoint, in order."""
 
     def __init__(
         self,
@@ -49,23 +48,23 @@ class Kept:
     ) -> None:
         self.log = StreamLog(memory_channel(), STREAM)
         self.clock = Clock()
-        self.memories = Memories()
+        self.checkpoints = Checkpoints()
         self.policy = policy
         self.sites = self.served = sites
         publish(self.log, *numbers, frames=2, addressees=sites)
-        self.keeper = self.new()
+        self.manager = self.new()
         self.calls: list[tuple[Any, ...]] = []
         self._record()
 
     def new(self) -> AckManager:
         return AckManager(
-            self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock, self.served
+            self.log, self.checkpoints, self.policy, TIMEOUT * 1000, self.clock, self.served
         )
 
     def _record(self) -> None:
         for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
             self._wrap(self.log.channel, name)
-        self._wrap(self.memories, "save")
+        self._wrap(self.checkpoints, "save")
 
     def _wrap(self, holder: Any, name: str) -> None:
         real = getattr(holder, name)
@@ -77,7 +76,7 @@ class Kept:
         setattr(holder, name, call)
 
     def round(self) -> StreamState:
-        return run(self.keeper.round())
+        return run(self.manager.round())
 
     def ack(self, site: str, applied: int, **more: Any) -> None:
         ack(self.log, site, applied, **more)
@@ -113,9 +112,9 @@ def test_an_epoch_is_done_when_the_policy_is_met() -> None:
     kept.ack("seattle", 2)
     kept.ack("denver", 1)
     kept.round()
-    assert kept.keeper.done(manifest(1, addressees=("denver", "seattle")))
-    assert not kept.keeper.done(manifest(2, addressees=("denver", "seattle")))
-    assert kept.keeper.acked_by(manifest(2)) == {"seattle"}
+    assert kept.manager.done(manifest(1, addressees=("denver", "seattle")))
+    assert not kept.manager.done(manifest(2, addressees=("denver", "seattle")))
+    assert kept.manager.acked_by(manifest(2)) == {"seattle"}
 
 
 def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
@@ -156,7 +155,7 @@ def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
     kept.ack("seattle", 2)
     kept.round()
     assert kept.left() == ([1, 2], 4)
-    assert kept.keeper.done(manifest(2))
+    assert kept.manager.done(manifest(2))
 
 
 def test_a_stream_for_nobody_is_trimmed_at_once() -> None:
@@ -184,22 +183,22 @@ def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> No
 
 
 def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
-    """Fails when the memory is saved after the trimming: a channel that is lost in between is not found out."""
+    """Fails when the checkpoint is saved after the trimming: a channel that is lost in between is not found out."""
     kept = Kept(1, 2)
     kept.ack("seattle", 2)
     kept.round()
     assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
-    assert kept.memories.kept[STREAM] == SenderCheckpoint(
+    assert kept.checkpoints.kept[STREAM] == SenderCheckpoint(
         "a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2))
     )
 
 
-def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
+def test_the_next_round_repairs_a_crash_after_any_step() -> None:
     steps = 0
     while True:
         kept = Kept(1, 2, 3)
         kept.ack("seattle", 2)
-        rounds = kept.keeper.round()
+        rounds = kept.manager.round()
         seen = [step for _, step in zip(range(steps), rounds, strict=False)]
         rounds.close()
         numbers, _ = kept.left()
@@ -209,7 +208,7 @@ def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
                 assert all(
                     kept.log.channel.get_frame(frame.path) for frame in kept.log.read(number).frames
                 )
-        kept.keeper = kept.new()
+        kept.manager = kept.new()
         kept.round()
         assert kept.left() == ([3], 2)
         if len(seen) < steps:
@@ -243,12 +242,12 @@ def test_a_new_log_with_the_old_number_is_trimmed_too() -> None:
     assert kept.left() == ([1], 0)
 
 
-def test_two_keepers_at_once_cost_requests_and_nothing_else() -> None:
+def test_two_ack_managers_at_once_cost_requests_and_nothing_else() -> None:
     """One lists, the other trims. Fails when a manifest that is gone since it was listed is an error."""
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 3)
-    slow = kept.keeper.round()
-    assert next(slow) == "keep.1 acks-read"
+    slow = kept.manager.round()
+    assert next(slow) == "acks.1 acks-read"
     run(kept.new().round())
     run(slow)
     assert kept.left() == ([3], 0)
@@ -278,7 +277,7 @@ def stray(kept: Kept, number: int) -> str:
 
 @pytest.mark.parametrize("applied", [3, 4])
 def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
-    """Fails when the keeper takes a stray for a gap (the stream is held for ever), or trims its frames: the writer may still go on, and name
+    """Fails when the ack manager takes a stray for a gap (the stream is held for ever), or trims its frames: the writer may still go on, and name
     them in the next manifest that it adds."""
     kept = Kept(1, 2, 3, 4)
     kept.ack("seattle", 3)
@@ -345,7 +344,7 @@ def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
     kept.ack("denver", 1)
     state = kept.round()
     assert (kept.left()[0], state.not_served) == ([2, 3], ())
-    kept.keeper.served = ("seattle",)
+    kept.manager.served = ("seattle",)
     with caplog.at_level("WARNING"):
         states = [kept.round() for _ in range(3)]
     assert (kept.left()[0], states[-1].not_served, states[-1].backlog) == ([3], ("denver",), 1)
@@ -354,14 +353,14 @@ def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
     kept.ack("seattle", 3)
     kept.round()
     assert kept.left() == ([3], 0)
-    assert kept.keeper.done(manifest(3, addressees=("denver", "seattle")))
+    assert kept.manager.done(manifest(3, addressees=("denver", "seattle")))
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
     caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    """denver is new; a sender with the topology from before goes on beside the one that serves it, or begins after it. Fails when any site that a keeper
+    """denver is new; a sender with the topology from before goes on beside the one that serves it, or begins after it. Fails when any site that an ack manager
     does not serve is taken for gone: what denver needs is trimmed."""
     kept = Kept(1, 2)
     if known:
@@ -384,7 +383,7 @@ def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
         assert kept.left() == ([4], 0)  # so it was before this one began
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# --- checkpoint -----------------------------------------------------------------------------------------------------------
 
 
 def test_acks_in_the_memory_never_go_back() -> None:
@@ -393,7 +392,7 @@ def test_acks_in_the_memory_never_go_back() -> None:
     kept.round()
     kept.ack("seattle", 1)
     kept.round()
-    assert kept.memories.kept[STREAM].acked == {"seattle": 2}
+    assert kept.checkpoints.kept[STREAM].acked == {"seattle": 2}
 
 
 def test_an_unchanged_memory_is_not_written() -> None:
@@ -406,20 +405,20 @@ def test_an_unchanged_memory_is_not_written() -> None:
 
 
 def test_the_memory_of_another_log_is_left_alone() -> None:
-    """The publisher finds out about that; a keeper that wrote over it would hide it."""
+    """The publisher finds out about that; an ack manager that wrote over it would hide it."""
     kept = Kept(1)
-    kept.memories.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
+    kept.checkpoints.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
     kept.ack("seattle", 1)
     kept.round()
-    assert kept.memories.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
+    assert kept.checkpoints.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
 
 
 def test_a_memory_of_an_older_version_is_completed() -> None:
     """It knows nothing of what was published. Fails when it stays so while the table rests: a new log in place of a lost one would be compared with nothing."""
     kept = Kept(1, 2)
-    kept.memories.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
+    kept.checkpoints.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
     kept.round()
-    assert kept.memories.kept[STREAM].published == PublishedState.by(manifest(2))
+    assert kept.checkpoints.kept[STREAM].published == PublishedState.by(manifest(2))
 
 
 # --- announcing again -------------------------------------------------------------------------------------------------
@@ -483,21 +482,21 @@ def test_f43_where_nobody_ever_answered_nothing_is_announced_and_the_look_is_eve
 ):
     """b14: a sender may start before its remote exists."""
     kept = Kept(1)
-    assert kept.keeper.due()
+    assert kept.manager.due()
     state = kept.round()
     assert state.backlog == 1
-    assert not kept.keeper.due()
-    kept.clock.pass_seconds(NOBODY_THERE_LOOK / 1000 - 0.001)
-    assert not kept.keeper.due()
+    assert not kept.manager.due()
+    kept.clock.pass_seconds(NO_ACKS_POLL_INTERVAL / 1000 - 0.001)
+    assert not kept.manager.due()
     kept.clock.pass_seconds(0.001)
-    assert kept.keeper.due()
+    assert kept.manager.due()
     kept.clock.pass_seconds(TIMEOUT)
     assert kept.round().overdue
     assert kept.announced() == []
     kept.ack("seattle", 1)
     kept.clock.pass_seconds(5)
     kept.round()
-    assert kept.keeper.due()
+    assert kept.manager.due()
     assert kept.left() == ([1], 0)
 
 
@@ -533,7 +532,7 @@ def test_frames_that_nobody_names_are_swept_once_they_are_old(
         channel, "frames", lambda stream: [(path, now - age) for path, age in ages.items()]
     )
     monkeypatch.setattr(channel, "now", lambda: now)
-    assert kept.keeper.sweep(60) == 1
+    assert kept.manager.sweep(60) == 1
     monkeypatch.undo()
     assert {path for path, _ in channel.frames(STREAM)} == {young, *named}
 
@@ -558,7 +557,7 @@ def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     monkeypatch.setattr(channel, "now", lambda: now)
     assert are_safe(kept.log, slow)
     assert not are_safe(kept.log, dead)
-    assert kept.keeper.sweep(ORPHAN_AGE) == 3
+    assert kept.manager.sweep(ORPHAN_AGE) == 3
     assert all(channel.get_frame(frame.path) for frame in slow)
     del times[slow[0].path]
     assert not are_safe(kept.log, slow)
@@ -578,37 +577,37 @@ def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(
         return listed
 
     monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
-    assert kept.keeper.sweep(60) == 0
+    assert kept.manager.sweep(60) == 0
     assert channel.get_frame(frame.path)
 
 
 @pytest.mark.parametrize(
-    ("missing", "memory"),
+    ("missing", "checkpoint"),
     [([1, 2, 3], True), ([2, 3], True), ([3], True), ([1], True), ([1, 2, 3], False), ([1], False)],
 )
 def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
-    missing: list[int], memory: bool, caplog: pytest.LogCaptureFixture
+    missing: list[int], checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Manifests are deleted while a site has not answered, and the stream is held until they are restored. Fails when what no manifest names counts as an
     orphan then: after an hour's sweep nothing is left to restore."""
     kept = Kept(1, 2, 3)
     kept.round()
-    if not memory:
-        kept.memories.kept.clear()
+    if not checkpoint:
+        kept.checkpoints.kept.clear()
         kept.ack("seattle", 0)
     restored = {number: kept.log.channel.manifest(STREAM, number) for number in missing}
     for number in missing:
         kept.log.channel.trim_manifest(STREAM, number)
     frames = kept.left()[1]
     put_frame(kept.log.channel)
-    kept.keeper.sweep(-60.0)
+    kept.manager.sweep(-60.0)
     assert kept.left()[1] == frames + 1
     assert missing == [1, 2, 3] or "so no frames are removed" in caplog.text
     for number, data in restored.items():
         kept.log.channel.append(STREAM, number, data)
-    kept.keeper = kept.new()
+    kept.manager = kept.new()
     kept.round()
-    assert kept.keeper.sweep(-60.0) > 0
+    assert kept.manager.sweep(-60.0) > 0
 
 
 def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
@@ -616,7 +615,7 @@ def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
     kept = Kept(1)
     young = put_frame(kept.log.channel).path
     kept.clock.now = milliseconds() + 2 * 86_400_000
-    assert kept.keeper.sweep(ORPHAN_AGE) == 0
+    assert kept.manager.sweep(ORPHAN_AGE) == 0
     assert kept.log.channel.get_frame(young)
 
 
@@ -624,28 +623,28 @@ def test_a_clock_that_is_put_back_stops_nothing() -> None:
     """Fails when a time in the future is waited for: no acks, no announcements and no sweep until then."""
     kept = Kept(1)
     kept.round()
-    kept.keeper.sweep_when_due()
-    assert not kept.keeper.due()
+    kept.manager.sweep_when_due()
+    assert not kept.manager.due()
     kept.clock.pass_seconds(-86_400)
-    assert kept.keeper.due()
+    assert kept.manager.due()
     assert kept.new().due()
-    before = kept.memories.kept[STREAM].swept
-    kept.keeper.sweep_when_due()
-    assert kept.memories.kept[STREAM].swept == before - 86_400_000
+    before = kept.checkpoints.kept[STREAM].swept
+    kept.manager.sweep_when_due()
+    assert kept.checkpoints.kept[STREAM].swept == before - 86_400_000
     kept.ack("seattle", 0)
     kept.round()
     kept.clock.pass_seconds(-86_400)
     assert kept.round().overdue
 
 
-def test_orphans_are_swept_once_an_hour_also_by_keepers_that_live_for_a_moment(
+def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A sink has a keeper for each commit. Fails when only a keeper's own memory tells when it swept."""
+    """A sink has an ack manager for each commit. Fails when only an ack manager's own checkpoint tells when it swept."""
     kept = Kept(1)
     kept.round()
     swept: list[float] = []
-    monkeypatch.setattr(AckManager, "sweep", lambda keeper, older_than: swept.append(older_than))
+    monkeypatch.setattr(AckManager, "sweep", lambda manager, older_than: swept.append(older_than))
     for _ in range(3):
         kept.new().sweep_when_due()
     assert swept == [ORPHAN_AGE]
@@ -661,7 +660,7 @@ def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
     kept.ack("seattle", 7)
     state = kept.round()
     assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
-    assert not kept.keeper.done(state.newest)
+    assert not kept.manager.done(state.newest)
 
 
 def test_a_site_that_answered_another_log_of_this_name_is_told_of_this_one() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import MANIFEST, Clock, Memories, ack, memory_channel, publish, schema
+from fakes import MANIFEST, Checkpoints, Clock, ack, memory_channel, publish, schema
 from faulty_channel import Fault, FaultyChannel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource import sink as datasource
-from spark_wan.datasource.sink import WanStreamWriter, WanWriter, _Written
+from spark_wan.datasource.sink import WanCommitMessage, WanStreamWriter, WanWriter
 from spark_wan.errors import (
     ChannelError,
     EventError,
@@ -34,7 +34,7 @@ from spark_wan.errors import (
     SourceError,
     StaleWriteError,
 )
-from spark_wan.sender.acks import STALE_AGE
+from spark_wan.sender.epochs import STALE_AGE
 from spark_wan.sender.events import (
     KEPT_WRITES,
     EventsWriter,
@@ -102,7 +102,7 @@ class Sink:
         self.log = StreamLog(self.channel, STREAM)
         self.clock = Clock()
         self.channel.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
-        self.memories = Memories()
+        self.checkpoints = Checkpoints()
 
     def task(self, *rows: dict[str, Any], batches: int = 1) -> WriteResult:
         table = pa.Table.from_pylist(list(rows), schema=ARROW)
@@ -127,7 +127,7 @@ class Sink:
             query,
             str(batch),
             self.clock,
-            self.memories,
+            self.checkpoints,
         )
 
     def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
@@ -361,9 +361,9 @@ def test_f41_columns_of_a_stream_may_be_added_and_not_dropped_or_retyped() -> No
     assert second is not None and second.epoch == 2
 
 
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("acked", [True, False])
-def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> None:
+def test_f48_a_log_that_is_gone_is_not_begun_anew(checkpoint: bool, acked: bool) -> None:
     """Its manifests were deleted with events unacked. Fails when a sink without a manifest always begins at 1: the receivers take the new log
     for the old one's heir, and the events are lost without a word."""
     sink = Sink()
@@ -372,9 +372,9 @@ def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> 
     sink.channel.trim_manifest(STREAM, 1)
     if acked:
         ack(sink.log, "seattle", 0, first.log_id)
-    if not memory:
-        sink.memories.kept.clear()
-    if not memory and not acked:
+    if not checkpoint:
+        sink.checkpoints.kept.clear()
+    if not checkpoint and not acked:
         return  # nothing is left that could tell; the receivers notice
     with pytest.raises(LogGapError, match=f"set the sink's option newLog to {first.log_id}"):
         sink.write(row("e2"), batch=1)
@@ -430,14 +430,14 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
 
 
 def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
-    """A writer without a memory. Fails when the log is extended: the ack that was given before counts for what is new."""
+    """A writer without a checkpoint. Fails when the log is extended: the ack that was given before counts for what is new."""
     sink = Sink()
     sink.write(row("e1"))
     second = sink.write(row("e2"), batch=1)
     assert second is not None
     ack(sink.log, "seattle", 2, second.log_id)
     sink.log.channel.trim_manifest(STREAM, 2)
-    sink.memories.kept.clear()
+    sink.checkpoints.kept.clear()
     with pytest.raises(
         LogGapError, match=r"ends at manifest 1, but sites have acked more .*newLog to "
     ):
@@ -631,12 +631,12 @@ def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() ->
     writer.options = sink.options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasource, "open_channel", lambda *_: inner)
-        writer.abort([_Written(written)])
+        writer.abort([WanCommitMessage(written)])
         late.late[0]()
         manifest = sink.write(row("e1"))
         assert named(manifest) == {frame.path for frame in written.frames} == sink.frames()
         failed = sink.task(row("e2"))
-        writer.abort([_Written(failed), None])  # a task has failed: no manifest was tried
+        writer.abort([WanCommitMessage(failed), None])  # a task has failed: no manifest was tried
         assert sink.frames() == named(manifest)
 
 
@@ -762,7 +762,7 @@ def stream_writer(channel: Path) -> WanStreamWriter:
 
 
 def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path) -> None:
-    """Its sender looks after it, and knows its sites. Fails when the sink's keeper takes any log for its own."""
+    """Its sender looks after it, and knows its sites. Fails when the sink's ack manager takes any log for its own."""
     log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
     log.channel.prepare()
     publish(log, 1, 2)
@@ -782,7 +782,7 @@ def test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks(
     monkeypatch.setattr(datasource, "open_channel", lambda *_: FaultyChannel(channel, faults))
     writer.commit([message], 0)
     assert StreamLog(channel, "newark.sink.orders").since(0) == [1]
-    assert "newark.sink.orders: its acks cannot be looked at: " in caplog.text
+    assert "newark.sink.orders: cannot collect its acks: " in caplog.text
 
 
 def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:

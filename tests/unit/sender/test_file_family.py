@@ -1,7 +1,7 @@
 """f55: any one file of a channel, or of what a sender remembers, is deleted, truncated, altered or restored from a backup, while epochs wait.
 
 Every file is tried, with every fault. What follows is one of two: all events are applied once, or whoever is in the way of that is held, with a
-cause that names the way out. The publisher, the sink, the keeper and the applier are the product's own, on a channel in a directory.
+cause that names the way out. The publisher, the sink, the ack manager and the applier are the product's own, on a channel in a directory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
-from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -46,7 +46,7 @@ class World:
         self.channel = open_channel(str(self.folder / "channel"))
         self.channel.prepare()
         self.log = StreamLog(self.channel, STREAM)
-        self.memories = StoredCheckpoints(str(self.folder / "state"))
+        self.checkpoints = StoredCheckpoints(str(self.folder / "state"))
         self.source = Source(self.channel)
         self.target = Target(self.channel)
         self.ledger = LedgerRows()
@@ -65,7 +65,7 @@ class World:
             self.write()
         assert not self.causes
 
-    # --- each with a memory of its own, as after a restart
+    # --- each with a checkpoint of its own, as after a restart
 
     def write(self) -> None:
         """One more commit at the source, or write of a user, and its epoch."""
@@ -79,7 +79,7 @@ class World:
         if self.user:
             self._sink()  # a replay of the last write, if that went well
         else:
-            run(Publisher(SETTINGS, self.log, self.source, self.memories, self.clock).round())
+            run(Publisher(SETTINGS, self.log, self.source, self.checkpoints, self.clock).round())
 
     def _sink(self) -> None:
         options = SinkOptions(
@@ -103,7 +103,7 @@ class World:
                 "q",
                 str(self.batch),
                 self.clock,
-                self.memories,
+                self.checkpoints,
             )
         )
 
@@ -111,7 +111,7 @@ class World:
         with self.noting():
             run(
                 AckManager(
-                    self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]
+                    self.log, self.checkpoints, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]
                 ).round()
             )
 
@@ -172,7 +172,7 @@ FAULTS: list[Fault] = [deleted, cut_in_half, emptied, altered, restored]
 @pytest.mark.parametrize("user", [False, True], ids=["captured", "user's"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_f55_any_one_file_is_not_what_it_was(tmp_path: Path, fault: Fault, user: bool) -> None:
-    """Taken out once, and found here: the comparison of the log with the memory, and that of numbers in the plan of a user's stream."""
+    """Taken out once, and found here: the comparison of the log with the checkpoint, and that of numbers in the plan of a user's stream."""
     count = len(files(World(tmp_path / "names", user).folder)) if fault is not restored else 0
     tried = 0
     place = 0

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, Memories, Source, ack, commit, memory_channel, schema
+from fakes import MANIFEST, STREAM, Checkpoints, Clock, Source, ack, commit, memory_channel, schema
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
@@ -29,8 +29,9 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
-from spark_wan.sender.acks import STALE_AGE, AckManager
-from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.epochs import STALE_AGE
+from spark_wan.sender.publish import QUIET_COMMITS, CaptureSettings, Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
@@ -39,7 +40,7 @@ from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.mark import LOCAL_ONLY
 
-SETTINGS = StreamSettings(
+SETTINGS = CaptureSettings(
     stream=STREAM,
     table="orders",
     keys=("id",),
@@ -57,7 +58,7 @@ STEPS = [
     "publish.3 range-planned",
     "publish.4 frames-written",
     "publish.5 manifest-added",
-    "publish.6 remembered",
+    "publish.6 checkpointed",
 ]
 
 
@@ -69,7 +70,7 @@ class Site:
         self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
         self.log = StreamLog(self.channel, STREAM)
         self.source = Source(self.channel)
-        self.memories = Memories()
+        self.checkpoints = Checkpoints()
         self.clock = Clock()
         self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
         self.settings = replace(SETTINGS, **settings)
@@ -80,7 +81,12 @@ class Site:
         """A publisher that knows nothing but what is durable."""
         settings_now = replace(self.settings, **settings)
         return Publisher(
-            settings_now, self.log, self.source, self.memories, self.clock, lambda: self.decisions
+            settings_now,
+            self.log,
+            self.source,
+            self.checkpoints,
+            self.clock,
+            lambda: self.decisions,
         )
 
     def restart(self, **settings: Any) -> None:
@@ -497,7 +503,7 @@ def test_changed_keys_are_refused() -> None:
 
 
 def test_f17_a_channel_that_was_deleted_is_held() -> None:
-    """Fails when the log is not compared with the sender's memory: a new log would begin where the source stands now."""
+    """Fails when the log is not compared with the sender's checkpoint: a new log would begin where the source stands now."""
     site = Site()
     site.published()
     site.channel.trim_manifest(STREAM, 1)
@@ -518,17 +524,17 @@ def test_f17_a_channel_that_another_log_took_is_held(start: int | None) -> None:
     """It is there, and says how far it is: what was published by the lost one need not be known. Fails when only a full copy is advised then."""
     site = Site(start=start)
     site.published()
-    site.memories.save(STREAM, SenderCheckpoint("another", 1))
+    site.checkpoints.save(STREAM, SenderCheckpoint("another", 1))
     site.held(LogGapError, "another one than before.*orders@another=new-log")
 
 
 def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
     site = Site()
     site.published()
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.source.add()
     assert site.published().epoch == 2
-    assert site.memories.kept[STREAM].epoch == 2
+    assert site.checkpoints.kept[STREAM].epoch == 2
 
 
 def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> None:
@@ -620,7 +626,7 @@ def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> Non
 
 
 def test_a_users_stream_has_published_nothing_of_the_table() -> None:
-    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries events) when the ack keeper remembers what such a log
+    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries events) when the ack manager remembers what such a log
     says of its source."""
     site = Site()
     users = replace(
@@ -628,9 +634,11 @@ def test_a_users_stream_has_published_nothing_of_the_table() -> None:
     )
     site.log.append(users)
     run(
-        AckManager(site.log, site.memories, AckPolicy.ALL, 60_000, site.clock, ("seattle",)).round()
+        AckManager(
+            site.log, site.checkpoints, AckPolicy.ALL, 60_000, site.clock, ("seattle",)
+        ).round()
     )
-    assert site.memories.kept[STREAM].log_id == users.log_id
+    assert site.checkpoints.kept[STREAM].log_id == users.log_id
     lose(site, users)
     first = site.published()
     assert (first.epoch, first.start, first.first_version) == (1, True, 0)
@@ -642,7 +650,7 @@ def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
     first = site.published()
     ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.restart()
     with pytest.raises(LogGapError, match=r"is gone.*or can do without, make a full copy") as error:
         site.round()
@@ -654,27 +662,31 @@ def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
     first = site.published()
     ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.restart()
-    site.held(LogGapError, "is gone; sites have answered it")
+    site.held(LogGapError, "is gone; sites have acked it")
 
 
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("start", [0, None])
-def test_f48_a_log_that_was_put_back_is_known_by_its_acks(memory: bool, start: int | None) -> None:
-    """The sender's memory was put back with it, or is lost. Fails when the log is extended: the ack that was given before counts for what is new, which is
+def test_f48_a_log_that_was_put_back_is_known_by_its_acks(
+    checkpoint: bool, start: int | None
+) -> None:
+    """The sender's checkpoint was put back with it, or is lost. Fails when the log is extended: the ack that was given before counts for what is new, which is
     trimmed although no site has it."""
     site = Site(start=start)
     first = site.published()
-    backup = dict(site.memories.kept)
+    backup = dict(site.checkpoints.kept)
     site.source.add()
     site.published()
     ack(site.log, "seattle", 2, first.log_id)
     site.channel.trim_manifest(STREAM, 2)
-    site.memories.kept = backup if memory else {}
+    site.checkpoints.kept = backup if checkpoint else {}
     site.source.add()
     site.restart()
-    way_out = "=new-log` to begin a new log" if memory or start is not None else "make a full copy"
+    way_out = (
+        "=new-log` to begin a new log" if checkpoint or start is not None else "make a full copy"
+    )
     site.held(
         LogGapError,
         rf"ends at manifest 1, but sites have acked more \({{'seattle': 2}}\): an older state .*{way_out}",
@@ -713,7 +725,7 @@ def test_a_capture_that_fails_leaves_no_frames() -> None:
 
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
-    """A publisher was frozen inside the write of its manifest for a day, and another keeper swept. Fails when frames are looked at before the write only."""
+    """A publisher was frozen inside the write of its manifest for a day, and another ack manager swept. Fails when frames are looked at before the write only."""
     site = Site()
     site.clock.now = milliseconds()
     append = site.channel.append
@@ -831,7 +843,7 @@ def test_a_publisher_that_slept_while_the_log_went_on_and_was_trimmed_decides_ag
 
 
 def test_two_publishers_with_one_memory_do_not_alarm_each_other() -> None:
-    """One reads the log, the other extends it and remembers that. Fails when the memory is read after the log."""
+    """One reads the log, the other extends it and remembers that. Fails when the checkpoint is read after the log."""
     site = Site()
     site.published()
     site.source.add()

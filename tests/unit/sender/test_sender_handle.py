@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fakes import (
     MANIFEST,
+    Checkpoints,
     Clock,
-    Memories,
     Source,
     ThreadOfAnEndedSession,
     ack,
@@ -26,8 +26,9 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, SourceError, WanError
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
-from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.stream import SenderRun, SenderStream, StreamStatus
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
@@ -82,24 +83,20 @@ class Here:
         """``tables``: name -> the version that it starts with, None for a snapshot."""
         self.channel, self.spark = memory_channel(), Session()
         self.tables = {name: Table(self.channel) for name in tables}
-        self.handle = SenderHandle(
-            self.spark,  # type: ignore[arg-type]
-            [self._stream(name, start) for name, start in tables.items()],
-            available_now,
-            parallel,
-        )
+        self.run = SenderRun(self.spark, available_now, parallel)  # type: ignore[arg-type]
+        self.streams = [self._stream(name, start) for name, start in tables.items()]
+        self.handle = SenderHandle(self.run, self.streams)
 
-    def _stream(self, name: str, start: int | None) -> _Stream:
-        settings = StreamSettings(
+    def _stream(self, name: str, start: int | None) -> SenderStream:
+        settings = CaptureSettings(
             name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000
         )
-        log, memories = StreamLog(self.channel, name), Memories()
-        publisher = Publisher(settings, log, self.tables[name], memories, Clock())
-        keeper = AckManager(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
+        log, checkpoints = StreamLog(self.channel, name), Checkpoints()
+        publisher = Publisher(settings, log, self.tables[name], checkpoints, Clock())
+        acks = AckManager(log, checkpoints, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
         spark: Any = self.spark
-        return _Stream(
-            spark, None, spark.interruptTag, StreamStatus(name, name), publisher, keeper, 0.01, 0.0
-        )
+        status, cancel = StreamStatus(name, name), spark.interruptTag
+        return SenderStream(self.run, spark, None, cancel, status, publisher, acks, 0.01, 0.0)
 
     def published(self, table: str) -> int:
         return len(self.channel.stream_numbers(table))
@@ -212,7 +209,7 @@ def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> No
     here.spark.ended = True
     stopping = threading.Thread(target=here.handle.stop)
     stopping.start()
-    until(here.handle._stop.is_set)
+    until(here.run.stop.is_set)
     go.set()
     stopping.join(LONG)
     assert (here.handle.is_active, here.handle.exception()) == (False, None)
@@ -310,14 +307,13 @@ def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once
     here.handle.stop()
 
 
-def test_a_fault_of_the_ack_keeper_holds_its_stream(
+def test_a_fault_of_the_ack_manager_holds_its_stream(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails when only errors of our own hold (the stream's
     thread ended), or when a look that finds nothing new takes the hold back."""
     here = Here(orders=0)
-    stream = here.handle._streams[0]
-    stream.keeper = SimpleNamespace(
+    here.streams[0].acks = SimpleNamespace(
         due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token"))
     )  # type: ignore[assignment]
     here.handle._begin()
@@ -343,7 +339,7 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
 
     here.tables["orders"].before_look = fail
     here.tables["readings"].before_frames = lambda: until(
-        lambda: said.is_set() or here.handle._stop.is_set()
+        lambda: said.is_set() or here.run.stop.is_set()
     )
     here.handle._begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
@@ -355,7 +351,7 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
 
 def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
     here = Here(available_now=True, clicks=0)
-    here.handle._streams[0].publisher = None
+    here.streams[0].publisher = None
     log = StreamLog(here.channel, "clicks")
     frames = (put_frame(here.channel, stream="clicks"),)
     sent = replace(

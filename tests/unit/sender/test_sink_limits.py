@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from test_events_sink import Sink, randomly, row
 
 from spark_wan.errors import EventError, OptionError
-from spark_wan.sender.events import _doubled
+from spark_wan.sender.events import count_duplicates
 from spark_wan.topology.options import SinkOptions
 
 
 def test_a_task_with_too_many_rows_is_refused_before_it_has_written_them_all() -> None:
-    """The driver would run out of memory over the hashes of its IDs and keys."""
+    """The driver would run out of checkpoint over the hashes of its IDs and keys."""
     sink = Sink(max_rows=3)
     with pytest.raises(
         EventError,
@@ -65,6 +65,6 @@ PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 def test_doubled_hashes_are_counted_over_all_tasks(parts: list[list[tuple[int, int]]]) -> None:
     """Also where hashes agree in one half only."""
     every = [pair for part in parts for pair in part]
-    assert _doubled([np.array(part, "u8").tobytes() for part in parts]) == len(every) - len(
+    assert count_duplicates([np.array(part, "u8").tobytes() for part in parts]) == len(every) - len(
         set(every)
     )

@@ -10,34 +10,41 @@ from fakes import STREAM, ack, manifest, memory_channel
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, LogGapError
-from spark_wan.sender.memory import NoCheckpoints, StoredCheckpoints, check_log
+from spark_wan.sender.checkpoints import NoCheckpoints, StoredCheckpoints, check_log
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import Manifest
 
-MEMORY_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
-MEMORY = SenderCheckpoint("a" * 32, 4, {"seattle": 3})
+CHECKPOINT_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
+CHECKPOINT = SenderCheckpoint("a" * 32, 4, {"seattle": 3})
 
 
-MEMORY_V2 = (
+CHECKPOINT_V2 = (
     b'{"version":2,"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":4,"acked":{"seattle":3}}'
 )
 
 
 def test_a_memory_is_read_and_written_the_same() -> None:
-    assert SenderCheckpoint.decode(MEMORY_V1) == SenderCheckpoint.decode(MEMORY_V2) == MEMORY
-    assert MEMORY.encode() == MEMORY_V2
+    assert (
+        SenderCheckpoint.decode(CHECKPOINT_V1)
+        == SenderCheckpoint.decode(CHECKPOINT_V2)
+        == CHECKPOINT
+    )
+    assert CHECKPOINT.encode() == CHECKPOINT_V2
 
 
 def test_what_another_version_has_added_is_passed_over() -> None:
-    """Fails when such a memory is as good as lost: an upgrade, and the way back, would compare the log with nothing."""
+    """Fails when such a checkpoint is as good as lost: an upgrade, and the way back, would compare the log with nothing."""
     assert (
-        SenderCheckpoint.decode(MEMORY_V1.replace(b'"number"', b'"through":7,"number"')) == MEMORY
+        SenderCheckpoint.decode(CHECKPOINT_V1.replace(b'"number"', b'"through":7,"number"'))
+        == CHECKPOINT
     )
     published = PublishedState(40, "c0ffee", "table-1", ("id",), {})
     written = (
-        replace(MEMORY, published=published).encode().replace(b'"identity"', b'"more":1,"identity"')
+        replace(CHECKPOINT, published=published)
+        .encode()
+        .replace(b'"identity"', b'"more":1,"identity"')
     )
-    assert SenderCheckpoint.decode(written) == replace(MEMORY, published=published)
+    assert SenderCheckpoint.decode(written) == replace(CHECKPOINT, published=published)
 
 
 @pytest.mark.parametrize(
@@ -50,39 +57,40 @@ def test_what_another_version_has_added_is_passed_over() -> None:
         b"null",
         b"{}",
         b"\xff",
-        MEMORY_V1[:-1],
-        MEMORY_V1.replace(b'"version":1', b'"version":3'),
+        CHECKPOINT_V1[:-1],
+        CHECKPOINT_V1.replace(b'"version":1', b'"version":3'),
     ]
-    + [MEMORY_V1.replace(b'"number":4,', b""), MEMORY_V1.replace(b'"number"', b'"numero"')],
+    + [CHECKPOINT_V1.replace(b'"number":4,', b""), CHECKPOINT_V1.replace(b'"number"', b'"numero"')],
 )
 def test_what_cannot_be_read_is_as_good_as_lost(data: bytes) -> None:
     assert SenderCheckpoint.decode(data) is None
 
 
 def test_a_memory_is_kept_in_a_directory(tmp_path: Path) -> None:
-    memories = StoredCheckpoints(str(tmp_path / "checkpoints"))
-    assert memories.load(STREAM) is None
-    memories.save(STREAM, MEMORY)
-    memories.save("other", SenderCheckpoint("b", 1))
-    assert StoredCheckpoints(str(tmp_path / "checkpoints")).load(STREAM) == MEMORY
-    assert (tmp_path / "checkpoints" / f"{STREAM}.json").read_bytes() == MEMORY_V2
+    checkpoints = StoredCheckpoints(str(tmp_path / "checkpoints"))
+    assert checkpoints.load(STREAM) is None
+    checkpoints.save(STREAM, CHECKPOINT)
+    checkpoints.save("other", SenderCheckpoint("b", 1))
+    assert StoredCheckpoints(str(tmp_path / "checkpoints")).load(STREAM) == CHECKPOINT
+    assert (tmp_path / "checkpoints" / f"{STREAM}.json").read_bytes() == CHECKPOINT_V2
 
 
 def test_a_place_that_does_not_answer_is_a_channel_error_that_names_it(tmp_path: Path) -> None:
     """Fails when obstore's errors come through: they would end the stream's thread instead of holding it."""
     (tmp_path / "file").write_text("x")
-    memories = StoredCheckpoints(str(tmp_path / "file" / "below"))
+    checkpoints = StoredCheckpoints(str(tmp_path / "file" / "below"))
     with pytest.raises(
-        ChannelError, match=f"{tmp_path}/file/below: cannot read the sender's memory of {STREAM}"
+        ChannelError,
+        match=f"{tmp_path}/file/below: cannot read the sender's checkpoint of {STREAM}",
     ):
-        memories.load(STREAM)
-    with pytest.raises(ChannelError, match="cannot write the sender's memory") as error:
-        memories.save(STREAM, MEMORY)
+        checkpoints.load(STREAM)
+    with pytest.raises(ChannelError, match="cannot write the sender's checkpoint") as error:
+        checkpoints.save(STREAM, CHECKPOINT)
     assert error.value.retriable
 
 
 def test_forgotten_memories_keep_nothing() -> None:
-    NoCheckpoints().save(STREAM, MEMORY)
+    NoCheckpoints().save(STREAM, CHECKPOINT)
     assert NoCheckpoints().load(STREAM) is None
 
 
@@ -90,11 +98,13 @@ def test_what_was_added_to_a_memory_is_written_when_it_is_known() -> None:
     published = PublishedState(40, "c0ffee", "table-1", ("id",), {"type": "struct", "fields": []})
     more = SenderCheckpoint("a" * 32, 4, {"seattle": 3}, published, swept=1_700_000_000_000)
     told = b'{"through":40,"identity":"c0ffee","table_id":"table-1","keys":["id"],"schema":{"type":"struct","fields":[]}}'
-    assert more.encode() == MEMORY_V2[:-1] + b',"published":' + told + b',"swept":1700000000000}'
+    assert (
+        more.encode() == CHECKPOINT_V2[:-1] + b',"published":' + told + b',"swept":1700000000000}'
+    )
     assert SenderCheckpoint.decode(more.encode()) == more
 
 
-# --- the log is compared with the memory ------------------------------------------------------------------------------
+# --- the log is compared with the checkpoint ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -103,9 +113,9 @@ def log() -> StreamLog:
 
 
 def check(
-    log: StreamLog, memory: SenderCheckpoint | None, last: Manifest | None, *allowed: str
+    log: StreamLog, checkpoint: SenderCheckpoint | None, last: Manifest | None, *allowed: str
 ) -> None:
-    check_log(log, memory, last, lambda log_id: log_id in allowed, "decide {log}")
+    check_log(log, checkpoint, last, lambda log_id: log_id in allowed, "decide {log}")
 
 
 def test_without_a_memory_every_log_is_good(log: StreamLog) -> None:
@@ -115,7 +125,7 @@ def test_without_a_memory_every_log_is_good(log: StreamLog) -> None:
 
 def test_a_log_that_went_on_is_good(log: StreamLog) -> None:
     for number in (4, 5, 100):
-        check(log, MEMORY, manifest(number))
+        check(log, CHECKPOINT, manifest(number))
 
 
 def test_f17_a_deleted_channel_is_found_out_and_a_new_log_may_be_allowed(log: StreamLog) -> None:
@@ -123,18 +133,18 @@ def test_f17_a_deleted_channel_is_found_out_and_a_new_log_may_be_allowed(log: St
         LogGapError,
         match=r"is gone; it was at manifest 4 \(acked: .*seattle.*3.*decide a{32} to begin",
     ):
-        check(log, MEMORY, None)
+        check(log, CHECKPOINT, None)
     with pytest.raises(LogGapError):
-        check(log, MEMORY, None, "b" * 32)
-    check(log, MEMORY, None, "a" * 32)
+        check(log, CHECKPOINT, None, "b" * 32)
+    check(log, CHECKPOINT, None, "a" * 32)
 
 
 def test_f48_acks_tell_of_a_log_that_is_gone_with_the_memory(log: StreamLog) -> None:
-    """Only the manifests were deleted. Fails when a sink without a memory does not look at the acks before it begins a log."""
+    """Only the manifests were deleted. Fails when a sink without a checkpoint does not look at the acks before it begins a log."""
     ack(log, "seattle", 3)
     with pytest.raises(
         LogGapError,
-        match=r"is gone; sites have answered it \({'seattle': 3}\).*decide a{32} to begin",
+        match=r"is gone; sites have acked it \({'seattle': 3}\).*decide a{32} to begin",
     ):
         check(log, None, None)
     check(log, None, None, "a" * 32)
@@ -144,14 +154,14 @@ def test_f17_a_channel_made_again_is_found_out(log: StreamLog) -> None:
     with pytest.raises(
         LogGapError, match=r"is another one than before, b{32}; it was at manifest 4"
     ):
-        check(log, MEMORY, manifest(9, log_id="b" * 32))
-    check(log, MEMORY, manifest(9, log_id="b" * 32), "a" * 32)
+        check(log, CHECKPOINT, manifest(9, log_id="b" * 32))
+    check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
 
 
 def test_a_channel_restored_to_an_older_state_is_found_out(log: StreamLog) -> None:
     with pytest.raises(
         LogGapError, match=r"ends at manifest 3, but it was at 4.*delete what is left below log/"
     ):
-        check(log, MEMORY, manifest(3), "a" * 32)
+        check(log, CHECKPOINT, manifest(3), "a" * 32)
     with pytest.raises(LogGapError, match="nothing acked"):
         check(log, SenderCheckpoint("a" * 32, 4), manifest(3))
