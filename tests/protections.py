@@ -482,7 +482,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again"
+            + "sender/test_sender_handle.py::test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried"
         ],
     ),
     (
@@ -920,7 +920,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[1]",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-with its log]",
             UNIT
@@ -932,7 +932,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._check_source", "if commit is not None:\n    ...", "if False:\n    ...")],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[1]",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]",
         ],
@@ -951,7 +951,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "if self._published is None: ...\nelif False: ...",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_source_put_back_to_an_older_state_is_held"],
+        [UNIT + "sender/test_publish.py::test_a_source_restored_to_an_older_state_is_held"],
     ),
     (
         "f48 columns moved",
@@ -999,7 +999,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published",
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[renamed-after a lost log]",
         ],
@@ -1015,7 +1015,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published"
         ],
     ),
     (
@@ -1023,7 +1023,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._write", "self._published", "last")],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published"
         ],
     ),
     (
@@ -1037,7 +1037,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[0]"
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[0]"
         ],
     ),
     (
@@ -1095,7 +1095,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_events_sink.py::test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks"
+            + "sender/test_events_sink.py::test_a_commit_succeeds_although_its_acks_cannot_be_read"
         ],
     ),
     (
@@ -1119,7 +1119,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 checkpoints",
         [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
-        [UNIT + "sender/test_sender_checkpoints.py::test_a_memory_is_read_and_written_the_same"],
+        [UNIT + "sender/test_sender_checkpoints.py::test_a_checkpoint_is_read_and_written_the_same"],
     ),
     (
         "version 1 manifests",
@@ -1156,13 +1156,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end"
+            + "sender/test_sender_handle.py::test_a_held_stream_stops_no_other_with_available_now"
         ],
     ),
     (
         "users not captured",
         [("Publisher.round", "last is not None and last.kind == EVENTS", "False")],
-        [UNIT + "sender/test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with"],
+        [UNIT + "sender/test_publish.py::test_a_publisher_does_not_extend_the_log_of_a_user_stream"],
     ),
     (
         "sink not captured",
@@ -1181,7 +1181,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f48_a_snapshot_is_no_way_out_of_a_lost_log"],
+        [UNIT + "sender/test_publish.py::test_f48_a_new_log_may_not_begin_with_a_snapshot"],
     ),
     (
         "f48 replaced",
@@ -1192,7 +1192,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "checkpointed is None and settings.start is None",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f17_a_channel_that_another_log_took_is_held[None]"],
+        [UNIT + "sender/test_publish.py::test_f17_a_channel_with_another_log_is_held[None]"],
     ),
     (
         "f48 users stream",
@@ -1203,7 +1203,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "PublishedState.by(manifest)",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_users_stream_has_published_nothing_of_the_table"],
+        [UNIT + "sender/test_publish.py::test_the_checkpoint_of_a_user_stream_has_no_published_state"],
     ),
     (
         "f49 error",
@@ -1222,7 +1222,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "quiet put back",
         [("Publisher._newer", "self._quiet_through = -1\nreturn latest > published", "pass")],
-        [UNIT + "sender/test_publish.py::test_a_source_put_back_among_what_was_quiet_goes_on"],
+        [UNIT + "sender/test_publish.py::test_a_source_restored_within_its_quiet_commits_continues"],
     ),
     (
         "f41 cut",
@@ -1295,7 +1295,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             )
         ],
         [
-            UNIT + "sender/test_events_sink.py::test_what_is_refused_leaves_no_frames",
+            UNIT + "sender/test_events_sink.py::test_a_refused_write_leaves_no_frames",
             UNIT + "sender/test_events_sink.py::test_a_write_for_other_sites_is_refused",
         ],
     ),
@@ -1304,7 +1304,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("append_epoch", "not tried", "True")],
         [
             UNIT
-            + "sender/test_events_sink.py::test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames"
+            + "sender/test_events_sink.py::test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames"
         ],
     ),
     (
@@ -1439,7 +1439,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f47 own clock",
         [("AckManager.sweep", "channel.now()", "self.clock() / 1000")],
-        [UNIT + "sender/test_acks.py::test_the_age_of_a_frame_is_told_by_the_stores_clock"],
+        [UNIT + "sender/test_acks.py::test_the_clock_of_the_store_dates_frames"],
     ),
     (
         "f47 inside append",
@@ -1486,7 +1486,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("AckManager.round", "self._check_strays(last, strays)", "pass")],
         [
             UNIT
-            + "sender/test_acks.py::test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told"
+            + "sender/test_acks.py::test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_reported"
         ],
     ),
     (
@@ -1500,7 +1500,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_events_sink.py::test_a_write_for_other_sites_trims_nothing_that_those_lack[empty-False]"
+            + "sender/test_events_sink.py::test_a_write_for_fewer_sites_trims_nothing_that_the_others_have_not_acked[empty-False]"
         ],
     ),
     (
@@ -1623,7 +1623,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "datasource/test_source_listing.py::test_a_listing_without_a_log_that_is_there_ends_no_query"
+            + "datasource/test_source_listing.py::test_a_listing_that_misses_a_log_ends_no_query"
         ],
     ),
     (
@@ -2042,7 +2042,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("spark_thread.SparkThread.run", "if begun:\n    raise", "raise")],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_f50_a_session_that_ends_before_the_streams_begin"
+            + "sender/test_sender_handle.py::test_f50_a_session_that_ends_before_the_streams_begin_is_reported"
         ],
     ),
     (

@@ -1,4 +1,5 @@
-"""Simulated Delta tables, as the core sees them: a source with a change feed, a target with Delta's transactions, a ledger.
+"""Simulated Delta tables, as the core sees them: a source with a change feed, a target with Delta's
+transactions, a ledger.
 
 Netting, batching, encoding and decoding are the product's own.
 """
@@ -58,7 +59,8 @@ class SourceVersion:
 
 @dataclass
 class SimulatedSource:
-    """A Delta table at the sending site. Columns ``id`` and ``v``, and ``w`` once it was added; the key is ``id``, or there is none."""
+    """A Delta table at the sending site. Columns ``id`` and ``v``, and ``w`` once it was added; the
+    key is ``id``, or there is none."""
 
     keyed: bool
     clock: Clock
@@ -73,7 +75,8 @@ class SimulatedSource:
     def change(
         self, pairs: Sequence[tuple[int, int | None]], style: str, user_metadata: str | None
     ) -> None:
-        """Commit ``(key, value)`` pairs, None for a delete. ``style`` says with which change rows the feed shows them."""
+        """Commit ``(key, value)`` pairs, None for a delete. ``style`` says with which change rows
+        the feed shows them."""
         newest = self.versions[-1]
         width = len(newest.columns)
         if isinstance(newest.rows, list):
@@ -151,7 +154,8 @@ class SimulatedSource:
         )
 
     def expected(self, through: int, snapshot: int | None) -> Any:
-        """What a target must hold that has everything through a version: netted here once more, from the rows themselves."""
+        """What a target must hold that has everything through a version: netted here once more,
+        from the rows themselves."""
         if not self.keyed:
             rows: Counter[Row] = Counter()
             for version in self.versions[: through + 1]:
@@ -256,7 +260,8 @@ def _noted(
 def _change_rows(
     entries: list[tuple[Row, int, str]], names: list[str], keyed: bool
 ) -> pa.RecordBatch:
-    """Change rows as :func:`net` takes them; of a keyless table the events themselves, all of them inserts."""
+    """Change rows as :func:`net` takes them; of a keyless table the events themselves, all of them
+    inserts."""
     versions = pa.array([version for _, version, _ in entries], pa.int64())
     columns = [
         pa.array([row[place] for row, _, _ in entries], pa.int64()) for place in range(len(names))
@@ -274,7 +279,7 @@ def _padded(row: Row) -> Row:
     return (*row, None)[:3]
 
 
-# --- the receiving site -----------------------------------------------------------------------------------------------
+# --- the receiving site
 
 
 @dataclass
@@ -341,10 +346,12 @@ class SimulatedLedger:
 
 @dataclass
 class SimulatedTarget:
-    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`), with Delta's rules:
+    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`),
+    with Delta's rules:
 
     - of one app ID a transaction number that is not above the last one is skipped, silently
-    - a transaction that began before another one of its app ID ended is a conflict; a MERGE conflicts with any other commit
+    - a transaction that began before another one of its app ID ended is a conflict
+    - a MERGE conflicts with any other commit
     """
 
     site: str
@@ -354,7 +361,8 @@ class SimulatedTarget:
     clock: Clock
     effect: Effect
     begins_early: bool
-    """Whether a write's transaction begins when the epochs are read, or only when it is carried out."""
+    """Whether a write's transaction begins when the epochs are read, or only when it is carried
+    out."""
     on_write: Callable[[str, Mark], None]
     names: Sequence[str]
     """All columns that the table may ever have."""
@@ -404,7 +412,8 @@ class SimulatedTarget:
         self.table.commit("ADD COLUMNS", self.clock())
 
     def resolve(self, work: ApplyWork) -> None:
-        """A user's events are decoded and judged here; captured ones only when they are written, as Spark does."""
+        """A user's events are decoded and judged here; captured ones only when they are written, as
+        Spark does."""
         if not work.ids:
             return
         known, first = self.ledger.known_ids(), {}
@@ -468,7 +477,8 @@ class SimulatedTarget:
             for key, row in newest.items():
                 before = table.applied_versions.get(key, (-1, -1))
                 assert _place(row) > before, (
-                    f"{self.site}: key {key} goes back: the event of (version, sequence) {_place(row)} is applied after {before}"
+                    f"{self.site}: key {key} goes back: the event of (version, sequence) "
+                    f"{_place(row)} is applied after {before}"
                 )
                 table.applied_versions[key] = _place(row)
                 if row[OP] == Operation.DESTROY:
@@ -496,7 +506,8 @@ class SimulatedTarget:
         return 0
 
     def _decode(self, epochs: Sequence[PlannedEpoch]) -> list[dict[str, Any]]:
-        """The events of epochs; those of a user's stream have their epoch for a version, and a content hash."""
+        """The events of epochs; those of a user's stream have their epoch for a version, and a
+        content hash."""
         rows = []
         for epoch in epochs:
             for ref in epoch.manifest.frames:

@@ -1,8 +1,10 @@
-"""The core of one sender and of receivers at one or two sites under random schedules: processes that die between and inside steps,
-that run twice, that overtake each other; acks and checkpoints that are lost, late, doubled or restored; a channel that fails.
+"""The core of one sender and of receivers at one or two sites under random schedules: processes
+that die between and inside steps, that run twice, that overtake each other; acks and checkpoints
+that are lost, late, doubled or restored; a channel that fails.
 
-``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing one the shortest that was found is printed:
-the rules in their order, and above each the numbered steps that it made.
+``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing
+one the shortest that was found is printed: the rules in their order, and above each the numbered
+steps that it made.
 """
 
 from __future__ import annotations
@@ -52,21 +54,24 @@ def simulate(count: int, *phases: Phase) -> None:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """The product's log, of thousands of schedules, says nothing that a failing one does not print."""
+    """The product's log, of thousands of schedules, says nothing that a failing one does not
+    print."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def test_nothing_is_lost_doubled_or_reordered() -> None:
-    """Checked at every write to a target, every ack, every manifest and every trimming, and once more when all has come to rest.
+    """Checked at every write to a target, every ack, every manifest and every trimming, and once
+    more when all has come to rest.
 
-    Taken out and found, beside the mutations below: deciding again after a table was created (two receivers at first contact), and
-    recognising one's own manifest when the store repeated its write."""
+    Taken out and found, beside the mutations below: deciding again after a table was created (two
+    receivers at first contact), and recognising one's own manifest when the store repeated its
+    write."""
     simulate(SCHEDULES, Phase.generate, Phase.shrink)
 
 
-# --- what is taken out is found -----------------------------------------------------------------------------------------
+# --- what is taken out is found
 
 
 class AcksBeforeItApplies(TableApplier):
@@ -110,7 +115,8 @@ def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
 
 
 def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
-    """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log with a gap."""
+    """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log
+    with a gap."""
     fold = StreamLog.fold
 
     def without_strays(

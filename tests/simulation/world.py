@@ -1,4 +1,5 @@
-"""The simulated world: a clock, a channel that checks what is done to it, and processes that may die at any moment.
+"""The simulated world: a clock, a channel that checks what is done to it, and processes that may
+die at any moment.
 
 A process that dies loses only what it has in memory: the next one makes its publisher, ack manager,
 applier and ledger from what is durable. The core's routines yield their numbered steps. Between any
@@ -178,7 +179,8 @@ class WatchedChannel:
 
 @dataclass
 class SimulatedCheckpoints:
-    """The sender's checkpoint, durable (see :class:`spark_wan.sender.checkpoints.CheckpointStore`)."""
+    """The sender's checkpoint, durable (see
+    :class:`spark_wan.sender.checkpoints.CheckpointStore`)."""
 
     effect: Effect
     newest: SenderCheckpoint | None = None
@@ -197,8 +199,8 @@ class SimulatedCheckpoints:
 
 @dataclass(frozen=True)
 class QueryCheckpoint:
-    """Spark's checkpoint of a user's query: its ID, the next batch, where that begins, and, once it is
-    planned, where it ends."""
+    """Spark's checkpoint of a user's query: its ID, the next batch, where that begins, and, once it
+    is planned, where it ends."""
 
     query: str
     batch: int = 0
@@ -219,8 +221,8 @@ class Process:
     result: Any = None
     listed: Any = None
     answered: Any = None
-    """What the receiver had listed when it last applied and acked everything: nothing wakes it until
-    newest manifest or announcements change."""
+    """What the receiver had listed when it last applied and acked everything: nothing wakes it
+    until newest manifest or announcements change."""
 
 
 class World:
@@ -244,8 +246,8 @@ class World:
         self.early = early
         self.now = 1_700_000_000_000
         self.doom: tuple[int, str] | None = None
-        """(n, moment): at its n-th write from now, the running process dies right before or after the
-        write, or freezes right before it."""
+        """(n, moment): at its n-th write from now, the running process dies right before or after
+        the write, or freezes right before it."""
         self.running = ""
         self.freezes = 0
         """Number of rounds of all other processes that a freeze lasts."""
@@ -436,8 +438,8 @@ class World:
         )
 
     def _micro_batch(self, process: Process) -> Any:
-        """Run a micro-batch as Spark does: planned durably, written by tasks, committed, and only then
-        checkpointed. A new process reads the checkpoint; a running one has it in memory."""
+        """Run a micro-batch as Spark does: planned durably, written by tasks, committed, and only
+        then checkpointed. A new process reads the checkpoint; a running one has it in memory."""
         here: QueryCheckpoint = process.volatile or self.query_checkpoint
         process.volatile = here
         if here.end is None:
@@ -522,8 +524,8 @@ class World:
             manager.sweep(ORPHAN_AGE)
 
     def lose_checkpoint(self) -> None:
-        """Lose all that the sending site keeps beside the channel. A query starts over under another
-        ID."""
+        """Lose all that the sending site keeps beside the channel. A query starts over under
+        another ID."""
         self.checkpoints.newest = None
         if self.user:
             self.restore_checkpoint(QueryCheckpoint(f"query-{self.queries}"))
@@ -543,15 +545,16 @@ class World:
             self.prefix[manifest.epoch] = max(self.writing.end, self.prefix[manifest.epoch - 1])
 
     def check_durable(self, site: str, epoch: int, what: str) -> None:
-        """Check that everything through an epoch is in the site's table, marked, and in its ledger."""
+        """Check that everything through an epoch is in the site's table, marked, and in its
+        ledger."""
         marked = max((mark.epoch for mark in self.tables[site].marks()), default=0)
         assert marked >= epoch, f"{what}, but the marks of its table end at {marked}"
         ledgered = max((row.mark.epoch for row in self.ledgers[site].rows), default=0)
         assert ledgered >= epoch, f"{what}, but its ledger ends at {ledgered}"
 
     def check_target(self, site: str, mark: Mark) -> None:
-        """Check, after every write, that the target holds exactly what the source held at the version
-        that the mark names."""
+        """Check, after every write, that the target holds exactly what the source held at the
+        version that the mark names."""
         table = self.tables[site]
         if self.user:
             expected = self._expected_events(self.prefix[mark.epoch])
@@ -579,7 +582,8 @@ class World:
     # --- the end
 
     def settle(self) -> None:
-        """End all faults, run everything until nothing is left to do, and check that all sites agree."""
+        """End all faults, run everything until nothing is left to do, and check that all sites
+        agree."""
         self.doom, self.channel.script = None, []
         self.channel.deliver()
         for name, process in self.processes.items():
@@ -600,7 +604,8 @@ class World:
         self._check_rest()
 
     def _works(self, name: str) -> bool:
-        """Run one round, if something wakes the process. Returns whether something is left to do."""
+        """Run one round, if something wakes the process. Returns whether something is left to
+        do."""
         process = self.processes[name]
         if name in SITE_OF and process.answered == self._signals():
             return False

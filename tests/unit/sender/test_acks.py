@@ -1,4 +1,5 @@
-"""The ack manager: what counts as done, what is announced again, what is trimmed, in which order."""
+"""The ack manager: what counts as done, what is announced again, what is trimmed, in which
+order."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ TIMEOUT = 60
 
 
 class Kept:
-    """A stream and its ack manager; ``calls`` are what the ack manager changed in the channel and in the checkpoint, in order."""
+    """A stream and its ack manager; ``calls`` are what the ack manager changed in the channel and
+    in the checkpoint, in order."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class Kept:
         return self.log.channel.announcements().get(STREAM, [])
 
 
-# --- policies ---------------------------------------------------------------------------------------------------------
+# --- policies
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_an_epoch_is_done_when_the_policy_is_met() -> None:
     assert kept.manager.acked_by(manifest(2)) == {"seattle"}
 
 
-def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
+def test_f40_an_ack_for_another_log_does_not_count() -> None:
     """Fails when the log_id of an ack is not compared."""
     kept = Kept(1, 2)
     kept.ack("seattle", 2, log_id="another")
@@ -125,10 +127,10 @@ def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
     assert (state.backlog, kept.left()) == (2, ([1, 2], 4))
 
 
-# --- trimming ---------------------------------------------------------------------------------------------------------
+# --- trimming
 
 
-def test_what_everybody_has_is_trimmed_and_the_newest_manifest_stays() -> None:
+def test_epochs_acked_by_all_are_trimmed_and_the_newest_manifest_stays() -> None:
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 3)
     state = kept.round()
@@ -137,7 +139,7 @@ def test_what_everybody_has_is_trimmed_and_the_newest_manifest_stays() -> None:
     assert state.newest is not None and state.newest.epoch == 3
 
 
-def test_what_one_site_lacks_is_not_trimmed() -> None:
+def test_an_epoch_that_one_site_has_not_acked_is_not_trimmed() -> None:
     """Invariant 3. Fails when the slowest site is not waited for."""
     kept = Kept(1, 2, 3, sites=("denver", "seattle"))
     kept.ack("seattle", 3)
@@ -148,7 +150,7 @@ def test_what_one_site_lacks_is_not_trimmed() -> None:
     assert (kept.left(), state.backlog, state.oldest) == (([2, 3], 4), 2, 2)
 
 
-def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
+def test_the_policy_none_does_not_trim_an_epoch_that_a_site_has_not_acked() -> None:
     """`none` is for writers that do not wait. Fails when trimming asks the policy alone."""
     kept = Kept(1, 2, sites=("denver", "seattle"), policy=AckPolicy.NONE)
     kept.round()
@@ -158,14 +160,15 @@ def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
     assert kept.manager.done(manifest(2))
 
 
-def test_a_stream_for_nobody_is_trimmed_at_once() -> None:
+def test_a_stream_without_addressees_is_trimmed_at_once() -> None:
     kept = Kept(1, 2, sites=())
     assert kept.round().backlog == 0
     assert kept.left() == ([2], 0)
 
 
 def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> None:
-    """A crash in between leaves no frame that nobody names, and no gap. Fails for any other order."""
+    """A crash in between leaves no frame that nobody names, and no gap. Fails for any other
+    order."""
     kept = Kept(1, 2, 3)
     frames = {
         number: [frame.path for frame in kept.log.read(number).frames] for number in (1, 2, 3)
@@ -182,8 +185,9 @@ def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> No
     ]
 
 
-def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
-    """Fails when the checkpoint is saved after the trimming: a channel that is lost in between is not found out."""
+def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
+    """Fails when the checkpoint is saved after the trimming: a channel that is lost in between is
+    not found out."""
     kept = Kept(1, 2)
     kept.ack("seattle", 2)
     kept.round()
@@ -243,7 +247,8 @@ def test_a_new_log_with_the_old_number_is_trimmed_too() -> None:
 
 
 def test_two_ack_managers_at_once_cost_requests_and_nothing_else() -> None:
-    """One lists, the other trims. Fails when a manifest that is gone since it was listed is an error."""
+    """One lists, the other trims. Fails when a manifest that is gone since it was listed is an
+    error."""
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 3)
     slow = kept.manager.round()
@@ -264,11 +269,12 @@ def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
     assert kept.left()[0] == [1, 2, 3]
 
 
-# --- strays -----------------------------------------------------------------------------------------------------------
+# --- strays
 
 
 def stray(kept: Kept, number: int) -> str:
-    """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and its frame."""
+    """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and
+    its frame."""
     frame = put_frame(kept.log.channel)
     left = manifest(number, identity="stray", log_id="c" * 32, frames=(frame,))
     kept.log.channel.append(STREAM, number, left.encode())
@@ -277,8 +283,8 @@ def stray(kept: Kept, number: int) -> str:
 
 @pytest.mark.parametrize("applied", [3, 4])
 def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
-    """Fails when the ack manager takes a stray for a gap (the stream is held for ever), or trims its frames: the writer may still go on, and name
-    them in the next manifest that it adds."""
+    """Fails when the ack manager takes a stray for a gap (the stream is held for ever), or trims
+    its frames: the writer may still go on, and name them in the next manifest that it adds."""
     kept = Kept(1, 2, 3, 4)
     kept.ack("seattle", 3)
     kept.round()
@@ -290,8 +296,9 @@ def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
     assert kept.log.channel.get_frame(frame)
 
 
-def test_f47_a_stray_right_below_the_log_is_told_from_what_was_acked() -> None:
-    """It has the number of an epoch that was trimmed a moment ago. Fails when its frames are trimmed as that epoch's."""
+def test_f47_a_stray_right_below_the_log_is_not_taken_for_an_acked_epoch() -> None:
+    """It has the number of an epoch that was trimmed a moment ago. Fails when its frames are
+    trimmed as that epoch's."""
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 1)
     kept.round()
@@ -303,7 +310,8 @@ def test_f47_a_stray_right_below_the_log_is_told_from_what_was_acked() -> None:
 
 
 def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> None:
-    """Invariant 2. It is announced all the same: an answer that was lost would be given again. Fails when strays are removed whatever was acked."""
+    """Invariant 2. It is announced all the same: an answer that was lost would be given again.
+    Fails when strays are removed whatever was acked."""
     kept = Kept(1, 2, 3, 4)
     kept.ack("seattle", 1)
     kept.round()
@@ -316,29 +324,32 @@ def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> Non
     assert kept.announced() == [(2, 1)]
 
 
-def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told(
+def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its writer was frozen inside append while the log was lost, and killed right after. Fails when the new log's manifests are removed as strays."""
+    """Its writer was frozen inside append while the log was lost, and killed right after. Fails
+    when the new log's manifests are removed as strays."""
     kept = Kept()
     publish(kept.log, 1, 2, 3, log_id="b" * 32, created=MANIFEST.created + 1)
     kept.log.channel.append(STREAM, 10, manifest(10, previous="of 9").encode())
     kept.ack("seattle", 9)
     with pytest.raises(
         LogGapError,
-        match=r"manifest 10 .* another log than those through 3, which began later.* Delete manifest 10",
+        match=r"manifest 10 .* another log than those through 3, which began later.* "
+        "Delete manifest 10",
     ):
         kept.round()
     assert kept.left()[0] == [1, 2, 3, 10]
 
 
-# --- sites that are served no more ------------------------------------------------------------------------------------
+# --- sites that are served no more
 
 
 def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Only present remotes count, and the log names the others, once. Fails when all addressees of a manifest are waited for."""
+    """Only present remotes count, and the log names the others, once. Fails when all addressees of
+    a manifest are waited for."""
     kept = Kept(1, 2, 3, sites=("denver", "seattle"))
     kept.ack("seattle", 2)
     kept.ack("denver", 1)
@@ -360,8 +371,9 @@ def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
 def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
     caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    """denver is new; a sender with the topology from before goes on beside the one that serves it, or begins after it. Fails when any site that an ack manager
-    does not serve is taken for gone: what denver needs is trimmed."""
+    """denver is new; a sender with the topology from before goes on beside the one that serves it,
+    or begins after it. Fails when any site that an ack manager does not serve is taken for gone:
+    what denver needs is trimmed."""
     kept = Kept(1, 2)
     if known:
         kept.round()
@@ -383,10 +395,10 @@ def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
         assert kept.left() == ([4], 0)  # so it was before this one began
 
 
-# --- checkpoint -----------------------------------------------------------------------------------------------------------
+# --- checkpoint
 
 
-def test_acks_in_the_memory_never_go_back() -> None:
+def test_acks_in_the_checkpoint_never_go_back() -> None:
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 2)
     kept.round()
@@ -395,7 +407,7 @@ def test_acks_in_the_memory_never_go_back() -> None:
     assert kept.checkpoints.kept[STREAM].acked == {"seattle": 2}
 
 
-def test_an_unchanged_memory_is_not_written() -> None:
+def test_an_unchanged_checkpoint_is_not_written() -> None:
     kept = Kept(1, 2)
     kept.ack("seattle", 1)
     kept.round()
@@ -404,7 +416,7 @@ def test_an_unchanged_memory_is_not_written() -> None:
     assert [call for call in kept.calls if call[0] == "save"] == []
 
 
-def test_the_memory_of_another_log_is_left_alone() -> None:
+def test_the_checkpoint_of_another_log_is_left_alone() -> None:
     """The publisher finds out about that; an ack manager that wrote over it would hide it."""
     kept = Kept(1)
     kept.checkpoints.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
@@ -413,15 +425,16 @@ def test_the_memory_of_another_log_is_left_alone() -> None:
     assert kept.checkpoints.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
 
 
-def test_a_memory_of_an_older_version_is_completed() -> None:
-    """It knows nothing of what was published. Fails when it stays so while the table rests: a new log in place of a lost one would be compared with nothing."""
+def test_a_checkpoint_of_an_older_version_is_completed() -> None:
+    """It knows nothing of what was published. Fails when it stays so while the table rests: a new
+    log in place of a lost one would be compared with nothing."""
     kept = Kept(1, 2)
     kept.checkpoints.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
     kept.round()
     assert kept.checkpoints.kept[STREAM].published == PublishedState.by(manifest(2))
 
 
-# --- announcing again -------------------------------------------------------------------------------------------------
+# --- announcing again
 
 
 def test_an_overdue_epoch_is_announced_again_with_its_attempt() -> None:
@@ -441,7 +454,7 @@ def test_an_overdue_epoch_is_announced_again_with_its_attempt() -> None:
     assert kept.announced() == [(2, 2)]
 
 
-def test_progress_begins_the_timeout_anew() -> None:
+def test_progress_restarts_the_timeout() -> None:
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 1)
     kept.round()
@@ -455,7 +468,7 @@ def test_progress_begins_the_timeout_anew() -> None:
     assert kept.announced() == [(3, 1)]
 
 
-def test_answered_announcements_are_withdrawn() -> None:
+def test_announcements_of_acked_epochs_are_withdrawn() -> None:
     kept = Kept(1, 2)
     kept.ack("seattle", 1)
     kept.round()
@@ -477,9 +490,7 @@ def test_attempts_go_on_after_a_restart() -> None:
     assert kept.announced() == [(2, 7)]
 
 
-def test_f43_where_nobody_ever_answered_nothing_is_announced_and_the_look_is_every_5_seconds() -> (
-    None
-):
+def test_f43_without_any_ack_nothing_is_announced_and_the_poll_is_every_5_seconds() -> None:
     """b14: a sender may start before its remote exists."""
     kept = Kept(1)
     assert kept.manager.due()
@@ -500,7 +511,7 @@ def test_f43_where_nobody_ever_answered_nothing_is_announced_and_the_look_is_eve
     assert kept.left() == ([1], 0)
 
 
-def test_a_site_that_is_slow_is_announced_to_although_others_are_not() -> None:
+def test_one_slow_site_is_enough_to_announce_again() -> None:
     kept = Kept(1, 2, sites=("denver", "seattle"))
     kept.ack("seattle", 2)
     kept.round()
@@ -509,16 +520,16 @@ def test_a_site_that_is_slow_is_announced_to_although_others_are_not() -> None:
     assert kept.announced() == [(1, 1)]
 
 
-def test_an_empty_stream_is_nothing_to_do() -> None:
+def test_an_empty_stream_needs_no_work() -> None:
     kept = Kept()
     state = kept.round()
     assert (state.newest, state.backlog, kept.calls) == (None, 0, [])
 
 
-# --- orphans ----------------------------------------------------------------------------------------------------------
+# --- orphans
 
 
-def test_frames_that_nobody_names_are_swept_once_they_are_old(
+def test_frames_that_no_manifest_names_are_swept_once_they_are_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fails when named frames, or young ones, are swept."""
@@ -540,8 +551,9 @@ def test_frames_that_nobody_names_are_swept_once_they_are_old(
 def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A snapshot that is two days at work, and one that died. Fails when each frame has its own age: a sweep takes the first frames of a write that goes
-    on, which then never comes to an end, or names them."""
+    """A snapshot that is two days at work, and one that died. Fails when each frame has its own
+    age: a sweep takes the first frames of a write that goes on, which then never comes to an end,
+    or names them."""
     kept = Kept(1)
     channel, now = kept.log.channel, 1_700_000_000.0
 
@@ -563,7 +575,7 @@ def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     assert not are_safe(kept.log, slow)
 
 
-def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(
+def test_a_frame_that_is_named_during_a_sweep_is_spared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fails when the log is read before the frames."""
@@ -588,8 +600,9 @@ def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(
 def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     missing: list[int], checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Manifests are deleted while a site has not answered, and the stream is held until they are restored. Fails when what no manifest names counts as an
-    orphan then: after an hour's sweep nothing is left to restore."""
+    """Manifests are deleted while a site has not answered, and the stream is held until they are
+    restored. Fails when what no manifest names counts as an orphan then: after an hour's sweep
+    nothing is left to restore."""
     kept = Kept(1, 2, 3)
     kept.round()
     if not checkpoint:
@@ -610,8 +623,9 @@ def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     assert kept.manager.sweep(-60.0) > 0
 
 
-def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
-    """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of another writer's epoch in the making are removed."""
+def test_the_clock_of_the_store_dates_frames() -> None:
+    """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of
+    another writer's epoch in the making are removed."""
     kept = Kept(1)
     young = put_frame(kept.log.channel).path
     kept.clock.now = milliseconds() + 2 * 86_400_000
@@ -619,8 +633,9 @@ def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
     assert kept.log.channel.get_frame(young)
 
 
-def test_a_clock_that_is_put_back_stops_nothing() -> None:
-    """Fails when a time in the future is waited for: no acks, no announcements and no sweep until then."""
+def test_a_clock_that_is_set_back_stops_nothing() -> None:
+    """Fails when a time in the future is waited for: no acks, no announcements and no sweep until
+    then."""
     kept = Kept(1)
     kept.round()
     kept.manager.sweep_when_due()
@@ -640,7 +655,8 @@ def test_a_clock_that_is_put_back_stops_nothing() -> None:
 def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A sink has an ack manager for each commit. Fails when only an ack manager's own checkpoint tells when it swept."""
+    """A sink has an ack manager for each commit. Fails when only an ack manager's own checkpoint
+    tells when it swept."""
     kept = Kept(1)
     kept.round()
     swept: list[float] = []
@@ -653,9 +669,10 @@ def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_mom
     assert swept == [ORPHAN_AGE] * 2
 
 
-def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
-    """The log was put back to an older state and written to again; the answer was given before. Fails when it counts: the only
-    copy of what was written again is trimmed, though no site has applied it."""
+def test_f17_an_ack_beyond_the_end_of_the_log_does_not_count() -> None:
+    """The log was put back to an older state and written to again; the answer was given before.
+    Fails when it counts: the only copy of what was written again is trimmed, though no site has
+    applied it."""
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 7)
     state = kept.round()
@@ -663,7 +680,7 @@ def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
     assert not kept.manager.done(state.newest)
 
 
-def test_a_site_that_answered_another_log_of_this_name_is_told_of_this_one() -> None:
+def test_a_log_is_announced_to_a_site_that_has_acked_another_log_of_its_name() -> None:
     """The log was begun anew: nothing else would wake a receiver that has seen as high numbers."""
     kept = Kept(1, 2)
     kept.ack("seattle", 9, log_id="another")

@@ -23,7 +23,7 @@ CHECKPOINT_V2 = (
 )
 
 
-def test_a_memory_is_read_and_written_the_same() -> None:
+def test_a_checkpoint_is_read_and_written_the_same() -> None:
     assert (
         SenderCheckpoint.decode(CHECKPOINT_V1)
         == SenderCheckpoint.decode(CHECKPOINT_V2)
@@ -32,8 +32,9 @@ def test_a_memory_is_read_and_written_the_same() -> None:
     assert CHECKPOINT.encode() == CHECKPOINT_V2
 
 
-def test_what_another_version_has_added_is_passed_over() -> None:
-    """Fails when such a checkpoint is as good as lost: an upgrade, and the way back, would compare the log with nothing."""
+def test_fields_of_a_newer_version_are_ignored() -> None:
+    """Fails when such a checkpoint is as good as lost: an upgrade, and the way back, would compare
+    the log with nothing."""
     assert (
         SenderCheckpoint.decode(CHECKPOINT_V1.replace(b'"number"', b'"through":7,"number"'))
         == CHECKPOINT
@@ -62,11 +63,11 @@ def test_what_another_version_has_added_is_passed_over() -> None:
     ]
     + [CHECKPOINT_V1.replace(b'"number":4,', b""), CHECKPOINT_V1.replace(b'"number"', b'"numero"')],
 )
-def test_what_cannot_be_read_is_as_good_as_lost(data: bytes) -> None:
+def test_an_unreadable_checkpoint_counts_as_lost(data: bytes) -> None:
     assert SenderCheckpoint.decode(data) is None
 
 
-def test_a_memory_is_kept_in_a_directory(tmp_path: Path) -> None:
+def test_checkpoints_are_stored_in_a_directory(tmp_path: Path) -> None:
     checkpoints = StoredCheckpoints(str(tmp_path / "checkpoints"))
     assert checkpoints.load(STREAM) is None
     checkpoints.save(STREAM, CHECKPOINT)
@@ -75,8 +76,9 @@ def test_a_memory_is_kept_in_a_directory(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / f"{STREAM}.json").read_bytes() == CHECKPOINT_V2
 
 
-def test_a_place_that_does_not_answer_is_a_channel_error_that_names_it(tmp_path: Path) -> None:
-    """Fails when obstore's errors come through: they would end the stream's thread instead of holding it."""
+def test_an_unreachable_store_is_a_channel_error_that_names_it(tmp_path: Path) -> None:
+    """Fails when obstore's errors come through: they would end the stream's thread instead of
+    holding it."""
     (tmp_path / "file").write_text("x")
     checkpoints = StoredCheckpoints(str(tmp_path / "file" / "below"))
     with pytest.raises(
@@ -89,22 +91,25 @@ def test_a_place_that_does_not_answer_is_a_channel_error_that_names_it(tmp_path:
     assert error.value.retriable
 
 
-def test_forgotten_memories_keep_nothing() -> None:
+def test_a_store_for_no_checkpoints_stores_nothing() -> None:
     NoCheckpoints().save(STREAM, CHECKPOINT)
     assert NoCheckpoints().load(STREAM) is None
 
 
-def test_what_was_added_to_a_memory_is_written_when_it_is_known() -> None:
+def test_later_fields_of_a_checkpoint_are_written_when_they_are_known() -> None:
     published = PublishedState(40, "c0ffee", "table-1", ("id",), {"type": "struct", "fields": []})
     more = SenderCheckpoint("a" * 32, 4, {"seattle": 3}, published, swept=1_700_000_000_000)
-    told = b'{"through":40,"identity":"c0ffee","table_id":"table-1","keys":["id"],"schema":{"type":"struct","fields":[]}}'
+    fields = (
+        b'{"through":40,"identity":"c0ffee","table_id":"table-1","keys":["id"],'
+        b'"schema":{"type":"struct","fields":[]}}'
+    )
     assert (
-        more.encode() == CHECKPOINT_V2[:-1] + b',"published":' + told + b',"swept":1700000000000}'
+        more.encode() == CHECKPOINT_V2[:-1] + b',"published":' + fields + b',"swept":1700000000000}'
     )
     assert SenderCheckpoint.decode(more.encode()) == more
 
 
-# --- the log is compared with the checkpoint ------------------------------------------------------------------------------
+# --- the log is compared with the checkpoint
 
 
 @pytest.fixture
@@ -118,17 +123,17 @@ def check(
     check_log(log, checkpoint, last, lambda log_id: log_id in allowed, "decide {log}")
 
 
-def test_without_a_memory_every_log_is_good(log: StreamLog) -> None:
+def test_without_a_checkpoint_every_log_is_accepted(log: StreamLog) -> None:
     for last in (None, manifest(1), manifest(99, log_id="b")):
         check(log, None, last)
 
 
-def test_a_log_that_went_on_is_good(log: StreamLog) -> None:
+def test_a_log_that_was_extended_is_accepted(log: StreamLog) -> None:
     for number in (4, 5, 100):
         check(log, CHECKPOINT, manifest(number))
 
 
-def test_f17_a_deleted_channel_is_found_out_and_a_new_log_may_be_allowed(log: StreamLog) -> None:
+def test_f17_a_deleted_channel_is_detected_and_a_new_log_may_be_allowed(log: StreamLog) -> None:
     with pytest.raises(
         LogGapError,
         match=r"is gone; it was at manifest 4 \(acked: .*seattle.*3.*decide a{32} to begin",
@@ -139,8 +144,9 @@ def test_f17_a_deleted_channel_is_found_out_and_a_new_log_may_be_allowed(log: St
     check(log, CHECKPOINT, None, "a" * 32)
 
 
-def test_f48_acks_tell_of_a_log_that_is_gone_with_the_memory(log: StreamLog) -> None:
-    """Only the manifests were deleted. Fails when a sink without a checkpoint does not look at the acks before it begins a log."""
+def test_f48_acks_show_that_a_log_is_gone_when_the_checkpoint_is_too(log: StreamLog) -> None:
+    """Only the manifests were deleted. Fails when a sink without a checkpoint does not look at the
+    acks before it begins a log."""
     ack(log, "seattle", 3)
     with pytest.raises(
         LogGapError,
@@ -150,7 +156,7 @@ def test_f48_acks_tell_of_a_log_that_is_gone_with_the_memory(log: StreamLog) -> 
     check(log, None, None, "a" * 32)
 
 
-def test_f17_a_channel_made_again_is_found_out(log: StreamLog) -> None:
+def test_f17_a_new_log_in_the_channel_is_detected(log: StreamLog) -> None:
     with pytest.raises(
         LogGapError, match=r"is another one than before, b{32}; it was at manifest 4"
     ):
@@ -158,7 +164,7 @@ def test_f17_a_channel_made_again_is_found_out(log: StreamLog) -> None:
     check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
 
 
-def test_a_channel_restored_to_an_older_state_is_found_out(log: StreamLog) -> None:
+def test_a_channel_restored_to_an_older_state_is_detected(log: StreamLog) -> None:
     with pytest.raises(
         LogGapError, match=r"ends at manifest 3, but it was at 4.*delete what is left below log/"
     ):

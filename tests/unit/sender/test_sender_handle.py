@@ -1,4 +1,5 @@
-"""What a sender's threads do with errors, and how its tables share their slots; sources and sessions are fakes."""
+"""What a sender's threads do with errors, and how its tables share their slots; sources and
+sessions are fakes."""
 
 from __future__ import annotations
 
@@ -122,10 +123,11 @@ def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
 Until = Callable[[Callable[[], bool]], None]
 
 
-def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again(
+def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fails when the stream's thread ends: no log line, no status, and no more of the table for ever."""
+    """Fails when the stream's thread ends: no log line, no status, and no more of the table for
+    ever."""
     here, go, told = Here(orders=0), threading.Event(), threading.Event()
 
     def cancel() -> None:
@@ -149,7 +151,7 @@ def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again(
     assert here.handle.exception() is None
 
 
-def test_f50_a_row_that_says_cancelled_is_an_error_of_the_table(until: Until) -> None:
+def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job(until: Until) -> None:
     here = Here(orders=0)
 
     def fail() -> None:
@@ -180,7 +182,7 @@ def test_f50_a_session_that_has_ended_ends_all_streams(
     here.handle.stop()
 
 
-def test_f50_a_session_that_ends_before_the_streams_begin(
+def test_f50_a_session_that_ends_before_the_streams_begin_is_reported(
     until: Until, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Fails when the threads end without a word: the sender would be done, with exit code 0."""
@@ -215,7 +217,7 @@ def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> No
     assert (here.handle.is_active, here.handle.exception()) == (False, None)
 
 
-def test_a_stream_that_ended_is_told_while_others_live(until: Until) -> None:
+def test_a_stream_that_ended_is_reported_while_others_run(until: Until) -> None:
     """Fails (hangs) when the threads are waited for one after the other."""
     here = Here(orders=0, readings=0)
     here.tables["readings"].before_look = lambda: (_ for _ in ()).throw(SystemExit("killed"))
@@ -226,14 +228,14 @@ def test_a_stream_that_ended_is_told_while_others_live(until: Until) -> None:
     here.handle.stop()
 
 
-def test_waiting_ends_after_its_time() -> None:
+def test_await_termination_returns_after_its_timeout() -> None:
     here = Here(orders=0)
     here.handle._begin()
     assert not here.handle.await_termination(0.05)
     here.handle.stop()
 
 
-def test_what_a_cancelled_job_leaves_undone_ends_a_run_that_is_to_end() -> None:
+def test_a_cancelled_job_fails_a_run_with_available_now() -> None:
     here = Here(available_now=True, orders=0)
 
     def cancel() -> None:
@@ -246,9 +248,9 @@ def test_what_a_cancelled_job_leaves_undone_ends_a_run_that_is_to_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "commits"])
-def test_long_work_of_two_tables_stops_no_other(until: Until, kind: str) -> None:
-    """First snapshots, or commits with more rows than an epoch should have, in as many tables as there are slots. Fails when they take the
-    slots of others."""
+def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> None:
+    """First snapshots, or commits with more rows than an epoch should have, in as many tables as
+    there are slots. Fails when they take the slots of others."""
     start = None if kind == "snapshots" else 0
     here, go, at_work = (
         Here(2, orders=start, readings=start, prices=0),
@@ -275,7 +277,7 @@ def test_long_work_of_two_tables_stops_no_other(until: Until, kind: str) -> None
     here.handle.stop()
 
 
-def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once(
+def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(
     until: Until,
 ) -> None:
     """Fails when a whole round takes a slot: while captures fill them, no table looks for news."""
@@ -310,8 +312,9 @@ def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once
 def test_a_fault_of_the_ack_manager_holds_its_stream(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails when only errors of our own hold (the stream's
-    thread ended), or when a look that finds nothing new takes the hold back."""
+    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails
+    when only errors of our own hold (the stream's thread ended), or when a look that finds nothing
+    new takes the hold back."""
     here = Here(orders=0)
     here.streams[0].acks = SimpleNamespace(
         due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token"))
@@ -326,8 +329,9 @@ def test_a_fault_of_the_ack_manager_holds_its_stream(
     assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1
 
 
-def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Until) -> None:
-    """Fails when the command ends as soon as one stream is held: a slower one would never be sent by a job that runs now and then."""
+def test_a_held_stream_stops_no_other_with_available_now(until: Until) -> None:
+    """Fails when the command ends as soon as one stream is held: a slower one would never be sent
+    by a job that runs now and then."""
     here, said = Here(available_now=True, orders=0, readings=0), threading.Event()
 
     def fail() -> None:
@@ -349,7 +353,7 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
         here.handle.await_termination()
 
 
-def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
+def test_the_acks_of_a_user_stream_are_collected_and_nothing_is_captured() -> None:
     here = Here(available_now=True, clicks=0)
     here.streams[0].publisher = None
     log = StreamLog(here.channel, "clicks")
