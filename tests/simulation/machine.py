@@ -179,7 +179,7 @@ class Replication(RuleBasedStateMachine):
         then=st.sampled_from(["goes on", "is killed"]),
     )
     def is_frozen_inside_append(self, who: str, rounds: int, then: str) -> None:
-        """The sender has looked at the log and stands still right before it writes, while rows
+        """The sender has read the log and freezes right before it writes, while rows
         change and all others go on."""
         world = self.world
         world.doom, world.freezes = (1, f"frozen inside append, {then}"), rounds

@@ -6,6 +6,7 @@ Netting, batching, encoding and decoding are the product's own.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,9 +165,8 @@ class SimulatedSource:
             return rows
         first = 0 if snapshot is None else snapshot + 1
         held = {} if snapshot is None else dict(self.versions[snapshot].rows)  # type: ignore[arg-type]
-        for number in range(max(first, 1), through + 1):
-            version = self.versions[number]
-            old, new = self.versions[number - 1].rows, version.rows
+        for before, version in itertools.pairwise(self.versions[max(first - 1, 0) : through + 1]):
+            old, new = before.rows, version.rows
             assert isinstance(old, dict) and isinstance(new, dict)
             if version.commit.stays_here or version.commit.operation == "ADD COLUMNS":
                 continue
@@ -205,10 +205,10 @@ class SimulatedSource:
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         rows = [
-            (row, number, change)
-            for number in range(planned.first_version, planned.last_version + 1)
-            if number not in planned.left_out
-            for change, row in self.versions[number].changes
+            (row, version, change)
+            for version in range(planned.first_version, planned.last_version + 1)
+            if version not in planned.left_out
+            for change, row in self.versions[version].changes
         ]
         return self._publish(rows, planned.schema, header)
 
@@ -303,10 +303,10 @@ class DeltaTable:
         self.commits.append(Commit(version, time, operation, {}, {}, metadata, version - 1))
 
     def marks(self) -> list[Mark]:
-        told = ((commit, read_mark(commit.user_metadata) or {}) for commit in self.commits)
+        contents = ((commit, read_mark(commit.user_metadata) or {}) for commit in self.commits)
         marks = (
             Mark.read(commit.user_metadata, mark["site"], mark["table"])
-            for commit, mark in told
+            for commit, mark in contents
             if "site" in mark
         )
         return [mark for mark in marks if mark is not None]

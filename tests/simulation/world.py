@@ -87,36 +87,36 @@ class WatchedChannel:
 
         return str(self.world.effect("a frame is put", put))
 
-    def append(self, stream: str, number: int, manifest: bytes) -> None:
+    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
         def append() -> None:
-            self.inner.append(stream, number, manifest)
-            self._check_append(number, manifest)
+            self.inner.append(stream, epoch, manifest)
+            self._check_append(epoch, manifest)
 
         self.world.effect("a manifest is added", append)
 
-    def _check_append(self, number: int, data: bytes) -> None:
+    def _check_append(self, epoch: int, data: bytes) -> None:
         last = max(self.appended, default=0)
-        if number <= last:
-            self.strays[number] = data
+        if epoch <= last:
+            self.strays[epoch] = data
             return
-        assert number == last + 1, f"manifest {number} was added, the newest was {last}"
+        assert epoch == last + 1, f"manifest {epoch} was added, the newest was {last}"
         manifest = Manifest.decode(data, "the simulation")
         there = {path for path, _ in self.inner.frames(STREAM)}
         missing = [ref.path for ref in manifest.frames if ref.path not in there]
-        assert not missing, f"manifest {number} names frames that are not in the channel: {missing}"
-        self.appended[number], self.manifests[number] = data, manifest
-        if number > 1:
-            before = self.manifests[number - 1]
-            assert manifest.log_id == before.log_id, f"manifest {number} begins another log"
+        assert not missing, f"manifest {epoch} names frames that are not in the channel: {missing}"
+        self.appended[epoch], self.manifests[epoch] = data, manifest
+        if epoch > 1:
+            before = self.manifests[epoch - 1]
+            assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
             assert manifest.first_version in (-1, before.last_version + 1), (
-                f"manifest {number} begins at {manifest.first_version}"
+                f"manifest {epoch} begins at {manifest.first_version}"
             )
         self.world.appended(manifest)
 
-    def manifest(self, stream: str, number: int) -> bytes:
-        data = self.inner.manifest(stream, number)
-        assert data in (self.appended[number], self.strays.get(number)), (
-            f"manifest {number} was overwritten"
+    def manifest(self, stream: str, epoch: int) -> bytes:
+        data = self.inner.manifest(stream, epoch)
+        assert data in (self.appended[epoch], self.strays.get(epoch)), (
+            f"manifest {epoch} was overwritten"
         )
         return data
 
@@ -144,14 +144,14 @@ class WatchedChannel:
                 "a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path])
             )
 
-    def trim_manifest(self, stream: str, number: int) -> None:
-        if number not in self.strays:
-            assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
-            self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
+    def trim_manifest(self, stream: str, epoch: int) -> None:
+        if epoch not in self.strays:
+            assert epoch < max(self.appended), f"manifest {epoch}, the newest, is trimmed"
+            self._check_trim(self.manifests[epoch], f"manifest {epoch} is trimmed")
 
         def trim() -> None:
-            self.inner.trim_manifest(stream, number)
-            self.strays.pop(number, None)
+            self.inner.trim_manifest(stream, epoch)
+            self.strays.pop(epoch, None)
 
         self.world.effect("a manifest is trimmed", trim)
 
@@ -160,9 +160,9 @@ class WatchedChannel:
             assert self.acked.get(site, 0) >= manifest.epoch, f"{what}, but {site} never acked it"
             self.world.check_durable(site, manifest.epoch, what)
 
-    def announce(self, stream: str, number: int, attempt: int) -> None:
+    def announce(self, stream: str, epoch: int, attempt: int) -> None:
         self.world.effect(
-            "an epoch is announced", lambda: self.inner.announce(stream, number, attempt)
+            "an epoch is announced", lambda: self.inner.announce(stream, epoch, attempt)
         )
 
     def withdraw(self, stream: str, announced: Iterable[tuple[int, int]]) -> None:
@@ -220,7 +220,7 @@ class Process:
     error: str | None = None
     result: Any = None
     listed: Any = None
-    answered: Any = None
+    settled: Any = None
     """What the receiver had listed when it last applied and acked everything: nothing wakes it
     until newest manifest or announcements change."""
 
@@ -352,7 +352,7 @@ class World:
             and process.result.held is None
             and not process.result.again
         ):
-            process.answered = process.listed
+            process.settled = process.listed
         if isinstance(process.result, ApplyResult) and process.result.held is not None:
             ended = f"held at {process.result.held}: {process.result.cause}"
             process.error = process.result.cause
@@ -365,7 +365,7 @@ class World:
     def _die(self, process: Process) -> None:
         if process.steps is not None:
             process.steps.close()  # type: ignore[attr-defined]
-        process.steps = process.volatile = process.answered = None
+        process.steps = process.volatile = process.settled = None
 
     def _round(self, process: Process) -> Any:
         kind = process.name.split()[0]
@@ -607,7 +607,7 @@ class World:
         """Run one round, if something wakes the process. Returns whether something is left to
         do."""
         process = self.processes[name]
-        if name in SITE_OF and process.answered == self._signals():
+        if name in SITE_OF and process.settled == self._signals():
             return False
         before = len(self.watched.appended), len(self.watched.old_acks)
         self.advance(name)
@@ -654,7 +654,7 @@ class World:
         )
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
-        assert not self.channel.announcements(), "answered announcements are still there"
+        assert not self.channel.announcements(), "announcements of acked epochs are still there"
 
 
 def seeded_uuid4() -> Callable[[], uuid.UUID]:

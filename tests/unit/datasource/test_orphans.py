@@ -67,9 +67,9 @@ def test_a_worker_whose_parent_ended_is_an_orphan_under_any_new_parent(subreaper
     process = python(grandparent, PARENT, CHILD)
     try:
         assert process.stdin is not None and process.stdout is not None
-        told = [process.stdout.readline().split() for _ in range(2)]
-        parent = next(int(words[0]) for words in told if len(words) == 1)
-        assert ["healthy", str(parent)] in told
+        printed = [process.stdout.readline().split() for _ in range(2)]
+        parent = next(int(words[0]) for words in printed if len(words) == 1)
+        assert ["healthy", str(parent)] in printed
         os.kill(parent, signal.SIGKILL)
         assert process.stdout.readline() == "ended\n"
         process.stdin.write("\n")

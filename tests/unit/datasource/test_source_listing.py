@@ -35,11 +35,11 @@ class Moving:
 
 @pytest.fixture
 def channel() -> Any:
-    found = memory_channel()
-    publish(StreamLog(found, STREAM), 1, 2, 3, 4, 5)
-    for number in (1, 2, 3, 4):
-        found.trim_manifest(STREAM, number)
-    return found
+    channel = memory_channel()
+    publish(StreamLog(channel, STREAM), 1, 2, 3, 4, 5)
+    for epoch in (1, 2, 3, 4):
+        channel.trim_manifest(STREAM, epoch)
+    return channel
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, channel: Any) -> WanStreamReader:

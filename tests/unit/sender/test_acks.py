@@ -167,12 +167,10 @@ def test_a_stream_without_addressees_is_trimmed_at_once() -> None:
 
 
 def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> None:
-    """A crash in between leaves no frame that nobody names, and no gap. Fails for any other
+    """A crash in between leaves no frame without a manifest, and no gap. Fails for any other
     order."""
     kept = Kept(1, 2, 3)
-    frames = {
-        number: [frame.path for frame in kept.log.read(number).frames] for number in (1, 2, 3)
-    }
+    frames = {epoch: [frame.path for frame in kept.log.read(epoch).frames] for epoch in (1, 2, 3)}
     kept.ack("seattle", 3)
     kept.round()
     trims = [call for call in kept.calls if call[0].startswith("trim")]
@@ -207,10 +205,10 @@ def test_the_next_round_repairs_a_crash_after_any_step() -> None:
         rounds.close()
         numbers, _ = kept.left()
         assert kept.log.since(0) == numbers
-        for number in numbers:
-            if number > 2:
+        for epoch in numbers:
+            if epoch > 2:
                 assert all(
-                    kept.log.channel.get_frame(frame.path) for frame in kept.log.read(number).frames
+                    kept.log.channel.get_frame(frame.path) for frame in kept.log.read(epoch).frames
                 )
         kept.manager = kept.new()
         kept.round()
@@ -272,12 +270,12 @@ def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
 # --- strays
 
 
-def stray(kept: Kept, number: int) -> str:
+def stray(kept: Kept, epoch: int) -> str:
     """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and
     its frame."""
     frame = put_frame(kept.log.channel)
-    left = manifest(number, identity="stray", log_id="c" * 32, frames=(frame,))
-    kept.log.channel.append(STREAM, number, left.encode())
+    left = manifest(epoch, identity="stray", log_id="c" * 32, frames=(frame,))
+    kept.log.channel.append(STREAM, epoch, left.encode())
     return frame.path
 
 
@@ -297,7 +295,7 @@ def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
 
 
 def test_f47_a_stray_right_below_the_log_is_not_taken_for_an_acked_epoch() -> None:
-    """It has the number of an epoch that was trimmed a moment ago. Fails when its frames are
+    """It has the place of an epoch that was just trimmed. Fails when its frames are
     trimmed as that epoch's."""
     kept = Kept(1, 2, 3)
     kept.ack("seattle", 1)
@@ -310,7 +308,7 @@ def test_f47_a_stray_right_below_the_log_is_not_taken_for_an_acked_epoch() -> No
 
 
 def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> None:
-    """Invariant 2. It is announced all the same: an answer that was lost would be given again.
+    """Invariant 2. It is announced all the same: a site whose ack was lost would ack again.
     Fails when strays are removed whatever was acked."""
     kept = Kept(1, 2, 3, 4)
     kept.ack("seattle", 1)
@@ -381,12 +379,12 @@ def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
     kept.ack("seattle", 4)
     with caplog.at_level("WARNING"):
         states = [kept.round() for _ in range(2)]
-    told = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
-    assert len(told) == 1
+    logged = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
+    assert len(logged) == 1
     if known:
         assert kept.left() == ([3, 4], 2)
         assert (states[-1].not_served, states[-1].backlog) == ((), 2)
-        assert "another sender has appended epoch 4 for site denver" in told[0]
+        assert "another sender has appended epoch 4 for site denver" in logged[0]
         publish(kept.log, 5)  # its own again: denver was taken out
         kept.ack("seattle", 5)
         kept.round()
@@ -426,7 +424,7 @@ def test_the_checkpoint_of_another_log_is_left_alone() -> None:
 
 
 def test_a_checkpoint_of_an_older_version_is_completed() -> None:
-    """It knows nothing of what was published. Fails when it stays so while the table rests: a new
+    """It knows nothing of what was published. Fails when it stays so while the table is idle: a new
     log in place of a lost one would be compared with nothing."""
     kept = Kept(1, 2)
     kept.checkpoints.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
@@ -600,7 +598,7 @@ def test_a_frame_that_is_named_during_a_sweep_is_spared(
 def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     missing: list[int], checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Manifests are deleted while a site has not answered, and the stream is held until they are
+    """Manifests are deleted before a site has acked them, and the stream is held until they are
     restored. Fails when what no manifest names counts as an orphan then: after an hour's sweep
     nothing is left to restore."""
     kept = Kept(1, 2, 3)
@@ -608,16 +606,16 @@ def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     if not checkpoint:
         kept.checkpoints.kept.clear()
         kept.ack("seattle", 0)
-    restored = {number: kept.log.channel.manifest(STREAM, number) for number in missing}
-    for number in missing:
-        kept.log.channel.trim_manifest(STREAM, number)
+    restored = {epoch: kept.log.channel.manifest(STREAM, epoch) for epoch in missing}
+    for epoch in missing:
+        kept.log.channel.trim_manifest(STREAM, epoch)
     frames = kept.left()[1]
     put_frame(kept.log.channel)
     kept.manager.sweep(-60.0)
     assert kept.left()[1] == frames + 1
     assert missing == [1, 2, 3] or "so no frames are removed" in caplog.text
-    for number, data in restored.items():
-        kept.log.channel.append(STREAM, number, data)
+    for epoch, data in restored.items():
+        kept.log.channel.append(STREAM, epoch, data)
     kept.manager = kept.new()
     kept.round()
     assert kept.manager.sweep(-60.0) > 0
@@ -670,7 +668,7 @@ def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_mom
 
 
 def test_f17_an_ack_beyond_the_end_of_the_log_does_not_count() -> None:
-    """The log was put back to an older state and written to again; the answer was given before.
+    """The log was restored to an older state and written to again; the ack is older.
     Fails when it counts: the only copy of what was written again is trimmed, though no site has
     applied it."""
     kept = Kept(1, 2, 3)
@@ -681,7 +679,8 @@ def test_f17_an_ack_beyond_the_end_of_the_log_does_not_count() -> None:
 
 
 def test_a_log_is_announced_to_a_site_that_has_acked_another_log_of_its_name() -> None:
-    """The log was begun anew: nothing else would wake a receiver that has seen as high numbers."""
+    """A new log replaced a lost one: nothing else would wake a receiver that has seen as high
+    epochs."""
     kept = Kept(1, 2)
     kept.ack("seattle", 9, log_id="another")
     kept.round()

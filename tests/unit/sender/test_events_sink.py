@@ -309,16 +309,16 @@ def test_f47_frames_that_may_be_swept_are_not_named() -> None:
 
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
-    """The driver was frozen inside the write of its manifest. Fails when frames are looked at
+    """The driver was frozen inside the write of its manifest. Fails when frames are checked
     before the write only: the micro-batch counts as done, and every receiver is held."""
     sink = Sink()
     sink.clock.now = milliseconds()
     append = sink.channel.append
 
-    def slow(stream: str, number: int, data: bytes) -> None:
+    def slow(stream: str, epoch: int, data: bytes) -> None:
         sink.clock.pass_seconds(STALE_AGE + 1)
         sink.channel.trim_frames(STREAM, sink.frames())
-        append(stream, number, data)
+        append(stream, epoch, data)
 
     sink.channel.append = slow  # type: ignore[method-assign]
     with pytest.raises(StaleWriteError, match="Write the rows again"):
@@ -327,7 +327,7 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
 
 
 def test_f48_acks_detect_a_restored_log() -> None:
-    """A writer without a checkpoint. Fails when the log is extended: the ack that was given before
+    """A writer without a checkpoint. Fails when the log is extended: an older ack
     counts for what is new."""
     sink = Sink()
     sink.write(row("e1"))
@@ -449,7 +449,8 @@ def test_a_manifest_recognises_replays_of_the_last_hundred_writes() -> None:
 
 
 def test_of_two_attempts_of_a_task_only_one_is_named() -> None:
-    """f05: what a speculative attempt wrote is not in the commit messages, and nobody names it."""
+    """f05: what a speculative attempt wrote is not in the commit messages, and no manifest names
+    it."""
     sink = Sink()
     speculative = sink.task(row("e1"))
     first = sink.commit([sink.task(row("e1"))])
@@ -511,16 +512,16 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, stream: str, number: int, data: bytes) -> None:
+    def append(self, stream: str, epoch: int, data: bytes) -> None:
         if not self.late:
-            self.late.append(lambda: self.inner.append(stream, number, data))
+            self.late.append(lambda: self.inner.append(stream, epoch, data))
             raise ChannelError("the PUT timed out")
-        self.inner.append(stream, number, data)
+        self.inner.append(stream, epoch, data)
 
 
 def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() -> None:
-    """Spark calls abort(), then runs the micro-batch again, which is told in the log then. Fails
-    when abort() removes the frames of a write whose tasks all went well: nobody has a copy of these
+    """Spark calls abort(), then runs the micro-batch again, which the log has then. Fails when
+    abort() removes the frames of a write whose tasks all succeeded: there is no other copy of these
     events."""
     inner = memory_channel()
     late = Late(inner)
@@ -546,12 +547,12 @@ def test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames() -> None
     inner = memory_channel()
 
     class Overtaken(Late):
-        def append(self, stream: str, number: int, data: bytes) -> None:
+        def append(self, stream: str, epoch: int, data: bytes) -> None:
             if not self.late:
                 self.late.append(lambda: None)
                 Sink(inner, table="prices").write(row("e9"))
-                raise ManifestExists("somebody was faster")
-            self.inner.append(stream, number, data)
+                raise ManifestExists("another writer was faster")
+            self.inner.append(stream, epoch, data)
 
     sink = Sink(Overtaken(inner))  # type: ignore[arg-type]
     written = sink.task(row("e1"))
@@ -640,8 +641,8 @@ def test_a_write_for_fewer_sites_trims_nothing_that_the_others_have_not_acked(
         table = pa.Table.from_pylist([{"event": event, "id": 1} for event in events], schema=rows)
         writer.commit([writer.write(iter(table.to_batches()))], batch)
 
-    for number in range(3):
-        write(number, [f"e{number}"])
+    for epoch in range(3):
+        write(epoch, [f"e{epoch}"])
     log = StreamLog(
         open_channel(f"{tmp_path}/channel"), f"newark.{'east' if config else 'sink'}.orders"
     )

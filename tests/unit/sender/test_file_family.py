@@ -1,4 +1,4 @@
-"""f55: any one file of a channel, or of what a sender remembers, is deleted, truncated, altered or
+"""f55: any one file of a channel, or of a sender's checkpoints, is deleted, truncated, altered or
 restored from a backup, while epochs wait.
 
 Every file is tried, with every fault. What follows is one of two: all events are applied once, or

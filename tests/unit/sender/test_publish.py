@@ -131,7 +131,7 @@ def test_epochs_follow_each_other_under_one_log_id() -> None:
         (each.epoch, each.first_version, each.last_version, each.start) for each in site.rounds()
     ]
     assert ranges == [(1, 0, 1, True), (2, 2, 3, False), (3, 4, 5, False)]
-    assert len({site.log.read(number).log_id for number in (1, 2, 3)}) == 1
+    assert len({site.log.read(epoch).log_id for epoch in (1, 2, 3)}) == 1
 
 
 def test_the_steps_come_in_their_order() -> None:
@@ -516,18 +516,18 @@ TOWN = schema(id="long", town="string")
 
 def lose(site: Site, first: Manifest) -> None:
     """The log is gone, and the user lets a new one begin."""
-    for number in site.log.since(0):
-        site.channel.trim_manifest(STREAM, number)
+    for epoch in site.log.since(0):
+        site.channel.trim_manifest(STREAM, epoch)
     site.decisions = Decisions(new_logs=frozenset((first.log_id,)))
     site.restart()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["with its log", "after a lost log"])
 @pytest.mark.parametrize(
-    "what", ["renamed", "dropped and added", "overwritten", "put back", "other keys"]
+    "what", ["renamed", "dropped and added", "overwritten", "restored", "other keys"]
 )
 def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool) -> None:
-    """Also where a new log begins, by what the sender remembers. Fails (publishes) when only the
+    """Also where a new log begins, by the sender's checkpoint. Fails (publishes) when only the
     log's newest manifest is asked: the remote sites have columns, rows or keys that the source has
     no more."""
     site = Site()
@@ -544,7 +544,7 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
         next_commit(site, "ADD COLUMNS", schema())
     elif what == "overwritten":
         next_commit(site, "WRITE", schema(id="long"))
-    elif what == "put back":
+    elif what == "restored":
         del site.source.commits[2:]
         for _ in range(4):
             site.source.add(rows=77)
@@ -571,7 +571,7 @@ def test_a_publisher_does_not_extend_the_log_of_a_user_stream(start: int | None)
 
 def test_the_checkpoint_of_a_user_stream_has_no_published_state() -> None:
     """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries
-    events) when the ack manager remembers what such a log says of its source."""
+    events) when the ack manager saves the source that such a log names."""
     site = Site()
     users = replace(
         MANIFEST, kind=EVENTS, table_id="events", first_version=-1, last_version=-1, identity=""
@@ -615,8 +615,8 @@ def test_f48_acks_detect_a_log_lost_together_with_the_checkpoint() -> None:
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("start", [0, None])
 def test_f48_acks_detect_a_restored_log(checkpoint: bool, start: int | None) -> None:
-    """The sender's checkpoint was put back with it, or is lost. Fails when the log is extended: the
-    ack that was given before counts for what is new, which is trimmed although no site has it."""
+    """The sender's checkpoint was restored with it, or is lost. Fails when the log is extended: an
+    older ack counts for what is new, which is trimmed although no site has it."""
     site = Site(start=start)
     first = site.published()
     backup = dict(site.checkpoints.kept)
@@ -671,18 +671,18 @@ def test_a_capture_that_fails_leaves_no_frames() -> None:
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     """A publisher was frozen inside the write of its manifest for a day, and another ack manager
-    swept. Fails when frames are looked at before the write only."""
+    swept. Fails when frames are checked only before the write."""
     site = Site()
     site.clock.now = milliseconds()
     append = site.channel.append
     frozen: list[int] = []
 
-    def slow(stream: str, number: int, data: bytes) -> None:
+    def slow(stream: str, epoch: int, data: bytes) -> None:
         if not frozen:
-            frozen.append(number)
+            frozen.append(epoch)
             site.clock.pass_seconds(STALE_AGE + 1)
             site.channel.trim_frames(STREAM, [path for path, _ in site.channel.frames(STREAM)])
-        append(stream, number, data)
+        append(stream, epoch, data)
 
     site.channel.append = slow  # type: ignore[method-assign]
     manifest = site.published()
@@ -775,7 +775,7 @@ def test_a_publisher_that_lost_the_race_may_have_nothing_left_to_publish() -> No
 
 
 def test_a_publisher_frozen_while_the_log_was_extended_and_trimmed_replans() -> None:
-    """Its number is free again. Fails when only the manifest's own number is looked at: the log
+    """Its number is free again. Fails when only the manifest's own number is checked: the log
     would have a gap."""
     site = Site(max_epoch_rows=1)
     slow = site.publisher.round()
@@ -784,16 +784,16 @@ def test_a_publisher_frozen_while_the_log_was_extended_and_trimmed_replans() -> 
     site.source.add()
     site.restart()
     site.rounds()
-    for number in (1, 2):
-        site.channel.trim_frames(STREAM, [frame.path for frame in site.log.read(number).frames])
-        site.channel.trim_manifest(STREAM, number)
+    for epoch in (1, 2):
+        site.channel.trim_frames(STREAM, [frame.path for frame in site.log.read(epoch).frames])
+        site.channel.trim_manifest(STREAM, epoch)
     assert run(slow) is None
     assert site.log.since(0) == [3]
 
 
 def test_two_publishers_with_one_checkpoint_raise_no_false_alarm() -> None:
-    """One reads the log, the other extends it and remembers that. Fails when the checkpoint is read
-    after the log."""
+    """One reads the log, the other extends it and saves its checkpoint. Fails when the checkpoint
+    is read after the log."""
     site = Site()
     site.published()
     site.source.add()
@@ -833,8 +833,8 @@ def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(
 
 
 def test_a_source_restored_within_its_quiet_commits_continues() -> None:
-    """What had been looked at and left out are other commits now. Fails when quiet versions are
-    remembered all the same."""
+    """The quiet commits are other commits now. Fails when the publisher still takes them for
+    quiet."""
     site = Site()
     site.published()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What a sender remembers: it notices a log that is not what it was, and decides nothing else."""
+"""The sender's checkpoints: they detect a lost log, and decide nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from spark_wan.sender.checkpoints import NoCheckpoints, StoredCheckpoints, check
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import Manifest
 
-CHECKPOINT_V1 = b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","number":4,"acked":{"seattle":3}}'
+CHECKPOINT_V1 = (
+    b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
+    b'"number":4,"acked":{"seattle":3}}'
+)
 CHECKPOINT = SenderCheckpoint("a" * 32, 4, {"seattle": 3})
 
 
@@ -129,8 +132,8 @@ def test_without_a_checkpoint_every_log_is_accepted(log: StreamLog) -> None:
 
 
 def test_a_log_that_was_extended_is_accepted(log: StreamLog) -> None:
-    for number in (4, 5, 100):
-        check(log, CHECKPOINT, manifest(number))
+    for epoch in (4, 5, 100):
+        check(log, CHECKPOINT, manifest(epoch))
 
 
 def test_f17_a_deleted_channel_is_detected_and_a_new_log_may_be_allowed(log: StreamLog) -> None:

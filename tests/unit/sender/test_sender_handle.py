@@ -128,13 +128,13 @@ def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
 ) -> None:
     """Fails when the stream's thread ends: no log line, no status, and no more of the table for
     ever."""
-    here, go, told = Here(orders=0), threading.Event(), threading.Event()
+    here, go, cancelled = Here(orders=0), threading.Event(), threading.Event()
 
     def cancel() -> None:
-        if told.is_set():
+        if cancelled.is_set():
             assert go.wait(LONG)
         else:
-            told.set()
+            cancelled.set()
             raise Cancelled("[SPARK_JOB_CANCELLED] Job 7 cancelled")
 
     here.tables["orders"].before_frames = cancel
@@ -280,7 +280,7 @@ def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> N
 def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(
     until: Until,
 ) -> None:
-    """Fails when a whole round takes a slot: while captures fill them, no table looks for news."""
+    """Fails when a whole round takes a slot: while captures fill them, no table polls."""
     here, go = Here(2, a=0, b=0, c=0, d=0), threading.Event()
     busy, most, looks, lock = [0], [0], [0], threading.Lock()
 

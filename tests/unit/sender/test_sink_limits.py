@@ -44,7 +44,7 @@ def test_a_replay_of_an_appended_epoch_ignores_the_limit_of_rows() -> None:
 
 
 def test_maxrows_is_a_number_of_rows() -> None:
-    given_ = {
+    options = {
         "channel": "/c",
         "site": "a",
         "remotes": "b",
@@ -52,11 +52,11 @@ def test_maxrows_is_a_number_of_rows() -> None:
         "key": "id",
         "eventId": "e",
     }
-    assert SinkOptions.parse(given_).max_rows == 10_000_000
-    assert SinkOptions.parse({**given_, "maxRows": "50000000"}).max_rows == 50_000_000
-    for wrong in ("0", "-1", "many", "1.5"):
+    assert SinkOptions.parse(options).max_rows == 10_000_000
+    assert SinkOptions.parse({**options, "maxRows": "50000000"}).max_rows == 50_000_000
+    for invalid in ("0", "-1", "many", "1.5"):
         with pytest.raises(OptionError, match="option maxRows"):
-            SinkOptions.parse({**given_, "maxRows": wrong})
+            SinkOptions.parse({**options, "maxRows": invalid})
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
