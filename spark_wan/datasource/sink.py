@@ -82,14 +82,12 @@ class EventsSink:
     def _channel(self) -> Channel:
         return open_channel(self.options.channel, self.options.storage)
 
+    def _log(self) -> StreamLog:
+        return StreamLog(self._channel(), self.options.stream)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WanCommitMessage:
         writer = EventsWriter(
-            self._channel(),
-            self.options,
-            self.columns,
-            self.schema,
-            milliseconds,
-            self._write_id(),
+            self._channel(), self.options, self.columns, self.schema, milliseconds, self._write_id()
         )
         return WanCommitMessage(writer.write(iterator))
 
@@ -98,20 +96,12 @@ class EventsSink:
         return self.write_id
 
     def _commit(self, messages: Messages, query: str, batch: str) -> None:
-        stream = StreamLog(self._channel(), self.options.stream)
-        manifest = run(
-            append_epoch(
-                stream,
-                self.options,
-                self.schema,
-                _results(messages),
-                query,
-                batch,
-                milliseconds,
-                self._checkpoints(),
-            )
+        stream, checkpoints = self._log(), self._checkpoints()
+        written, options = _results(messages), self.options
+        steps = append_epoch(
+            stream, options, self.schema, written, query, batch, milliseconds, checkpoints
         )
-        self._collect_acks(stream, manifest)
+        self._collect_acks(stream, run(steps))
 
     def _checkpoints(self) -> CheckpointStore:
         """Return where the sink keeps its checkpoint; a batch write without ``state`` has none."""
@@ -161,8 +151,7 @@ class EventsSink:
         results = _results(messages)
         if len(results) == len(messages):
             return
-        stream = StreamLog(self._channel(), self.options.stream)
-        remove_unnamed(stream, [frame for result in results for frame in result.frames])
+        remove_unnamed(self._log(), [frame for result in results for frame in result.frames])
 
 
 class WanStreamWriter(EventsSink, DataSourceStreamArrowWriter):

@@ -170,24 +170,13 @@ class Sender:
             interrupt = source.interrupt
         else:
             publisher, interrupt = None, spark.interruptTag
+        policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
         acks = AckManager(
-            stream_log,
-            checkpoints,
-            sender.ack_policy,
-            int(sender.ack_timeout * 1000),
-            milliseconds,
-            settings.addressees,
+            stream_log, checkpoints, policy, timeout, milliseconds, settings.addressees
         )
+        interval, block = sender.batch_interval, sender.block_on_ack
         return SenderStream(
-            run,
-            spark,
-            inherited,
-            interrupt,
-            status,
-            publisher,
-            acks,
-            sender.batch_interval,
-            sender.block_on_ack,
+            run, spark, inherited, interrupt, status, publisher, acks, interval, block
         )
 
     def _record_dead_letters(
@@ -196,7 +185,9 @@ class Sender:
         ledger = LedgerTables(self.spark, self.site.state)
         ledger.ensure()
         rows = [{"side": "sender", **asdict(letter)} for letter in letters]
-        ledger.merge_dead_letters([{**row, "origin_version": row.pop("version")} for row in rows])
+        for row in rows:
+            row["origin_version"] = row.pop("version")  # the ledger's own column is its format's
+        ledger.merge_dead_letters(rows)
         status.dead_letters += len(letters)
         log.warning(
             "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause

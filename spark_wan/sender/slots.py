@@ -14,7 +14,7 @@ class Slots:
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._queue: deque[object] = deque()
+        self._line: deque[object] = deque()
         self._changed = threading.Condition()
 
     @contextmanager
@@ -22,12 +22,12 @@ class Slots:
         """Wait for a slot, and hold it."""
         own = object()
         with self._changed:
-            self._queue.append(own)
+            self._line.append(own)
             try:
-                self._changed.wait_for(lambda: self._free > 0 and self._queue[0] is own)
+                self._changed.wait_for(lambda: self._free > 0 and self._line[0] is own)
                 self._free -= 1
             finally:
-                self._queue.remove(own)
+                self._line.remove(own)
                 self._changed.notify_all()
         try:
             yield

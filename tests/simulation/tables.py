@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from fakes import schema
 
 from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
@@ -37,15 +38,6 @@ Row = tuple[Any, ...]
 Clock = Callable[[], int]
 Effect = Callable[[str, Callable[[], Any]], Any]
 """Runs what changes the outside world: a process may die right before or right after it."""
-
-
-def schema_of(columns: Mapping[str, str]) -> dict[str, Any]:
-    """Spark's schema JSON for columns and their types."""
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in columns.items()
-    ]
-    return {"type": "struct", "fields": fields}
 
 
 @dataclass
@@ -201,7 +193,7 @@ class SimulatedSource:
         return 30 * DAY
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
-        return schema_of(self.versions[version].columns)
+        return schema(**self.versions[version].columns)
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         rows = [
@@ -400,8 +392,9 @@ class SimulatedTarget:
 
     def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         newest = epochs[-1].manifest
-        applied.check(schema_of(self.table.columns), newest.schema, "orders", self.site, "`orders`")
-        added = differences(schema_of(self.table.columns), newest.schema).added
+        columns = schema(**self.table.columns)
+        applied.check(columns, newest.schema, "orders", self.site, "`orders`")
+        added = differences(columns, newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)

@@ -19,6 +19,7 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+from fakes import schema
 from faulty_channel import Fault, FaultyChannel
 from tables import (
     DeltaTable,
@@ -27,7 +28,6 @@ from tables import (
     SimulatedLedger,
     SimulatedSource,
     SimulatedTarget,
-    schema_of,
 )
 
 from spark_wan.channels.log import StreamLog
@@ -449,16 +449,10 @@ class World:
             here = self._save(process, replace(here, end=min(len(self.events), here.begin + most)))
         yield "query.1 planned"
         assert here.end is not None
-        options, schema = (
-            self._options(),
-            schema_of({"event": "string", "id": "long", "v": "long", "n": "long"}),
-        )
-        if self.keyed:
-            schema["fields"].append(
-                {"name": "operation", "type": "string", "nullable": True, "metadata": {}}
-            )
-        columns = SinkColumns.of(options, schema)
-        table = columns.table_schema(schema)
+        options, operation = self._options(), {"operation": "string"} if self.keyed else {}
+        rows_schema = schema(event="string", id="long", v="long", n="long", **operation)
+        columns = SinkColumns.of(options, rows_schema)
+        table = columns.table_schema(rows_schema)
         parts = 1 + process.rounds % 2  # another attempt may see other partitions
         rows = [(*event, n) for n, event in enumerate(self.events)][here.begin : here.end]
         written = []

@@ -22,12 +22,7 @@ from fakes import (
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
-from spark_wan.sender.acks import (
-    NO_ACKS_POLL_INTERVAL,
-    SWEEP_INTERVAL,
-    AckManager,
-    StreamState,
-)
+from spark_wan.sender.acks import NO_ACKS_POLL_INTERVAL, SWEEP_INTERVAL, AckManager, StreamState
 from spark_wan.sender.epochs import ORPHAN_AGE, are_safe
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -573,9 +568,7 @@ def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     assert not are_safe(kept.log, slow)
 
 
-def test_a_frame_that_is_named_during_a_sweep_is_spared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_frame_that_is_named_during_a_sweep_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails when the log is read before the frames."""
     kept = Kept(1)
     channel = kept.log.channel

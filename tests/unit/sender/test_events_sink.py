@@ -37,11 +37,7 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.sender.epochs import STALE_AGE
-from spark_wan.sender.events import (
-    KEPT_WRITES,
-    EventsWriter,
-    remove_unnamed,
-)
+from spark_wan.sender.events import KEPT_WRITES, EventsWriter, remove_unnamed
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds

@@ -246,10 +246,7 @@ def test_a_quiet_range_before_other_commits_is_recorded() -> None:
     site.source.add()
     assert [
         (each.first_version, each.last_version, len(each.frames)) for each in site.rounds()
-    ] == [
-        (1, 1, 0),
-        (2, 2, 1),
-    ]
+    ] == [(1, 1, 0), (2, 2, 1)]
 
 
 def test_b80_new_columns_are_recorded_without_any_row() -> None:
@@ -273,10 +270,7 @@ def test_f41_epochs_are_cut_where_the_columns_change() -> None:
     assert [
         (each.first_version, each.last_version, len(each.schema["fields"]))
         for each in site.rounds()
-    ] == [
-        (0, 2, 2),
-        (3, 5, 3),
-    ]
+    ] == [(0, 2, 2), (3, 5, 3)]
 
 
 @pytest.mark.parametrize("columns", [schema(id="long"), schema(id="string", city="string")])

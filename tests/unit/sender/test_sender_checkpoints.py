@@ -152,8 +152,7 @@ def test_f48_acks_show_that_a_log_is_gone_when_the_checkpoint_is_too(log: Stream
     acks before it begins a log."""
     ack(log, "seattle", 3)
     with pytest.raises(
-        LogGapError,
-        match=r"is gone; sites have acked it \({'seattle': 3}\).*decide a{32} to begin",
+        LogGapError, match=r"is gone; sites have acked it \({'seattle': 3}\).*decide a{32} to begin"
     ):
         check(log, None, None)
     check(log, None, None, "a" * 32)

@@ -277,9 +277,7 @@ def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> N
     here.handle.stop()
 
 
-def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(
-    until: Until,
-) -> None:
+def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(until: Until) -> None:
     """Fails when a whole round takes a slot: while captures fill them, no table polls."""
     here, go = Here(2, a=0, b=0, c=0, d=0), threading.Event()
     busy, most, looks, lock = [0], [0], [0], threading.Lock()
