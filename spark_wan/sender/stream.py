@@ -60,7 +60,7 @@ class StreamStatus:
 
 
 class SenderRun:
-    """What the streams of a running sender share: user's session, end, stop event and slots."""
+    """What the streams of a running sender share: the user's session, the stop event, the slots."""
 
     def __init__(self, spark: SparkSession, available_now: bool, parallel: int) -> None:
         self.spark = spark

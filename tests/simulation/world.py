@@ -226,7 +226,8 @@ class Process:
 
 
 class World:
-    """Everything. ``kind``: keyed, keyless, or a user stream of keyed or keyless events."""
+    """Source, channel, sites and processes. ``kind``: keyed, keyless, or a user stream of keyed or
+    keyless events."""
 
     def __init__(
         self,
