@@ -1119,7 +1119,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 checkpoints",
         [("SenderCheckpoint.decode", "fields = upgraded(fields)", "pass")],
-        [UNIT + "sender/test_sender_checkpoints.py::test_a_checkpoint_is_read_and_written_the_same"],
+        [
+            UNIT
+            + "sender/test_sender_checkpoints.py::test_a_checkpoint_is_read_and_written_the_same"
+        ],
     ),
     (
         "version 1 manifests",
@@ -1162,7 +1165,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "users not captured",
         [("Publisher.round", "last is not None and last.kind == EVENTS", "False")],
-        [UNIT + "sender/test_publish.py::test_a_publisher_does_not_extend_the_log_of_a_user_stream"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_a_publisher_does_not_extend_the_log_of_a_user_stream"
+        ],
     ),
     (
         "sink not captured",
@@ -1203,7 +1209,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "PublishedState.by(manifest)",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_the_checkpoint_of_a_user_stream_has_no_published_state"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_the_checkpoint_of_a_user_stream_has_no_published_state"
+        ],
     ),
     (
         "f49 error",
@@ -1222,7 +1231,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "quiet put back",
         [("Publisher._newer", "self._quiet_through = -1\nreturn latest > published", "pass")],
-        [UNIT + "sender/test_publish.py::test_a_source_restored_within_its_quiet_commits_continues"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_a_source_restored_within_its_quiet_commits_continues"
+        ],
     ),
     (
         "f41 cut",

@@ -188,7 +188,7 @@ def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
         "save",
         "trim_frames",
     ]
-    assert stream.checkpoints.stream[STREAM] == SenderCheckpoint(
+    assert stream.checkpoints.kept[STREAM] == SenderCheckpoint(
         "a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2))
     )
 
@@ -401,7 +401,7 @@ def test_acks_in_the_checkpoint_never_go_back() -> None:
     stream.round()
     stream.ack("seattle", 1)
     stream.round()
-    assert stream.checkpoints.stream[STREAM].acked == {"seattle": 2}
+    assert stream.checkpoints.kept[STREAM].acked == {"seattle": 2}
 
 
 def test_an_unchanged_checkpoint_is_not_written() -> None:
@@ -416,19 +416,19 @@ def test_an_unchanged_checkpoint_is_not_written() -> None:
 def test_the_checkpoint_of_another_log_is_left_alone() -> None:
     """The publisher finds out about that; an ack manager that wrote over it would hide it."""
     stream = ManagedStream(1)
-    stream.checkpoints.stream[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
+    stream.checkpoints.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
     stream.ack("seattle", 1)
     stream.round()
-    assert stream.checkpoints.stream[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
+    assert stream.checkpoints.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
 
 
 def test_a_checkpoint_of_an_older_version_is_completed() -> None:
     """It knows nothing of what was published. Fails when it stays so while the table is idle: a new
     log in place of a lost one would be compared with nothing."""
     stream = ManagedStream(1, 2)
-    stream.checkpoints.stream[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
+    stream.checkpoints.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
     stream.round()
-    assert stream.checkpoints.stream[STREAM].published == PublishedState.by(manifest(2))
+    assert stream.checkpoints.kept[STREAM].published == PublishedState.by(manifest(2))
 
 
 # --- announcing again
@@ -579,7 +579,7 @@ def test_a_frame_that_is_named_during_a_sweep_is_spared(monkeypatch: pytest.Monk
     frame = put_frame(channel)
     listed = [(frame.path, 0.0)]
 
-    def frames_then_a_manifest(stream: str) -> list[tuple[str, float]]:
+    def frames_then_a_manifest(_: str) -> list[tuple[str, float]]:
         stream.log.append(manifest(2, frames=(frame,), previous=stream.log.read(1).fingerprint))
         return listed
 
@@ -601,7 +601,7 @@ def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     stream = ManagedStream(1, 2, 3)
     stream.round()
     if not checkpoint:
-        stream.checkpoints.stream.clear()
+        stream.checkpoints.kept.clear()
         stream.ack("seattle", 0)
     restored = {epoch: stream.log.channel.manifest(STREAM, epoch) for epoch in missing}
     for epoch in missing:
@@ -638,9 +638,9 @@ def test_a_clock_that_is_set_back_stops_nothing() -> None:
     stream.clock.pass_seconds(-86_400)
     assert stream.manager.due()
     assert stream.new().due()
-    before = stream.checkpoints.stream[STREAM].swept
+    before = stream.checkpoints.kept[STREAM].swept
     stream.manager.sweep_when_due()
-    assert stream.checkpoints.stream[STREAM].swept == before - 86_400_000
+    assert stream.checkpoints.kept[STREAM].swept == before - 86_400_000
     stream.ack("seattle", 0)
     stream.round()
     stream.clock.pass_seconds(-86_400)
