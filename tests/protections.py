@@ -31,8 +31,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             ("Publisher.round", "yield 'publish.4 frames-written'", "pass"),
             (
                 "Publisher.round",
-                "append_in_time(self.log, manifest, self.clock)",
-                "append_in_time(self.log, manifest, self.clock)\nyield 'publish.4 frames-written'",
+                "append_in_time(self.log, manifest, began, self.clock)",
+                "append_in_time(self.log, manifest, began, self.clock)\nyield 'publish.4 frames-written'",
             ),
         ],
         [CRASH + "test_sender_killed.py::test_f01_killed_before_publish[publish.4]"],
@@ -43,7 +43,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             )
         ],
         [
@@ -57,36 +57,36 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
     ),
     (
-        "keeper",
+        "ack manager",
         [
             (
-                "AckManager.round",
+                "AckManager._trim",
                 "channel.trim_frames(stream, [frame.path for frame in manifest.frames])",
-                "channel.trim_manifest(stream, number)",
+                "channel.trim_manifest(stream, epoch)",
             )
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.4]"
+            + "test_sender_killed.py::test_the_ack_manager_is_killed_at_each_of_its_steps[acks.4]"
         ],
     ),
     (
-        "keeper2",
+        "ack manager 2",
         [
             (
-                "AckManager.round",
-                "not (self._everyone_has(manifest) and self.done(manifest))",
+                "AckManager._trim",
+                "not (self._all_acked(manifest) and self.done(manifest))",
                 "False",
             )
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.5]"
+            + "test_sender_killed.py::test_the_ack_manager_is_killed_at_each_of_its_steps[acks.5]"
         ],
     ),
     (
         "f04",
-        [("append_epoch", "told in writes", "False")],
+        [("append_epoch", "write in writes", "False")],
         [
             CRASH
             + "test_sink_killed.py::test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions[sink.4]"
@@ -94,7 +94,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f02sink",
-        [("append_epoch", "told in writes", "False")],
+        [("append_epoch", "write in writes", "False")],
         [CRASH + "test_sink_killed.py::test_f02_driver_killed_while_the_sink_commits[sink.4]"],
     ),
     (
@@ -113,7 +113,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -128,7 +128,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             (
                 "Publisher.round",
                 "self.log.newest_manifest()",
-                "self.log.read(memory.epoch) if memory is not None else None",
+                "self.log.read(checkpoint.epoch) if checkpoint is not None else None",
             ),
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
@@ -207,7 +207,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f12b",
-        [("SenderHandle._publish", "Exception", "TypeError")],
+        [("SenderStream._publish", "Exception", "TypeError")],
         [CRASH + "test_source_and_channel_faults.py::test_f12_channel_unreachable_for_a_while"],
     ),
     (
@@ -457,7 +457,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "b27s",
-        [("SenderHandle.stop", "self._stop.set()", "pass")],
+        [("SenderHandle.stop", "self._run.stop.set()", "pass")],
         [
             WITH_SPARK
             + "test_lifecycle.py::test_b27_stop_never_hangs_while_writers_run[sender-publish.2]"
@@ -475,14 +475,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f50send",
         [
             (
-                "SenderHandle._hold",
+                "SenderStream._hold",
                 "if is_cancelled(error): ...",
                 "if is_cancelled(error):\n    raise SystemExit(1)",
             )
         ],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again"
+            + "sender/test_sender_handle.py::test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried"
         ],
     ),
     (
@@ -517,7 +517,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50lost",
-        [("SenderHandle._hold", "if lost is not None:\n    raise lost from error", "pass")],
+        [("SenderStream._hold", "if lost is not None:\n    raise lost from error", "pass")],
         [UNIT + "sender/test_sender_handle.py::test_f50_a_session_that_has_ended_ends_all_streams"],
     ),
     (
@@ -926,7 +926,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[1]",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-with its log]",
             UNIT
@@ -938,7 +938,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._check_source", "if commit is not None:\n    ...", "if False:\n    ...")],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[1]",
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[1]",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]",
         ],
@@ -957,7 +957,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "if self._published is None: ...\nelif False: ...",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_source_put_back_to_an_older_state_is_held"],
+        [UNIT + "sender/test_publish.py::test_a_source_restored_to_an_older_state_is_held"],
     ),
     (
         "f48 columns moved",
@@ -995,33 +995,33 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
     ),
     (
-        "f48 remembered",
+        "f48 checkpointed",
         [
             (
                 "Publisher.round",
-                "PublishedState.by(last) if last is not None else remembered",
+                "PublishedState.by(last) if last is not None else checkpointed",
                 "PublishedState.by(last) if last is not None else None",
             )
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published",
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published",
             UNIT
             + "sender/test_publish.py::test_f48_a_source_is_compared_with_what_was_published[renamed-after a lost log]",
         ],
     ),
     (
-        "f48 memory",
+        "f48 checkpoint",
         [
             (
-                "Publisher.round",
-                "replace(memory, epoch=manifest.epoch, published=PublishedState.by(manifest))",
-                "replace(memory, epoch=manifest.epoch)",
+                "record_appended",
+                "replace(before, epoch=manifest.epoch, published=published_state(manifest))",
+                "replace(before, epoch=manifest.epoch)",
             )
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published"
         ],
     ),
     (
@@ -1029,7 +1029,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._write", "self._published", "last")],
         [
             UNIT
-            + "sender/test_publish.py::test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published"
+            + "sender/test_publish.py::test_f48_a_new_log_continues_after_what_the_lost_one_published"
         ],
     ),
     (
@@ -1043,7 +1043,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "sender/test_publish.py::test_f07_a_source_put_back_and_written_to_again_is_held[0]"
+            + "sender/test_publish.py::test_f07_a_source_restored_and_written_to_again_is_held[0]"
         ],
     ),
     (
@@ -1094,14 +1094,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "acks of what is written",
         [
             (
-                "_Sink._keep",
+                "EventsSink._collect_acks",
                 "try:\n    ...\nexcept WanError as error:\n    ...",
                 "try:\n    ...\nexcept KeyError as error:\n    ...",
             )
         ],
         [
             UNIT
-            + "sender/test_events_sink.py::test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks"
+            + "sender/test_events_sink.py::test_a_commit_succeeds_although_its_acks_cannot_be_read"
         ],
     ),
     (
@@ -1120,7 +1120,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             UNIT
             + "wire/test_records.py::test_acks_of_both_versions_are_read_and_version_2_is_written",
             UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same",
-            UNIT + "sender/test_memory.py::test_a_memory_is_read_and_written_the_same",
+            UNIT
+            + "sender/test_sender_checkpoints.py::test_a_checkpoint_is_read_and_written_the_same",
         ],
     ),
     (
@@ -1154,20 +1155,23 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "held alone",
         [
             (
-                "SenderHandle._loop",
+                "SenderStream.loop",
                 "if published is None:\n    return",
-                "if published is None:\n    assert not stream.status.held\n    return",
+                "if published is None:\n    assert not self.status.held\n    return",
             )
         ],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end"
+            + "sender/test_sender_handle.py::test_a_held_stream_stops_no_other_with_available_now"
         ],
     ),
     (
         "users not captured",
         [("Publisher.round", "last is not None and last.kind == EVENTS", "False")],
-        [UNIT + "sender/test_publish.py::test_the_log_of_a_users_stream_is_not_gone_on_with"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_a_publisher_does_not_extend_the_log_of_a_user_stream"
+        ],
     ),
     (
         "sink not captured",
@@ -1182,33 +1186,36 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "Publisher.round",
-                "not replaced and remembered is None and (self.settings.start is None)",
+                "not replaced and checkpointed is None and (settings.start is None)",
                 "False",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f48_a_snapshot_is_no_way_out_of_a_lost_log"],
+        [UNIT + "sender/test_publish.py::test_f48_a_new_log_may_not_begin_with_a_snapshot"],
     ),
     (
         "f48 replaced",
         [
             (
                 "Publisher.round",
-                "not replaced and remembered is None and (self.settings.start is None)",
-                "remembered is None and self.settings.start is None",
+                "not replaced and checkpointed is None and (settings.start is None)",
+                "checkpointed is None and settings.start is None",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f17_a_channel_that_another_log_took_is_held[None]"],
+        [UNIT + "sender/test_publish.py::test_f17_a_channel_with_another_log_is_held[None]"],
     ),
     (
         "f48 users stream",
         [
             (
-                "AckManager._remember",
-                "PublishedState.by(last) if last.kind != EVENTS else None",
-                "PublishedState.by(last)",
+                "published_state",
+                "PublishedState.by(manifest) if manifest.kind != EVENTS else None",
+                "PublishedState.by(manifest)",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_users_stream_has_published_nothing_of_the_table"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_the_checkpoint_of_a_user_stream_has_no_published_state"
+        ],
     ),
     (
         "f49 error",
@@ -1227,7 +1234,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "quiet put back",
         [("Publisher._newer", "self._quiet_through = -1\nreturn latest > published", "pass")],
-        [UNIT + "sender/test_publish.py::test_a_source_put_back_among_what_was_quiet_goes_on"],
+        [
+            UNIT
+            + "sender/test_publish.py::test_a_source_restored_within_its_quiet_commits_continues"
+        ],
     ),
     (
         "f41 cut",
@@ -1272,8 +1282,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "aborted",
         [
             (
-                "_Sink._abort",
-                "if all((isinstance(message, _Written) for message in messages)):\n    return",
+                "EventsSink._abort",
+                "if len(results) == len(messages):\n    return",
                 "pass",
             )
         ],
@@ -1284,7 +1294,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "aborted task",
-        [("_Sink._abort", "all((isinstance(message, _Written) for message in messages))", "True")],
+        [("EventsSink._abort", "len(results) == len(messages)", "True")],
         [
             UNIT
             + "sender/test_events_sink.py::test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames"
@@ -1300,7 +1310,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             )
         ],
         [
-            UNIT + "sender/test_events_sink.py::test_what_is_refused_leaves_no_frames",
+            UNIT + "sender/test_events_sink.py::test_a_refused_write_leaves_no_frames",
             UNIT + "sender/test_events_sink.py::test_a_write_for_other_sites_is_refused",
         ],
     ),
@@ -1309,7 +1319,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("append_epoch", "not tried", "True")],
         [
             UNIT
-            + "sender/test_events_sink.py::test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames"
+            + "sender/test_events_sink.py::test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames"
         ],
     ),
     (
@@ -1337,52 +1347,36 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f47 stale",
         [
             (
-                "Publisher.round",
-                "now - began > STALE_AGE * 1000 and (not are_safe(self.log, manifest.frames))",
+                "append_in_time",
+                "now - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))",
                 "False",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]"],
-    ),
-    (
-        "f47 stale sink",
         [
-            (
-                "append_epoch",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000 and (not are_safe(log, frames))",
-                "False",
-            )
+            UNIT + "sender/test_publish.py::test_f47_frames_that_may_be_swept_are_not_named[False]",
+            UNIT + "sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named",
         ],
-        [UNIT + "sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named"],
     ),
     (
         "f47 days",
         [
             (
-                "Publisher.round",
-                "now - began > STALE_AGE * 1000 and (not are_safe(self.log, manifest.frames))",
+                "append_in_time",
+                "now - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))",
                 "now - began > STALE_AGE * 1000",
             )
         ],
-        [UNIT + "sender/test_publish.py::test_a_snapshot_may_take_days"],
-    ),
-    (
-        "f47 days sink",
         [
-            (
-                "append_epoch",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000 and (not are_safe(log, frames))",
-                "now - min((part.began for part in written)) > STALE_AGE * 1000",
-            )
+            UNIT + "sender/test_publish.py::test_a_snapshot_may_take_days",
+            UNIT + "sender/test_events_sink.py::test_a_write_may_take_days",
         ],
-        [UNIT + "sender/test_events_sink.py::test_a_write_may_take_days"],
     ),
     (
         "f47 there",
         [
             (
                 "are_safe",
-                "frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE",
+                "frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE",
                 "newest[write_of(frame.path)] > now - STALE_AGE",
             )
         ],
@@ -1397,8 +1391,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "are_safe",
-                "frame.path in there and newest[write_of(frame.path)] > now - STALE_AGE",
-                "frame.path in there",
+                "frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE",
+                "frame.path in paths",
             )
         ],
         [
@@ -1408,7 +1402,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 write",
-        [("_newest_frames", "max", "min")],
+        [("newest_frames", "max", "min")],
         [
             UNIT
             + "sender/test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them"
@@ -1466,14 +1460,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f47 own clock",
         [("AckManager.sweep", "channel.now()", "self.clock() / 1000")],
-        [UNIT + "sender/test_acks.py::test_the_age_of_a_frame_is_told_by_the_stores_clock"],
+        [UNIT + "sender/test_acks.py::test_the_clock_of_the_store_dates_frames"],
     ),
     (
         "f47 inside append",
         [
             (
                 "append_in_time",
-                "clock() - began > STALE_AGE * 1000 and (not are_there(log, manifest.frames))",
+                "clock() - now > STALE_AGE * 1000 and (not are_there(log, manifest.frames))",
                 "False",
             )
         ],
@@ -1499,8 +1493,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "AckManager.sweep",
-                "not written or not manifests or manifests[-1] is None or (not self._is_whole(numbers, manifests[-1]))",
-                "not written or not manifests or manifests[-1] is None",
+                "not written or last is None or (not self._is_whole(epochs, last))",
+                "not written or last is None",
             )
         ],
         [
@@ -1513,15 +1507,21 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("AckManager.round", "self._check_strays(last, strays)", "pass")],
         [
             UNIT
-            + "sender/test_acks.py::test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told"
+            + "sender/test_acks.py::test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_reported"
         ],
     ),
     (
-        "remotes of a keeper",
-        [("AckManager._gone", "gone if self.former is None else gone & set(self.former)", "gone")],
+        "remotes of an ack manager",
+        [
+            (
+                "AckManager._not_served",
+                "gone if self.former is None else gone & set(self.former)",
+                "gone",
+            )
+        ],
         [
             UNIT
-            + "sender/test_events_sink.py::test_a_write_for_other_sites_trims_nothing_that_those_lack[empty-False]"
+            + "sender/test_events_sink.py::test_a_write_for_fewer_sites_trims_nothing_that_the_others_have_not_acked[empty-False]"
         ],
     ),
     (
@@ -1644,7 +1644,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "datasource/test_source_listing.py::test_a_listing_without_a_log_that_is_there_ends_no_query"
+            + "datasource/test_source_listing.py::test_a_listing_that_misses_a_log_ends_no_query"
         ],
     ),
     (
@@ -2084,7 +2084,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("spark_thread.SparkThread.run", "if begun:\n    raise", "raise")],
         [
             UNIT
-            + "sender/test_sender_handle.py::test_f50_a_session_that_ends_before_the_streams_begin"
+            + "sender/test_sender_handle.py::test_f50_a_session_that_ends_before_the_streams_begin_is_reported"
         ],
     ),
     (

@@ -1,1 +1,1 @@
-"""The face of spark_wan in Spark: ``format("wan")``."""
+"""``format("wan")``: spark_wan as a sink and a source of Spark."""

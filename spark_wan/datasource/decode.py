@@ -1,4 +1,4 @@
-"""From gateway batches to a table's rows: for readers of the source that want rows and not frames."""
+"""From gateway batches to a table's rows, for readers of the source that want rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-EVENT_COLUMNS = "wan_operation string, wan_origin string, wan_stream string, wan_epoch bigint, wan_version bigint, wan_event_id string"
-"""Columns in front of the table's own: what the event did, where and when it came from. ``wan_version`` is null for a user's stream,
-``wan_event_id`` for a captured one (it follows from table ID, version and key: :func:`spark_wan.events.operations.keyed_event_id`)."""
+EVENT_COLUMNS = (
+    "wan_operation string, wan_origin string, wan_stream string, wan_epoch bigint, "
+    "wan_version bigint, wan_event_id string"
+)
+"""Columns in front of the table's own: what the event did, and where and when it came from.
+``wan_version`` is null for a user stream, ``wan_event_id`` for a captured one (it follows from
+table ID, version and key: :func:`spark_wan.events.operations.keyed_event_id`)."""
 
 
 def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
-    """Decode the gateway batches of one table. ``schema``: the table's columns, a StructType or Spark's schema JSON.
+    """Decode the gateway batches of one table.
 
-    Columns that a batch does not have are null. Raises FrameError (inside the query) for a frame that is not the one that its manifest names.
+    ``schema``: the table's columns, a StructType or Spark's schema JSON. A column that a batch does
+    not have is null. The query raises FrameError for a frame that is not the one its manifest
+    names.
 
     Example::
 
@@ -42,14 +48,14 @@ def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
     event = _parse_datatype_string(EVENT_COLUMNS)
     assert isinstance(event, StructType)
     full = StructType([*event.fields, *table.fields])
-    task = _RowsTask(to_arrow_schema(full, timezone="UTC"))
+    task = _DecodeTask(to_arrow_schema(full, timezone="UTC"))
     return batches.select(
         "stream", "epoch", "origin", "events", "path", "checksum", "payload"
     ).mapInArrow(task, full)
 
 
 @dataclass(frozen=True)
-class _RowsTask:
+class _DecodeTask:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,23 +66,23 @@ class _RowsTask:
                 yield self._rows(events, row)
 
     def _rows(self, events: pa.RecordBatch, row: Mapping[str, Any]) -> pa.RecordBatch:
-        count = events.num_rows
-        names = pa.array([op.name.lower() for op in Operation])
-        told = {
-            "wan_operation": names.take(events.column(OP)),
+        count, names = events.num_rows, events.schema.names
+        operations = pa.array([op.name.lower() for op in Operation])
+        described = {
+            "wan_operation": operations.take(events.column(OP)),
             "wan_origin": pa.array([row["origin"]] * count, pa.string()),
             "wan_stream": pa.array([row["stream"]] * count, pa.string()),
             "wan_epoch": pa.array([row["epoch"]] * count, pa.int64()),
-            "wan_version": events.column(VERSION) if VERSION in events.schema.names else None,
-            "wan_event_id": events.column(ID) if ID in events.schema.names else None,
+            "wan_version": events.column(VERSION) if VERSION in names else None,
+            "wan_event_id": events.column(ID) if ID in names else None,
         }
-        places = {name.lower(): place for place, name in enumerate(events.schema.names)}
+        # Spark compares the names of columns without case.
+        values = {name.lower(): events.column(place) for place, name in enumerate(names)}
         columns = []
-        for wanted in self.schema:
-            found = told.get(wanted.name) if wanted.name in told else None
-            if found is None and wanted.name not in told and wanted.name.lower() in places:
-                found = events.column(places[wanted.name.lower()])
+        for column in self.schema:
+            name = column.name
+            value = described[name] if name in described else values.get(name.lower())
             columns.append(
-                pa.nulls(count, wanted.type) if found is None else as_type(found, wanted.type)
+                pa.nulls(count, column.type) if value is None else as_type(value, column.type)
             )
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -1,12 +1,4 @@
-"""``format("wan")``: the sink that turns rows into gateway batches, and the source that yields gateway batches.
-
-Sink, streaming and batch (``df.writeStream.format("wan")``, ``df.write.format("wan").mode("append")``): see
-:class:`spark_wan.topology.options.SinkOptions`. Tasks encode and publish frames; ``commit()`` on the driver appends the manifest. A replay of a micro-batch
-whose content is equal is already done; one whose content differs is the next epoch, and dedup by event ID sorts it out.
-
-Source (``spark.readStream.format("wan")``): see :class:`spark_wan.topology.options.SourceOptions`. One row per gateway batch, :data:`SCHEMA`, as Kafka's source
-has one row per record; :func:`spark_wan.datasource.decode.decode` turns them into a table's rows.
-"""
+"""``format("wan")``: a sink that turns rows into gateway batches, and a source that reads them."""
 
 from __future__ import annotations
 
@@ -35,7 +27,27 @@ def register(spark: SparkSession) -> None:
 
 
 class WanDataSource(DataSource):
-    """The ``wan`` sink and source."""
+    """The ``wan`` sink (streaming, and batch with mode ``append``) and source (streaming).
+
+    Required options of the sink: ``eventId``; and ``config``, ``sender`` and ``table``, or
+    ``channel``, ``site``, ``remotes``, ``table`` and ``key``.
+
+    Required options of the source: ``channel``; or ``config``, ``site`` and ``sender``.
+
+    The optional ones stand with their defaults in :mod:`spark_wan.topology.options`.
+
+    Example::
+
+        rate = spark.readStream.format("rate").load()
+        ticks = rate.selectExpr("string(value) AS id", "timestamp AS at")
+        sink = ticks.writeStream.format("wan").option("channel", "/tmp/channel")
+        sink = sink.option("site", "newark").option("remotes", "seattle")
+        sink = sink.option("table", "ticks").option("key", "id").option("eventId", "id")
+        sink.option("checkpointLocation", "/tmp/checkpoint").start()
+
+        batches = spark.readStream.format("wan").option("channel", "/tmp/channel").load()
+        batches.select("stream", "epoch", "events").writeStream.format("console").start()
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -48,21 +60,22 @@ class WanDataSource(DataSource):
         return WanStreamReader(SourceOptions.parse(dict(self.options)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WanStreamWriter:
-        checkpoint = _place(self.options.get("checkpointLocation"))
-        return WanStreamWriter(
-            SinkOptions.parse(dict(self.options)), json.loads(schema.json()), checkpoint
-        )
+        checkpoint = _state_in(self.options.get("checkpointLocation"))
+        options = SinkOptions.parse(dict(self.options))
+        return WanStreamWriter(options, json.loads(schema.json()), checkpoint)
 
     def writer(self, schema: StructType, overwrite: bool) -> WanWriter:
         if overwrite:
             raise OptionError(
-                'wan sink: events are appended to a channel, nothing is overwritten: use .mode("append")'
+                "wan sink: events are appended to a channel, nothing is overwritten: use "
+                '.mode("append")'
             )
         return WanWriter(SinkOptions.parse(dict(self.options)), json.loads(schema.json()), None)
 
 
-def _place(checkpoint: str | None) -> str | None:
-    """A query's checkpoint as a place for the sink's memory; None where it is one that only Spark can write to."""
+def _state_in(checkpoint: str | None) -> str | None:
+    """Return where in a query's checkpoint the sink keeps its own; None where only Spark can
+    write."""
     if checkpoint is None:
         return None
     try:

@@ -3,58 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from spark_wan.wire.manifest import Manifest
 
-_Value = Callable[[Manifest, int, bool], object]
-"""From a manifest, the place of a frame in it, and whether the epoch was announced again."""
+_TEXT, _LONG = ("string", pa.string()), ("bigint", pa.int64())
+_COLUMNS = {
+    "stream": _TEXT,
+    "log_id": _TEXT,
+    "epoch": _LONG,
+    "batch": ("int", pa.int32()),
+    "kind": _TEXT,
+    "origin": _TEXT,
+    "sent_to": ("array<string>", pa.list_(pa.string())),
+    "table": _TEXT,
+    "table_id": _TEXT,
+    "selection": _TEXT,
+    "first_version": _LONG,
+    "last_version": _LONG,
+    "events": _LONG,
+    "possible_duplicate": ("boolean", pa.bool_()),
+    "schema": _TEXT,
+    "path": _TEXT,
+    "checksum": _LONG,
+    "payload": ("binary", pa.binary()),
+}
+"""Name -> type in Spark and in Arrow. ``batch`` counts the frames of an epoch from 0;
+``possible_duplicate``: the epoch was announced again; ``schema`` is the table's columns as Spark's
+schema JSON; ``payload`` is the frame (see :mod:`spark_wan.wire.frame`)."""
 
-_COLUMNS: tuple[tuple[str, str, pa.DataType, _Value], ...] = (
-    ("stream", "string", pa.string(), lambda manifest, batch, again: manifest.stream),
-    ("log_id", "string", pa.string(), lambda manifest, batch, again: manifest.log_id),
-    ("epoch", "bigint", pa.int64(), lambda manifest, batch, again: manifest.epoch),
-    ("batch", "int", pa.int32(), lambda manifest, batch, again: batch),
-    ("kind", "string", pa.string(), lambda manifest, batch, again: manifest.kind),
-    ("origin", "string", pa.string(), lambda manifest, batch, again: manifest.origin),
-    (
-        "sent_to",
-        "array<string>",
-        pa.list_(pa.string()),
-        lambda manifest, batch, again: list(manifest.sent_to),
-    ),
-    ("table", "string", pa.string(), lambda manifest, batch, again: manifest.table),
-    ("table_id", "string", pa.string(), lambda manifest, batch, again: manifest.table_id),
-    ("selection", "string", pa.string(), lambda manifest, batch, again: manifest.selection),
-    ("first_version", "bigint", pa.int64(), lambda manifest, batch, again: manifest.first_version),
-    ("last_version", "bigint", pa.int64(), lambda manifest, batch, again: manifest.last_version),
-    ("events", "bigint", pa.int64(), lambda manifest, batch, again: manifest.frames[batch].rows),
-    ("possible_duplicate", "boolean", pa.bool_(), lambda manifest, batch, again: again),
-    ("schema", "string", pa.string(), lambda manifest, batch, again: json.dumps(manifest.schema)),
-    ("path", "string", pa.string(), lambda manifest, batch, again: manifest.frames[batch].path),
-    (
-        "checksum",
-        "bigint",
-        pa.int64(),
-        lambda manifest, batch, again: manifest.frames[batch].checksum,
-    ),
-    (
-        "payload",
-        "binary",
-        pa.binary(),
-        lambda manifest, batch, again: None,
-    ),  # the frame, read by a task
-)
-"""Name, type in Spark, type in Arrow, value. ``batch`` counts the frames of an epoch from 0; ``schema`` is the
-table's columns as Spark's schema JSON; ``payload`` is the frame (see :mod:`spark_wan.wire.frame`)."""
-
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind, _, _ in _COLUMNS)
-ARROW_SCHEMA = pa.schema([(name, kind) for name, _, kind, _ in _COLUMNS])
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, (kind, _) in _COLUMNS.items())
+ARROW_SCHEMA = pa.schema([(name, kind) for name, (_, kind) in _COLUMNS.items()])
 
 
 def frame_row(manifest: Manifest, batch: int, possible_duplicate: bool) -> dict[str, Any]:
-    """Return the row of a frame, without its payload."""
-    return {name: value(manifest, batch, possible_duplicate) for name, _, _, value in _COLUMNS}
+    """Return the row of a frame, without its payload, which a task reads."""
+    frame = manifest.frames[batch]
+    values: dict[str, Any] = {
+        "batch": batch,
+        "events": frame.rows,
+        "possible_duplicate": possible_duplicate,
+        "schema": json.dumps(manifest.schema),
+        "path": frame.path,
+        "checksum": frame.checksum,
+        "payload": None,
+    }
+    others = {name: getattr(manifest, name) for name in _COLUMNS if name not in values}
+    return {**others, **values}

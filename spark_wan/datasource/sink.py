@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,12 +17,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.checkpoints import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.sender.events import (
     EventsWriter,
     SinkColumns,
@@ -31,7 +32,6 @@ from spark_wan.sender.events import (
     append_epoch,
     remove_unnamed,
 )
-from spark_wan.sender.memory import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
@@ -39,86 +39,85 @@ from spark_wan.wire.manifest import EVENTS, Manifest
 
 log = logging.getLogger(__name__)
 
+POLL_INTERVAL = 0.2
+"""Seconds between polls of the acks while ``commit()`` waits."""
 
-_SLICE = 0.2
-"""Seconds between looks for a stop while ``commit()`` waits."""
+Messages = list[WriterCommitMessage | None]
 
 
 @dataclass
-class _Written(WriterCommitMessage):
+class WanCommitMessage(WriterCommitMessage):
     """What a task wrote. JSON-like content only, so that it travels between processes."""
 
     written: WriteResult
 
 
-def _is_of_events(last: Manifest | None) -> bool:
-    return last is not None and last.kind == EVENTS
+class EventsSink:
+    """What both writers do: tasks publish frames, the driver appends the epoch.
 
+    ``checkpoint``: a place in the query's checkpoint, used where there is no option ``state``.
 
-class _Sink:
-    """Both writers: tasks publish, the driver appends the epoch. ``checkpoint``: of the query, which stands in for ``state``."""
+    Spark calls ``write`` in each task, then ``commit`` on the driver with the messages of all
+    tasks. When a task or ``commit`` fails it calls ``abort``; a streaming query then ends, and runs
+    the micro-batch again once it is restarted. An equal replay of it adds no epoch. One with other
+    content is the next epoch, and receivers drop the events that they know by their IDs.
+    """
 
     def __init__(
         self, options: SinkOptions, schema: dict[str, Any], checkpoint: str | None
     ) -> None:
         self.options = options
-        self.state = (
-            f"{options.state.rstrip('/')}/checkpoints/sink" if options.state else checkpoint
-        )
+        self.state = checkpoint
+        if options.state:
+            self.state = f"{options.state.rstrip('/')}/checkpoints/sink"
         self.columns = SinkColumns.of(options, schema)
-        table = self.columns.table_schema(schema)
+        self.schema = self.columns.table_schema(schema)
         where = f"wan sink, stream {options.stream}"
-        check_columns(table, where)
+        check_columns(self.schema, where)
         if options.key:
-            check_keys(table, options.key, where)
-        self.schema = table
+            check_keys(self.schema, options.key, where)
         self.write_id = uuid.uuid4().hex
-        open_channel(options.channel, options.storage).prepare()
+        self._channel().prepare()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        channel = open_channel(self.options.channel, self.options.storage)
+    def _channel(self) -> Channel:
+        return open_channel(self.options.channel, self.options.storage)
+
+    def _log(self) -> StreamLog:
+        return StreamLog(self._channel(), self.options.stream)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WanCommitMessage:
         writer = EventsWriter(
-            channel, self.options, self.columns, self.schema, milliseconds, self._write_id()
+            self._channel(), self.options, self.columns, self.schema, milliseconds, self._write_id()
         )
-        return _Written(writer.write(iterator))
+        return WanCommitMessage(writer.write(iterator))
 
     def _write_id(self) -> str:
-        """One for all tasks of a write."""
+        """Return the ID that all tasks of a write share."""
         return self.write_id
 
-    def _commit(self, messages: list[WriterCommitMessage | None], query: str, batch: str) -> None:
-        written = [message.written for message in messages if isinstance(message, _Written)]
-        channel = open_channel(self.options.channel, self.options.storage)
-        stream = StreamLog(channel, self.options.stream)
-        manifest = run(
-            append_epoch(
-                stream,
-                self.options,
-                self.schema,
-                written,
-                query,
-                batch,
-                milliseconds,
-                self._memories(),
-            )
+    def _commit(self, messages: Messages, query: str, batch: str) -> None:
+        stream, checkpoints = self._log(), self._checkpoints()
+        written, options = _results(messages), self.options
+        steps = append_epoch(
+            stream, options, self.schema, written, query, batch, milliseconds, checkpoints
         )
-        self._keep(stream, manifest)
+        self._collect_acks(stream, run(steps))
 
-    def _memories(self) -> CheckpointStore:
-        """Where the sink remembers its stream; nowhere for a batch write that names no ``state``."""
+    def _checkpoints(self) -> CheckpointStore:
+        """Return where the sink keeps its checkpoint; a batch write without ``state`` has none."""
         if self.state is None:
             return NoCheckpoints()
         return StoredCheckpoints(
             self.state, self.options.state_storage if self.options.state else None
         )
 
-    def _keep(self, stream: StreamLog, manifest: Manifest | None) -> None:
-        """Look at the acks, and trim. With ``blockOnAck`` again and again until the ack policy is met, so many seconds at the
-        most, in slices that watch for a stop. The epoch is in the log: what goes wrong here does not fail its commit."""
+    def _collect_acks(self, stream: StreamLog, manifest: Manifest | None) -> None:
+        """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
+        that many seconds. The epoch is in the log: an error here does not fail its commit."""
         options = self.options
-        keeper = AckManager(
+        acks = AckManager(
             stream,
-            self._memories(),
+            self._checkpoints(),
             options.ack_policy,
             int(options.ack_timeout * 1000),
             milliseconds,
@@ -128,72 +127,85 @@ class _Sink:
         end = time.monotonic() + options.block_on_ack
         while True:
             try:
-                if manifest is None and not _is_of_events(stream.newest_manifest()):
-                    return  # nothing was appended: the log may be another sender's
-                run(keeper.round())
-                keeper.sweep_when_due()
+                if manifest is None:
+                    last = stream.newest_manifest()
+                    if last is None or last.kind != EVENTS:
+                        return  # nothing was appended, and the log may be another sender's
+                run(acks.round())
+                acks.sweep_when_due()
             except WanError as error:
-                log.warning("%s: its acks cannot be looked at: %s", options.stream, error)
-            if manifest is None or keeper.done(manifest) or time.monotonic() >= end:
+                log.warning("%s: cannot collect its acks: %s", options.stream, error)
+            if manifest is None or acks.done(manifest) or time.monotonic() >= end:
                 return
-            if is_orphan() or (
-                options.stop_marker is not None and os.path.exists(options.stop_marker)
-            ):
+            if is_orphan():
                 raise WanError(
-                    f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch {manifest.epoch} is in the channel."
+                    f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch "
+                    f"{manifest.epoch} is in the channel."
                 )
-            time.sleep(_SLICE)
+            time.sleep(POLL_INTERVAL)
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the frames of a write of which a task has failed. Spark calls this also when ``commit()`` raised, after all tasks: then the manifest may
-        still arrive, and what is not named in the end is swept."""
-        if all(isinstance(message, _Written) for message in messages):
+    def _abort(self, messages: Messages) -> None:
+        """Remove the frames of a write of which a task has failed. Spark calls this also when
+        ``commit()`` raised, after all tasks: then the manifest may still arrive, and the sweep
+        takes what no manifest names in the end."""
+        results = _results(messages)
+        if len(results) == len(messages):
             return
-        stream = StreamLog(
-            open_channel(self.options.channel, self.options.storage), self.options.stream
-        )
-        remove_unnamed(
-            stream, [f for m in messages if isinstance(m, _Written) for f in m.written.frames]
-        )
+        remove_unnamed(self._log(), [frame for result in results for frame in result.frames])
 
 
-class WanStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """The streaming sink."""
+class WanStreamWriter(EventsSink, DataSourceStreamArrowWriter):
+    """The streaming sink: a micro-batch is an epoch."""
 
     def _write_id(self) -> str:
-        """One for all tasks of a micro-batch."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        """Return the ID that all tasks of a micro-batch share."""
+        batch = _local_property("streaming.sql.batchId")
         return hashlib.blake2b(f"{self.write_id} {batch}".encode(), digest_size=16).hexdigest()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        from pyspark import TaskContext
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WanCommitMessage:
+        message = super().write(iterator)
+        message.written.query = _local_property("sql.streaming.queryId") or ""
+        return message
 
-        context = TaskContext.get()
-        written = super().write(iterator)
-        if context is not None:
-            written.written.query = context.getLocalProperty("sql.streaming.queryId") or ""
-        return written
+    def commit(self, messages: Messages, batchId: int) -> None:
+        queries = (result.query for result in _results(messages) if result.query)
+        self._commit(messages, next(queries, ""), str(batchId))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        query = next(
-            (m.written.query for m in messages if isinstance(m, _Written) and m.written.query), ""
-        )
-        self._commit(messages, query, str(batchId))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: Messages, batchId: int) -> None:
         self._abort(messages)
 
 
-class WanWriter(_Sink, DataSourceArrowWriter):
-    """The batch sink. ``queryId`` and ``batchId`` make a replay inside foreachBatch recognisable; without them every write is an epoch."""
+class WanWriter(EventsSink, DataSourceArrowWriter):
+    """The batch sink: a write is an epoch. Inside foreachBatch, the options ``queryId`` and
+    ``batchId`` let it recognise a replay.
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    Example::
+
+        def send(rows, batch):
+            events = rows.write.format("wan").mode("append").options(**options)
+            events.option("queryId", "clicks").option("batchId", batch).save()
+
+        writer = clicks.writeStream.foreachBatch(send)
+        writer.option("checkpointLocation", "/tmp/checkpoint").start()
+    """
+
+    def commit(self, messages: Messages) -> None:
         options = self.options
         query = options.query_id if options.query_id is not None else uuid.uuid4().hex
         self._commit(messages, query, str(options.batch_id or 0))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Messages) -> None:
         self._abort(messages)
+
+
+def _results(messages: Messages) -> list[WriteResult]:
+    """Return what those tasks wrote that succeeded."""
+    return [message.written for message in messages if isinstance(message, WanCommitMessage)]
+
+
+def _local_property(name: str) -> str | None:
+    """Return a local property of the running task; None outside a task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)

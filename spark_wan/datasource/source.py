@@ -25,18 +25,21 @@ from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError,
 from spark_wan.topology.options import SourceOptions
 
 Offset = dict[str, Any]
-"""``streams``: stream -> its last epoch. ``again``: stream -> a number that rises when it is announced again."""
+"""``streams``: stream -> its last epoch. ``again``: stream -> a number that rises whenever it is
+announced again: the lowest epoch announced (times 1,000,000) and the attempt."""
+_AGAIN_FACTOR = 1_000_000
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs of a channel: where they end, and what was announced again."""
+    """Follows the logs of a channel: where they end, and what was announced again.
+
+    ``streams``: names; default: all of the channel."""
 
     def __init__(self, channel: Channel, streams: tuple[str, ...] | None = None) -> None:
-        """``streams``: names; default: all of the channel."""
         self.channel = channel
         self.streams = streams
         self.until: dict[str, int] | None = None
-        """Of a query with ``Trigger.AvailableNow``: stream -> the epoch it ends with."""
+        """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
         self.newest: dict[str, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -52,7 +55,8 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self.without_channel(start, error)
 
     def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return how far the next micro-batch reads. ``self.newest`` is where the logs end now. May raise ChannelError."""
+        """Return how far the next micro-batch reads. ``self.newest`` is where the logs end now. May
+        raise ChannelError."""
         raise NotImplementedError
 
     def without_channel(self, start: Offset, error: ChannelError) -> Offset:
@@ -60,7 +64,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise error
 
     def ends(self) -> dict[str, int]:
-        """Stream -> its newest epoch."""
+        """Return, by stream, its newest epoch."""
         return {
             stream: epochs[-1]
             for stream, epochs in self.channel.epochs().items()
@@ -68,24 +72,30 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def announced(self) -> dict[str, int]:
-        """Stream -> a number that rises with each announcement."""
+        """Return, by stream, a number that rises with each announcement."""
         return {
             stream: max(attempt for _, attempt in entries)
-            + 1_000_000 * max(epoch for epoch, _ in entries)
+            + _AGAIN_FACTOR * max(epoch for epoch, _ in entries)
             for stream, entries in self.channel.announcements().items()
             if self.wanted(stream)
         }
+
+    def bounded(self, ends: dict[str, int]) -> dict[str, int]:
+        """Return ``ends``, with ``Trigger.AvailableNow`` no further than the query goes."""
+        if self.until is None:
+            return ends
+        return {s: min(end, self.until[s]) for s, end in ends.items() if s in self.until}
 
     def wanted(self, stream: str) -> bool:
         return self.streams is None or stream in self.streams
 
     def commit(self, end: Offset) -> None:
-        """Nothing to do: the channel is trimmed on the strength of acks, not of offsets."""
+        """Do nothing: acks trim the channel, not offsets."""
 
 
 @dataclass
-class FramesPartition(InputPartition):
-    """One gateway batch: where it is, and what its row says."""
+class FramePartition(InputPartition):
+    """One gateway batch: its row without the payload, and the channel that has it."""
 
     channel: str
     storage: Mapping[str, str]
@@ -93,7 +103,9 @@ class FramesPartition(InputPartition):
 
 
 class WanStreamReader(LogReader):
-    """The streaming source of ``format("wan")``."""
+    """The streaming source: one row per gateway batch, :data:`spark_wan.datasource.schema.SCHEMA`,
+    as Kafka's source has one row per record. :func:`spark_wan.datasource.decode.decode` turns them
+    into a table's rows."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(open_channel(options.channel, options.storage), options.streams)
@@ -110,9 +122,11 @@ class WanStreamReader(LogReader):
         unknown = sorted(set(starting) - set(ends))
         if unknown:
             raise OptionError(
-                f"wan source: startingOffsets: channel {self.channel.url} has no stream {unknown[0]!r}; {nearest(unknown[0], ends)}"
+                f"wan source: startingOffsets: channel {self.channel.url} has no stream "
+                f"{unknown[0]!r}; {nearest(unknown[0], ends)}"
             )
-        return offset({**earliest, **{stream: epoch - 1 for stream, epoch in starting.items()}}, {})
+        before = {stream: epoch - 1 for stream, epoch in starting.items()}
+        return offset({**earliest, **before}, {})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_bytes_per_trigger is not None:
@@ -126,23 +140,20 @@ class WanStreamReader(LogReader):
         for stream, epoch in start["streams"].items():
             if not self.wanted(stream) or ends.get(stream, 0) >= epoch:
                 continue
-            # One listing may miss what is there while the log is extended and trimmed.
+            # A listing may miss manifests while the log is extended and trimmed: ask once more.
             ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
             if ends[stream] < epoch:
                 raise LogGapError(
-                    f"wan source: {self.channel.url}: the log of {stream} ends at {ends.get(stream, 0)}, but this query has read epoch "
-                    f"{epoch}: the channel was deleted, or restored to an older state. Restore it, or begin again with a new checkpoint."
+                    f"wan source: {self.channel.url}: the log of {stream} ends at {ends[stream]}, "
+                    f"but this query has read epoch {epoch}: the channel was deleted, or restored "
+                    "to an older state. Restore its newer state, or start the query with a new "
+                    "checkpoint."
                 )
-        if self.until is not None:
-            ends = {
-                stream: min(end, self.until[stream])
-                for stream, end in ends.items()
-                if stream in self.until
-            }
+        ends = self.bounded(ends)
         begun = {**dict.fromkeys(ends, 0), **start["streams"]}
-        if not isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, (ReadMaxBytes, ReadMaxFiles)):
             ends = self._limited(begun, ends, limit)
-        # Progress never goes back: a stream that vanished keeps its place.
+        # Offsets never go back: a stream that is missing keeps its own.
         ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in begun.items()}
         return offset(ends, {**start["again"], **again})
 
@@ -150,34 +161,30 @@ class WanStreamReader(LogReader):
         return offset(self.newest, {})
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for stream, last in end["streams"].items():
             before = start["streams"].get(stream, 0)
             repeated = end["again"].get(stream, 0) > start["again"].get(stream, 0)
-            first = min(before + 1, end["again"][stream] // 1_000_000) if repeated else before + 1
+            first = before + 1
+            if repeated:
+                first = min(first, end["again"][stream] // _AGAIN_FACTOR)
             stream_log = StreamLog(self.channel, stream)
-            available = [number for number in stream_log.since(first - 1) if number <= last]
-            if len([number for number in available if number > before]) < last - before:
-                there = (
-                    f"it has {available[0]} and later" if available else "nothing of them is there"
-                )
-                raise _trimmed(
-                    self.channel.url, f"epochs {before + 1} to {last} of {stream}", there
-                )
-            for number in available:
-                manifest = stream_log.read(number)
-                found += [
-                    FramesPartition(
-                        self.channel.url,
-                        dict(self.options.storage),
-                        frame_row(manifest, i, number <= before),
-                    )
-                    for i in range(len(manifest.frames))
+            available = [epoch for epoch in stream_log.since(first - 1) if epoch <= last]
+            if len([epoch for epoch in available if epoch > before]) < last - before:
+                epochs = f"epochs {before + 1} to {last} of {stream}"
+                left = f"it has {available[0]} and later" if available else "it has none of them"
+                raise _trimmed(self.channel.url, epochs, left)
+            for epoch in available:
+                manifest = stream_log.read(epoch)
+                rows = [
+                    frame_row(manifest, i, epoch <= before) for i in range(len(manifest.frames))
                 ]
-        return found
+                storage = dict(self.options.storage)
+                partitions += [FramePartition(self.channel.url, storage, row) for row in rows]
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FramesPartition)
+        assert isinstance(partition, FramePartition)
         channel = open_channel(partition.channel, partition.storage)
         row = partition.row
         try:
@@ -189,59 +196,53 @@ class WanStreamReader(LogReader):
         yield pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
 
     def _before_earliest(self, stream: str) -> int:
-        """The number before the first epoch whose frames are all there. The newest manifest stays when its frames are trimmed."""
+        """Return the epoch before the first one whose frames are all there. (The newest manifest
+        stays when its frames are trimmed.)"""
         stream_log = StreamLog(self.channel, stream)
-        there = {path for path, _ in self.channel.frames(stream)}
-        numbers, below = stream_log.fold()
+        paths = {path for path, _ in self.channel.frames(stream)}
+        epochs, below = stream_log.fold()
         if below:
-            stream_log.check_gap(
-                numbers, below, acked_through(stream_log.read(numbers[-1]), stream_log.acks())
-            )
-        for number in numbers:
-            if {frame.path for frame in stream_log.read(number).frames} <= there:
-                return number - 1
-        return numbers[-1] if numbers else 0
+            acked = acked_through(stream_log.read(epochs[-1]), stream_log.acks())
+            stream_log.check_gap(epochs, below, acked)
+        for epoch in epochs:
+            if {frame.path for frame in stream_log.read(epoch).frames} <= paths:
+                return epoch - 1
+        return epochs[-1] if epochs else 0
 
     def _limited(
-        self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadLimit
+        self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadMaxBytes | ReadMaxFiles
     ) -> dict[str, int]:
-        """Whole epochs up to the limit, stream by stream in turn; at least one where there is any."""
+        """Return how far whole epochs go up to the limit, stream by stream in turn; at least one
+        where there is any."""
         reached = {stream: begun.get(stream, 0) for stream in ends}
-        left = (
-            limit.max_bytes
-            if isinstance(limit, ReadMaxBytes)
-            else limit.max_files
-            if isinstance(limit, ReadMaxFiles)
-            else 1 << 62
-        )
-        taken = 0
+        left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limit.max_files
+        logs = {stream: StreamLog(self.channel, stream) for stream in ends}
         waiting = {
-            stream: [n for n in StreamLog(self.channel, stream).since(reached[stream]) if n <= end]
+            stream: [epoch for epoch in logs[stream].since(reached[stream]) if epoch <= end]
             for stream, end in ends.items()
         }
         # Another stream comes first each time, so that none has to wait for ever.
         streams = sorted(waiting)
         turn = sum(reached.values()) % max(1, len(streams))
         streams = streams[turn:] + streams[:turn]
+        taken = 0
         while any(waiting.values()):
             for stream in [stream for stream in streams if waiting[stream]]:
-                number = waiting[stream][0]
-                cost = (
-                    StreamLog(self.channel, stream).read(number).bytes
-                    if isinstance(limit, ReadMaxBytes)
-                    else 1
-                )
+                epoch = waiting[stream][0]
+                by_size = isinstance(limit, ReadMaxBytes)
+                cost = logs[stream].read(epoch).bytes if by_size else 1
                 if taken and cost > left:
                     return reached
                 waiting[stream].pop(0)
-                reached[stream], left, taken = number, left - cost, taken + 1
+                reached[stream], left, taken = epoch, left - cost, taken + 1
         return reached
 
 
-def _trimmed(channel: str, what: str, found: str) -> LogGapError:
+def _trimmed(channel: str, what: str, left: str) -> LogGapError:
     return LogGapError(
-        f"wan source: {what} cannot be read any more from {channel}: {found}. What all addressed sites have acked is trimmed, whoever "
-        "else reads. Nothing is skipped silently: restore it, or begin again with a new checkpoint (startingOffsets: earliest)."
+        f"wan source: {what} cannot be read any more from {channel}: {left}. What all addressed "
+        "sites have acked is trimmed, whoever else reads. Nothing is skipped silently: restore it, "
+        "or start the query with a new checkpoint (startingOffsets: earliest)."
     )
 
 

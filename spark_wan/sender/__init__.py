@@ -1,1 +1,1 @@
-"""The gateway sender: capture, netting, batches, the channel log, the ack keeper."""
+"""The gateway sender: publishes epochs, collects their acks, trims what is done."""

@@ -1,13 +1,14 @@
-"""A user's stream of events: rows of any DataFrame become gateway batches, and a micro-batch becomes an epoch.
+"""A user stream: the rows of any DataFrame become gateway batches, and each micro-batch an epoch.
 
 The numbered path of a write:
 
-    sink.1  frames-published  by tasks, seen by nobody yet
-    sink.2  log-read          is it the log that the sink remembers? is this write in it already? an equal replay is done, another is
-                              the next epoch
-    sink.3  checked           table, keys and columns are the stream's; no event ID twice, and (without a sequence) no key twice in an epoch
-    sink.4  manifest-added    created if absent; if another writer was first: back to sink.2
-    sink.5  remembered        so that a channel that is lost is noticed
+    sink.1  frames-published  by tasks; no receiver reads them yet
+    sink.2  log-read          is it the log of the sink's checkpoint? is this write in it already?
+                              an equal replay is done, any other is the next epoch
+    sink.3  checked           table, keys and columns are the stream's; no event ID is repeated in
+                              the epoch, nor (without a sequence) a key
+    sink.4  manifest-added    created if absent; if another writer was faster: back to sink.2
+    sink.5  checkpointed      so that the sink detects a lost log
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,26 +32,24 @@ from spark_wan.errors import (
     OptionError,
     SchemaError,
     SourceError,
-    StaleWriteError,
     WanError,
     nearest,
 )
 from spark_wan.events.arrow_types import arrow_ready
-from spark_wan.events.columns import differences, fingerprint
+from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.events.row_hash import combine, digest, row_hashes
-from spark_wan.sender.acks import STALE_AGE, append_in_time, are_safe, are_there
-from spark_wan.sender.memory import CheckpointStore, check_acks, check_log
+from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
+from spark_wan.sender.epochs import StreamSettings, append_in_time, are_there, stale_write
 from spark_wan.steps import Steps
 from spark_wan.topology.options import SinkOptions
-from spark_wan.wire.checkpoint import SenderCheckpoint
-from spark_wan.wire.frame import FrameHeader, FrameRef
+from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, Manifest, WriteRef
 
 KEPT_WRITES = 100
-"""So many (query, batch, digest) triples a manifest keeps, to recognise an equal replay."""
+"""Number of (query, batch, digest) triples that a manifest keeps, to recognise an equal replay."""
 USER_TABLE_ID = "events"
-"""The table ID of a user's stream: its rows come from no table."""
+"""The table ID of a user stream: its rows come from no table."""
 
 NEW_LOG = "set the sink's option newLog to {log}"
 """How the user lets a new log begin."""
@@ -59,9 +58,17 @@ _OPERATIONS = {"create": Operation.CREATE, "put": Operation.PUT, "destroy": Oper
 _INTEGERS = ("byte", "short", "integer", "long")
 
 
+def sink_settings(options: SinkOptions) -> StreamSettings:
+    """Return what all epochs of a sink's stream have in common."""
+    remotes = tuple(sorted(options.remotes))
+    return StreamSettings(
+        options.stream, options.table, options.key, options.site, remotes, remotes
+    )
+
+
 @dataclass(frozen=True)
 class SinkColumns:
-    """Which columns say what an event is; the others are the table's."""
+    """The columns that describe an event; all others are the table's."""
 
     event_id: str
     operation: str | None
@@ -70,7 +77,7 @@ class SinkColumns:
 
     @classmethod
     def of(cls, options: SinkOptions, schema: Mapping[str, Any]) -> SinkColumns:
-        """Check that the named columns are there, with fitting types. Raises OptionError."""
+        """Check that the rows have the named columns, of valid types. Raises OptionError."""
         types = {entry["name"]: entry["type"] for entry in schema["fields"]}
         wanted: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
             ("eventId", options.event_id, ("string", *_INTEGERS)),
@@ -78,30 +85,32 @@ class SinkColumns:
             ("sequence", options.sequence, (*_INTEGERS, "timestamp")),
             ("eventTime", options.event_time, ("timestamp",)),
         )
-        for option, name, kinds in wanted:
+        for option, name, valid in wanted:
             if name is None:
                 continue
             if name not in types:
                 raise OptionError(
-                    f"wan sink: {option} names column {name!r}, which the rows do not have; {nearest(name, types)}"
+                    f"wan sink: {option} names column {name!r}, which the rows do not have; "
+                    f"{nearest(name, types)}"
                 )
-            if types[name] not in kinds:
+            if types[name] not in valid:
                 raise OptionError(
-                    f"wan sink: {option} column {name!r} is {types[name]}; it must be one of {', '.join(kinds)}"
+                    f"wan sink: {option} column {name!r} is {types[name]}; it must be one of "
+                    f"{', '.join(valid)}"
                 )
         return cls(options.event_id, options.operation, options.sequence, options.event_time)
 
     def table_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The table's own columns. The operation column is the sink's alone; ID, sequence and time stay columns of the table."""
-        return {
-            "type": "struct",
-            "fields": [entry for entry in schema["fields"] if entry["name"] != self.operation],
-        }
+        """Return the table's own columns: all but the operation column. Event ID, sequence and time
+        stay columns of the table."""
+        columns = [entry for entry in schema["fields"] if entry["name"] != self.operation]
+        return {"type": "struct", "fields": columns}
 
 
 @dataclass
 class WriteResult:
-    """What one task has written: frames, the digest of its events, and hashes of IDs and keys to find doubled ones."""
+    """What one task has written: frames, the digest of its events, and hashes of their IDs and keys
+    to find duplicates."""
 
     frames: tuple[FrameRef, ...]
     digest: str
@@ -122,34 +131,25 @@ class EventsWriter:
     schema: Mapping[str, Any]
     clock: Callable[[], int]
     write_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Of the write that the task is part of: see :func:`spark_wan.channels.base.new_attempt`."""
+    """ID of the write that the task is part of
+    (:func:`spark_wan.channels.base.new_attempt`)."""
     _digests: list[str] = field(default_factory=list)
     _ids: list[np.ndarray] = field(default_factory=list)
     _keys: list[np.ndarray] = field(default_factory=list)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteResult:
         options, began = self.options, self.clock()
-        header = FrameHeader(
-            origin=options.site,
-            sent_to=tuple(sorted(options.remotes)),
-            stream=options.stream,
-            table=options.table,
-            table_id=USER_TABLE_ID,
-            selection="all",
-            schema=fingerprint(self.schema),
-            attempt=new_attempt(self.write_id),
-            index=0,
-            events=0,
+        header = sink_settings(options).header(
+            USER_TABLE_ID, self.schema, new_attempt(self.write_id)
         )
-        publisher = BatchPublisher(
-            self.channel, header, BatchLimits(options.batch_size, options.batch_bytes)
-        )
+        limits = BatchLimits(options.batch_size, options.batch_bytes)
+        publisher = BatchPublisher(self.channel, header, limits)
         publisher.publish((events, None) for events in self._events(batches))
         return WriteResult(
             frames=tuple(publisher.refs),
             digest=combine(self._digests),
-            ids=b"".join(found.tobytes() for found in self._ids),
-            keys=b"".join(found.tobytes() for found in self._keys),
+            ids=b"".join(hashes.tobytes() for hashes in self._ids),
+            keys=b"".join(hashes.tobytes() for hashes in self._keys),
             began=began,
         )
 
@@ -174,20 +174,21 @@ class EventsWriter:
         ids = rows.column(self.columns.event_id)
         if ids.null_count:
             raise EventError(
-                f"{where}: {ids.null_count} events have no ID (column {self.columns.event_id!r} is null). Every event needs one."
+                f"{where}: {ids.null_count} events have no ID (column {self.columns.event_id!r} is "
+                "null). Every event needs one."
             )
         columns.append(ids.cast(pa.string()))
         fields.append(pa.field(ID, pa.string()))
         for name, column in ((SEQUENCE, self.columns.sequence), (TIME, self.columns.event_time)):
             if column is not None:
-                values = rows.column(column)
-                columns.append(values.cast(pa.int64()))
+                columns.append(rows.column(column).cast(pa.int64()))
                 fields.append(pa.field(name, pa.int64()))
         for key in self.options.key:
             nulls = rows.column(key).null_count
             if nulls:
                 raise EventError(
-                    f"{where}: {nulls} events have a null in key column {key!r}: no site could find their row. Filter them out before the sink."
+                    f"{where}: {nulls} events have a null in key column {key!r}: no site could "
+                    "find their row. Filter them out before the sink."
                 )
         for name in (entry["name"] for entry in self.schema["fields"]):
             columns.append(rows.column(name))
@@ -199,16 +200,17 @@ class EventsWriter:
         if self.columns.operation is None:
             return pa.array(np.full(rows.num_rows, default, np.int8))
         words = rows.column(self.columns.operation)
-        known = pa.array(list(_OPERATIONS), pa.string())
-        places = pc.index_in(words.cast(pa.string()), known)
+        places = pc.index_in(words.cast(pa.string()), pa.array(list(_OPERATIONS), pa.string()))
         if places.null_count:
-            wrong = pc.unique(words.filter(places.is_null())).to_pylist()[:5]
+            unknown = pc.unique(words.filter(places.is_null())).to_pylist()[:5]
             raise EventError(
-                f"{where}: unknown operations {wrong} in column {self.columns.operation!r}; known are {', '.join(_OPERATIONS)}."
+                f"{where}: unknown operations {unknown} in column {self.columns.operation!r}; "
+                f"known are {', '.join(_OPERATIONS)}."
             )
         if not self.options.key and pc.any(pc.not_equal(words, "create")).as_py():
             raise EventError(
-                f"{where}: the table has no key, so only `create` events can be carried; give `key` for put and destroy."
+                f"{where}: the table has no key, so only `create` events can be carried; set `key` "
+                "to carry put and destroy."
             )
         return pa.array([int(op) for op in _OPERATIONS.values()], pa.int8()).take(places)
 
@@ -221,13 +223,14 @@ def append_epoch(
     query: str,
     batch: str,
     clock: Callable[[], int],
-    memories: CheckpointStore,
+    checkpoints: CheckpointStore,
 ) -> Steps[Manifest | None]:
-    """Append what tasks have written as the next epoch; the manifest, or None when there was nothing to append.
+    """Append what tasks have written as the next epoch. Returns its manifest, or None when there
+    was nothing to append.
 
-    Raises EventError for a doubled event ID or key, SourceError when the log carries a captured table, or this stream with another
-    table, key or origin, SchemaError when a column is gone or has another type, LogGapError when the log is lost, StaleWriteError when the
-    frames may be gone.
+    Raises EventError for a repeated event ID or key; SourceError when the log carries a captured
+    table, or this stream has another table, key or origin; SchemaError when a column is missing or
+    has another type; LogGapError when the log is lost; StaleWriteError when the frames may be gone.
     """
     frames = tuple(
         sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path)
@@ -235,41 +238,35 @@ def append_epoch(
     yield "sink.1 frames-published"
     if not frames:
         return None
-    told = WriteRef(query, batch, combine(part.digest for part in written))
+    write = WriteRef(query, batch, combine(part.digest for part in written))
     tried = False
     while True:
-        # The memory first: another writer may extend the log and remember that in between.
-        memory = memories.load(log.stream)
+        # The checkpoint first: another writer may extend the log and save its own in between.
+        checkpoint = checkpoints.load(log.stream)
         last = log.newest_manifest()
         try:
-            check_log(log, memory, last, options.new_log.__contains__, NEW_LOG)
+            check_log(log, checkpoint, last, options.new_log.__contains__, NEW_LOG)
             writes = last.writes if last is not None else ()
             yield "sink.2 log-read"
-            if told in writes:
-                # The same micro-batch again, after a crash between manifest and checkpoint: its first frames are the ones named.
+            if write in writes:
+                # The same micro-batch again, after a crash between the manifest and Spark's
+                # checkpoint: the manifest names the frames of the first attempt.
                 remove_unnamed(log, frames)
                 return last
             if last is not None:
                 check_acks(log, last, NEW_LOG)
                 _check_follows(last, options, schema)
             _refuse_too_many(sum(frame.rows for frame in frames), options)
-            _refuse_doubles(written, options)
+            _refuse_duplicates(written, options)
         except WanError:
             if not tried:  # else the manifest may be there all the same, and name them
                 remove_unnamed(log, frames)
             raise
         yield "sink.3 checked"
-        manifest = Manifest.following(
+        manifest = sink_settings(options).manifest(
             last,
-            stream=options.stream,
             kind=EVENTS,
-            origin=options.site,
-            sent_to=tuple(sorted(options.remotes)),
-            addressees=tuple(sorted(options.remotes)),
-            table=options.table,
             table_id=USER_TABLE_ID,
-            selection="all",
-            keys=options.key,
             schema=schema,
             first_version=-1,
             last_version=-1,
@@ -279,57 +276,54 @@ def append_epoch(
             frames=frames,
             disjoint=False,
             created=clock(),
-            writes=(*writes[-KEPT_WRITES + 1 :], told),
+            writes=(*writes[-KEPT_WRITES + 1 :], write),
         )
-        now = clock()
-        if now - min(part.began for part in written) > STALE_AGE * 1000 and not are_safe(
-            log, frames
-        ):
-            raise _stale(log)
         try:
             tried = True
-            append_in_time(log, manifest, clock)
+            append_in_time(log, manifest, min(part.began for part in written), clock)
         except ManifestExists:
-            # The append may have counted all the same, and be acked and trimmed since: then its frames are gone.
+            # The append may have counted all the same, and the epoch may be acked and trimmed
+            # since: then its frames are gone.
             if not are_there(log, frames):
-                raise _stale(log) from None
+                raise stale_write(log) from None
             continue
         yield "sink.4 manifest-added"
-        if memory is None or memory.log_id != manifest.log_id:
-            memory = SenderCheckpoint(manifest.log_id, manifest.epoch)
-        memories.save(log.stream, replace(memory, epoch=manifest.epoch))
-        yield "sink.5 remembered"
+        record_appended(checkpoints, checkpoint, manifest)
+        yield "sink.5 checkpointed"
         return manifest
 
 
 def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, Any]) -> None:
-    """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or without a column that the stream has. And one that is not
-    for all sites of the epoch before, since acks of the others would not be waited for any more; a topology says by itself who is gone."""
+    """Refuse what would hold every receiver: an epoch of another table, key, origin or kind, or one
+    without a column that the stream has. Also refuse one that is not for all sites of the epoch
+    before, since the ack manager would no longer wait for the others; with a topology, the sites
+    that it leaves out are meant to be gone."""
     stream = f"wan sink: stream {options.stream}"
-    advice = (
-        "Nothing was sent. Give the sink a `stream` of its own, or the option that the stream has."
-    )
     if last.kind != EVENTS:
         raise SourceError(
-            f"{stream} carries the captured table {last.table}; give the sink a `stream` of its own."
+            f"{stream} carries the captured table {last.table}; give the sink a `stream` of its "
+            "own."
         )
-    for what, had, has in (
+    for what, expected, actual in (
         ("table", last.table, options.table),
         ("site", last.origin, options.site),
         ("key", ",".join(last.keys), ",".join(options.key)),
     ):
-        if had != has:
+        if expected != actual:
             raise SourceError(
-                f"{stream}: its epochs have {what} {had!r}, and this write has {has!r}. {advice}"
+                f"{stream}: its epochs have {what} {expected!r}, and this write has {actual!r}. "
+                "Nothing was sent. Give the sink a `stream` of its own, or the option that the "
+                "stream has."
             )
     former = last.addressees if options.former_remotes is None else options.former_remotes
     left = sorted({*last.addressees} - {*options.remotes, *former})
     if left:
         sites = ", ".join(left)
         raise SourceError(
-            f"{stream}: its epochs are for {', '.join(last.addressees)}, and this write has remotes {','.join(options.remotes)}: what {sites} "
-            f"has not read yet would be trimmed. Nothing was sent. Give the sink a `stream` of its own; or, when {sites} is to get nothing more, "
-            f"name it in `formerRemotes`."
+            f"{stream}: its epochs are for {', '.join(last.addressees)}, and this write has "
+            f"remotes {','.join(options.remotes)}: what {sites} has not read yet would be trimmed. "
+            f"Nothing was sent. Give the sink a `stream` of its own; or, when {sites} is to get "
+            "nothing more, name it in `formerRemotes`."
         )
     change = differences(last.schema, schema)
     if change.dropped or change.retyped:
@@ -338,65 +332,62 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
             f"column {'.'.join(path)} was {old} and is {new}" for path, old, new in change.retyped
         ]
         raise SchemaError(
-            f"{stream}: the rows do not have the stream's columns: {'; '.join(changes)}. Nothing was sent. Add or cast the columns (new columns "
-            "may be added at any time), or give the sink a `stream` and a `table` of their own."
+            f"{stream}: the rows do not have the stream's columns: {'; '.join(changes)}. Nothing "
+            "was sent. Add or cast the columns (new columns may be added at any time), or give the "
+            "sink a `stream` and a `table` of its own."
         )
-
-
-def _stale(log: StreamLog) -> StaleWriteError:
-    return StaleWriteError(
-        f"wan sink, stream {log.stream}: the write was interrupted for so long that its frames are, or may be, no longer in the channel. Write the "
-        "rows again: those that have arrived are recognised by their event IDs."
-    )
 
 
 def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
-    """Remove those of ``frames`` that no manifest names: what a write has left that was refused, or that was done already. What cannot be removed now
-    is left to the ack keeper's sweep. Not for a write whose manifest may still arrive."""
+    """Remove those of ``frames`` that no manifest names: those of a write that was refused, or was
+    done already. The sweep takes what cannot be removed now. Not for a write whose manifest may
+    still arrive."""
     with suppress(WanError):
-        named = {frame.path for number in log.since(0) for frame in log.read(number).frames}
-        log.channel.trim_frames(
-            log.stream, [frame.path for frame in frames if frame.path not in named]
-        )
+        named = {frame.path for epoch in log.since(0) for frame in log.read(epoch).frames}
+        unnamed = [frame.path for frame in frames if frame.path not in named]
+        log.channel.trim_frames(log.stream, unnamed)
 
 
 def _refuse_too_many(rows: int, options: SinkOptions) -> None:
-    """The driver compares 16-byte hashes of all event IDs and keys: an epoch has so many rows that it can hold them, and no more."""
+    """Limit the rows of an epoch: the driver holds 16-byte hashes of all event IDs and keys."""
     if rows > options.max_rows:
         raise EventError(
-            f"wan sink, stream {options.stream}: one epoch has {rows:,} rows or more; maxRows allows {options.max_rows:,}. Nothing of it was sent. "
-            "Write less at a time (maxFilesPerTrigger, maxBytesPerTrigger, maxOffsetsPerTrigger, or several writes). A micro-batch that is planned "
-            "already needs a higher maxRows, and a driver with 50 bytes of memory a row (spark.driver.maxResultSize: 32 bytes a row)."
+            f"wan sink, stream {options.stream}: one epoch has {rows:,} rows or more; maxRows "
+            f"allows {options.max_rows:,}. Nothing of it was sent. Write less at a time "
+            "(maxFilesPerTrigger, maxBytesPerTrigger, maxOffsetsPerTrigger, or several writes). A "
+            "micro-batch that is planned already needs a higher maxRows, and a driver with 50 "
+            "bytes of memory a row (spark.driver.maxResultSize: 32 bytes a row)."
         )
 
 
-def _refuse_doubles(written: Sequence[WriteResult], options: SinkOptions) -> None:
-    ids = f"An event ID names one event for ever: make column {options.event_id!r} unique, for example with dropDuplicates before the sink."
+def _refuse_duplicates(written: Sequence[WriteResult], options: SinkOptions) -> None:
+    unique_ids = (
+        f"An event ID names one event for ever: make column {options.event_id!r} unique, for "
+        "example with dropDuplicates before the sink."
+    )
+    sequence = "Name a `sequence` column that orders the events of a key."
     for what, parts, advice in (
-        ("event IDs", [part.ids for part in written], ids),
-        (
-            "keys",
-            [part.keys for part in written],
-            "Name a `sequence` column that orders the events of a key.",
-        ),
+        ("event IDs", [part.ids for part in written], unique_ids),
+        ("keys", [part.keys for part in written], sequence),
     ):
-        doubled = _doubled(parts)
-        if doubled:
+        duplicates = count_duplicates(parts)
+        if duplicates:
             raise EventError(
-                f"wan sink, stream {options.stream}: {doubled} {what} come twice in one epoch. {advice} Nothing of it was sent."
+                f"wan sink, stream {options.stream}: {duplicates} {what} come twice in one epoch. "
+                f"{advice} Nothing of it was sent."
             )
 
 
-def _doubled(parts: Sequence[bytes]) -> int:
-    """How many 16-byte hashes repeat another. Takes 9 bytes a row beside the hashes: their first halves are compared, and only what
-    repeats there is compared whole."""
+def count_duplicates(parts: Sequence[bytes]) -> int:
+    """Return how many 16-byte hashes repeat another. Takes 9 bytes a row beside the hashes: it
+    compares their first halves, and whole hashes only where these repeat."""
     pairs = [np.frombuffer(part, "u8").reshape(-1, 2) for part in parts if part]
     if not pairs:
         return 0
-    firsts = np.concatenate([each[:, 0] for each in pairs])
+    firsts = np.concatenate([hashes[:, 0] for hashes in pairs])
     firsts.sort()
     repeated = np.unique(firsts[1:][firsts[1:] == firsts[:-1]])
     if not repeated.size:
         return 0
-    suspects = np.concatenate([each[np.isin(each[:, 0], repeated)] for each in pairs])
+    suspects = np.concatenate([hashes[np.isin(hashes[:, 0], repeated)] for hashes in pairs])
     return len(suspects) - len(np.unique(suspects, axis=0))

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 
 class Slots:
-    """At most ``number`` holders at a time, first come, first served: a holder that returns stands behind those that wait."""
+    """At most ``number`` holders at a time, first come, first served. (A semaphore lets a holder
+    that returns overtake those that wait.)"""
 
     def __init__(self, number: int) -> None:
         self._free = number

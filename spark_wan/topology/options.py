@@ -142,9 +142,6 @@ class SinkOptions:
     new_log: tuple[str, ...] = setting(
         (), _names, "IDs, with commas, of lost logs in whose place a new log may begin."
     )
-    stop_marker: str | None = setting(
-        None, parse_text, "Internal: path of a file whose appearance stops a waiting commit."
-    )
     storage: Mapping[str, str] = field(
         default_factory=dict, repr=False
     )  # storage.*; may hold secrets

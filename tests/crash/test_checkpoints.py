@@ -28,7 +28,7 @@ def test_f06_checkpoint_deleted(
 ) -> None:
     """Keyed and keyless: the sender goes on where the log ends, the receiver where its ledger ends.
 
-    Taken out once: that the log decides at the sender (its memory did) and the ledger at the receiver (an empty progress did).
+    Taken out once: that the log decides at the sender (its checkpoint did) and the ledger at the receiver (an empty progress did).
     """
     wan = _with_checkpoints(spark, _replicated, tmp_path)
     before = [wan.version(table) for table in TABLES]
@@ -49,7 +49,7 @@ def test_f07_checkpoint_restored_from_a_backup(
 ) -> None:
     """Keyed and keyless: the checkpoints know of two epochs, the source, the log and the tables are further.
 
-    Taken out once: that the log decides at the sender (its memory did) and the ledger at the receiver (an empty progress did).
+    Taken out once: that the log decides at the sender (its checkpoint did) and the ledger at the receiver (an empty progress did).
     """
     wan = _with_checkpoints(spark, _replicated, tmp_path)
     for folder in checkpoints(wan, whose):

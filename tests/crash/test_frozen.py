@@ -48,7 +48,7 @@ def test_f47_a_receiver_is_frozen_at_each_step(
 
 
 def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, worker: Worker) -> None:
-    """Each time another sender publishes all that is there. What is applied between lets its keeper trim, and be frozen there too."""
+    """Each time another sender publishes all that is there. What is applied between lets its ack manager trim, and be frozen there too."""
     steps = {f"publish.{n}" for n in range(1, 7)} | {f"keep.{n}" for n in range(1, 6)}
     worker.tell(folder=str(replicated.folder), do="send", freeze_at=" ".join(steps))
     frozen = 0
@@ -88,7 +88,7 @@ def test_f47_a_sender_is_frozen_inside_an_append(
         replicated.change(start)
         replicated.send(spark)
         replicated.apply(spark)
-    replicated.send(spark)  # its keeper trims what is acked
+    replicated.send(spark)  # its ack manager trims what is acked
     before = replicated.numbers("orders")
     os.kill(worker.pid, signal.SIGCONT)
     replicated.change(130)

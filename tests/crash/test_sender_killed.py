@@ -38,7 +38,7 @@ def test_f02_killed_after_publish_before_its_checkpoint(
 ) -> None:
     """The epoch exists: the next sender goes on behind it, whatever its own checkpoint says.
 
-    Taken out once: that the log says how far it is (the sender's memory did).
+    Taken out once: that the log says how far it is (the sender's checkpoint did).
     """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
@@ -70,8 +70,8 @@ def test_f03_killed_mid_batch(spark: Any, replicated: Sites, worker: Worker) -> 
     replicated.assert_equal()
 
 
-@pytest.mark.parametrize("step", ["keep.1", "keep.2", "keep.3:2", "keep.4", "keep.5"])
-def test_the_ack_keeper_is_killed_at_each_of_its_steps(
+@pytest.mark.parametrize("step", ["acks.1", "acks.2", "acks.3:2", "acks.4", "acks.5"])
+def test_the_ack_manager_is_killed_at_each_of_its_steps(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
     """Two epochs are acked and may go, the third is not: it stays readable, is announced again, and goes once it is acked.
@@ -85,7 +85,7 @@ def test_the_ack_keeper_is_killed_at_each_of_its_steps(
     assert replicated.numbers("orders")[-1] == 3
     assert {frame.path for frame in log.read(3).frames} <= replicated.frames("orders")
     assert log.channel.announcements().get(log.stream, []) == (
-        [(3, 1)] if step == "keep.3:2" else []
+        [(3, 1)] if step == "acks.3:2" else []
     )
 
     replicated.send(spark)

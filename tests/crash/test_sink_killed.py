@@ -14,7 +14,7 @@ from sites import Sites, at
 
 import spark_wan
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.memory import NoCheckpoints
+from spark_wan.sender.checkpoints import NoCheckpoints
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 
@@ -63,10 +63,10 @@ def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
     assert clicked.numbers("clicks") == [1]
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
     # The killed process's manifest might still have arrived: its frames are left to the sweep.
-    keeper = AckManager(
+    manager = AckManager(
         clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, ["seattle"]
     )
-    assert keeper.sweep(-60.0) == (0 if step == "sink.4" else 1)
+    assert manager.sweep(-60.0) == (0 if step == "sink.4" else 1)
     assert clicked.frames("clicks") == clicked.named_frames("clicks")
     clicked.apply(spark, "events")
     clicked.assert_equal("clicks")

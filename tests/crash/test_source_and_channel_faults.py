@@ -48,7 +48,7 @@ def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, w
 def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> None:
     """Both ends lose the channel and keep trying; the site goes on writing; they converge by themselves once it is back.
 
-    Taken out once: the sender's hold on an error (`SenderHandle._publish`).
+    Taken out once: the sender's hold on an error (`SenderStream._publish`).
     """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()

@@ -15,7 +15,9 @@ import spark_wan.receiver.job as receiver_job
 import spark_wan.receiver.stream as receiver_stream
 from spark_wan.receiver.handle import ReceiverHandle
 from spark_wan.receiver.job import Receiver
-from spark_wan.sender.job import Sender, SenderHandle, StreamStatus
+from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.job import Sender
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.units import milliseconds
 
 ORDERS = "newark.east.orders"

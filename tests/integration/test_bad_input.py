@@ -29,7 +29,8 @@ from spark_wan.control.decisions import parse_decisions
 from spark_wan.delta.history import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
-from spark_wan.sender.job import Sender, StreamStatus
+from spark_wan.sender.job import Sender
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.parsing import load_topology
 
 ORDER = {"id": 900, "item": "after it all", "amount": 9.0}
@@ -114,12 +115,12 @@ def other_keys(spark: Any, wan: Sites) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (put_back, r"its newest version is 3, but version 7 was published: the table was put back.*full copy"),
-        (put_back_and_written, r"version 7 is not the commit that was published: .*put back.*full copy"),
-        (put_back_and_written_further, r"version 7 is not the commit that was published: .*put back.*full copy"),
+        (put_back, r"its newest version is 3, but version 7 was published: the table was restored.*full copy"),
+        (put_back_and_written, r"version 7 is not the commit that was published: .*restored.*full copy"),
+        (put_back_and_written_further, r"version 7 is not the commit that was published: .*restored.*full copy"),
         (made_again, r"has the ID [0-9a-f-]+; the stream carries [0-9a-f-]+\. It was dropped.*full copy"),
         (feed_off_for_a_while, r"no change feed .*ALTER TABLE delta\.`.*orders` SET TBLPROPERTIES"),
-        (other_keys, r"its keys are \['id', 'item'\] in the topology, but the stream was published with \['id'\]\. .*put the keys back"),
+        (other_keys, r"its keys are \['id', 'item'\] in the topology, but the stream was published with \['id'\]\. .*restore the keys"),
     ],
 )  # fmt: skip
 def test_a_source_that_is_not_what_it_was(
@@ -387,7 +388,7 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
     channel.unlink()
     status = attempt(spark, wan)
     assert re.search(
-        r"newark/_wan/.*: cannot read the sender's memory of .*Check that the site's `state`",
+        r"newark/_wan/.*: cannot read the sender's checkpoint of .*Check that the site's `state`",
         str(status["orders"].held),
     )
     assert wan.numbers("orders") == []
@@ -532,7 +533,7 @@ def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
     spark_wan.register(spark)
     rows = frame(spark, "clicks", clicks([1])).selectExpr("*", "'put' AS what")
     with pytest.raises(
-        Exception, match="the table has no key, so only `create` events can be carried; give `key`"
+        Exception, match="the table has no key, so only `create` events can be carried; set `key`"
     ):
         sent.write_events("clicks", rows, operation="what")
     orders = spark.sql("SELECT 'e' AS event, 1L AS id, 'x' AS item, 1.0D AS amount")

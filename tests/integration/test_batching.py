@@ -17,7 +17,8 @@ from spark_wan import Receiver
 from spark_wan.capture.arrow_batches import MOST_ROW_BYTES
 from spark_wan.capture.source import DeltaSource
 from spark_wan.channels.log import StreamLog
-from spark_wan.sender.job import Sender, SenderHandle
+from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.job import Sender
 from spark_wan.wire.frame import decode_frame
 
 LIMIT = 10_000
@@ -61,7 +62,7 @@ def test_b44_an_interval_only_batch_waits_for_its_interval(
     begin = SenderHandle._begin
 
     def begin_with_clock(handle: SenderHandle) -> None:
-        handle._stop = clock
+        handle._run.stop = clock
         begin(handle)
 
     monkeypatch.setattr(SenderHandle, "_begin", begin_with_clock)

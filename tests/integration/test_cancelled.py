@@ -26,7 +26,7 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
 ) -> None:
     """First the sender's, then the receiver's. No stream ends; the receiver's batch does not count as done while one is not.
 
-    Taken out once: the retry in `SenderHandle._hold` (the thread ended without a word), and the wait for cancelled streams in
+    Taken out once: the retry in `SenderStream._hold` (the thread ended without a word), and the wait for cancelled streams in
     `ChannelReceiver.apply_all` (the batch was committed).
     """
     monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 3_600.0)
@@ -93,7 +93,7 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
 def test_f50_a_session_that_ends_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
     """In a process of its own. Both say so, and hang in nothing; their streams are not held for it.
 
-    Taken out once: `lost_session` in `SenderHandle._hold` and `ReceiverHandle._end`.
+    Taken out once: `lost_session` in `SenderStream._hold` and `ReceiverHandle._end`.
     """
     environment = {
         name: value

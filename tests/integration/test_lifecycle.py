@@ -18,13 +18,13 @@ from waiting import children, connections, started, wait_until, wan_threads, wor
 import spark_wan.receiver.inbound as receiver_inbound
 import spark_wan.receiver.job as receiver_job
 import spark_wan.receiver.stream as receiver_stream
-import spark_wan.sender.job as sender_job
+import spark_wan.sender.stream as sender_stream
 from spark_wan import Receiver, Sender, register
 from spark_wan.errors import WanError
 from spark_wan.receiver.handle import ReceiverHandle
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.job import SenderHandle
-from spark_wan.sender.memory import NoCheckpoints
+from spark_wan.sender.checkpoints import NoCheckpoints
+from spark_wan.sender.handle import SenderHandle
 from spark_wan.steps import reached, run
 from spark_wan.topology.ack_policy import AckPolicy
 
@@ -128,7 +128,7 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     [
         ("sender", "publish.2"),
         ("sender", "publish.4"),
-        ("sender", "keep.1"),
+        ("sender", "acks.1"),
         ("receiver", "apply.1"),
         ("receiver", "apply.3"),
         ("receiver", "apply.6"),
@@ -152,8 +152,10 @@ def test_b27_stop_never_hangs_while_writers_run(
 
     with writing(here, 100):
         if of == "sender":
-            monkeypatch.setattr(sender_job, "reached", reached_here)
-            monkeypatch.setattr(sender_job, "run", lambda steps: run_through(steps, reached_here))
+            monkeypatch.setattr(sender_stream, "reached", reached_here)
+            monkeypatch.setattr(
+                sender_stream, "run", lambda steps: run_through(steps, reached_here)
+            )
         else:
             here.send(spark)
             monkeypatch.setattr(receiver_inbound, "reached", reached_here)
@@ -295,7 +297,7 @@ def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, site
 def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
     spark: Any, sites: Any, tmp_path: Path
 ) -> None:
-    """What the ack keeper announces again comes again, marked; what comes for the first time is not.
+    """What the ack manager announces again comes again, marked; what comes for the first time is not.
 
     Taken out once: the mark.
     """
@@ -323,11 +325,11 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
     here.send(spark)
     assert read() == [(1, False), (2, False)]
     times = iter(range(0, 10**9, 1_000))
-    keeper = AckManager(
+    manager = AckManager(
         here.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE]
     )
     for _ in range(2):
-        run(keeper.round())  # seattle has acked epoch 1; 2 is overdue
+        run(manager.round())  # seattle has acked epoch 1; 2 is overdue
     here.change(50)
     here.send(spark)
     assert read() == [(1, False), (2, False), (2, True), (3, False)]

@@ -18,7 +18,7 @@ from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 from spark_wan.events.operations import OP, VERSION, Operation
-from spark_wan.sender.job import StreamStatus
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.model import stream_name
 from spark_wan.wire.frame import decode_frame
 from spark_wan.wire.manifest import CAPTURE, SNAPSHOT

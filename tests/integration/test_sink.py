@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites, at
-from users import CLICKS, PRICES, clicks, frame, price
+from users import PRICES, clicks, frame, price
 from waiting import DEADLINE, wait_until
 
 import spark_wan
@@ -338,35 +338,6 @@ def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wa
     wan.write_events("clicks", frame(spark, "clicks", clicks([3])))
     assert wan.numbers("clicks") == [3]
     assert wan.frames("clicks") == wan.named_frames("clicks")
-
-
-def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path) -> None:
-    """The query ends and says that its epoch is in the channel; a restart does not add it again."""
-    wan.append("clicks", clicks(range(10)))
-    marker = tmp_path / "stop"
-
-    def start(**options: str) -> Any:
-        rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
-        writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"), **options)
-        return (
-            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    query = start(blockOnAck="1h", stopMarker=str(marker))
-    wait_until(lambda: wan.numbers("clicks") == [1] or not query.isActive, "the epoch")
-    assert query.isActive
-    marker.touch()
-    with pytest.raises(
-        Exception,
-        match=f"stream {CLICKS}: stopped while waiting for acks; epoch 1 is in the channel",
-    ):
-        query.awaitTermination()
-    start().awaitTermination()
-    assert wan.numbers("clicks") == [1]
-    wan.apply(spark, "events")
-    wan.assert_equal("clicks")
 
 
 # --- registration -----------------------------------------------------------------------------------------------------

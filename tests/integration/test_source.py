@@ -284,7 +284,7 @@ def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
 
 
 def trim(wan: Sites, *numbers: int) -> None:
-    """As the ack keeper does once everybody has them: the newest manifest stays, without its frames."""
+    """As the ack manager does once everybody has them: the newest manifest stays, without its frames."""
     log = wan.log("clicks")
     for number in numbers:
         log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(number).frames])

@@ -72,7 +72,8 @@ class Replication(RuleBasedStateMachine):
     def newark_sends(
         self, kind: str, ack_policy: str, snapshot: bool, sites: tuple[str, ...], early: bool
     ) -> None:
-        """``early``: transactions of receiver 1 begin when epochs are read, not when they are written."""
+        """``early``: transactions of receiver 1 begin when epochs are read, not when they are
+        written."""
         self.world = World(kind, ack_policy, snapshot, sites, early, note)
 
     # --- at the source
@@ -123,11 +124,12 @@ class Replication(RuleBasedStateMachine):
             self.world.advance(who)
 
     @rule(
-        who=st.sampled_from(["sender 1", "keeper 1", "receiver 1", "receiver 2"]),
+        who=st.sampled_from(["sender 1", "acks 1", "receiver 1", "receiver 2"]),
         steps=st.integers(1, 7),
     )
     def is_overtaken_by_its_twin(self, who: str, steps: int) -> None:
-        """``who`` goes some steps, its twin through a whole round, and then ``who`` to its round's end."""
+        """``who`` goes some steps, its twin through a whole round, and then ``who`` to its round's
+        end."""
         twin = f"{who[:-1]}{3 - int(who[-1])}"
         if not self.world.advance(who, steps):
             self.world.advance(twin)
@@ -161,7 +163,8 @@ class Replication(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(NAMES), write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]))
     def is_frozen_inside_a_step(self, who: str, write: int, rounds: int) -> None:
-        """The process goes on, stands still right before its n-th write from now while all others go on, and then makes it."""
+        """The process goes on, stands still right before its n-th write from now while all others
+        go on, and then makes it."""
         world = self.world
         if who in world.processes:
             world.doom, world.freezes = (write, "frozen"), rounds
@@ -176,7 +179,8 @@ class Replication(RuleBasedStateMachine):
         then=st.sampled_from(["goes on", "is killed"]),
     )
     def is_frozen_inside_append(self, who: str, rounds: int, then: str) -> None:
-        """The sender has looked at the log and stands still right before it writes, while rows change and all others go on."""
+        """The sender has read the log and freezes right before it writes, while rows
+        change and all others go on."""
         world = self.world
         world.doom, world.freezes = (1, f"frozen inside append, {then}"), rounds
         try:
@@ -212,15 +216,17 @@ class Replication(RuleBasedStateMachine):
     def the_senders_checkpoint_is_restored(
         self, back: int, grown: list[tuple[int, int | None]]
     ) -> None:
-        """From a backup that so many later states have followed; a user's source has grown since."""
+        """From a backup that so many later states have followed; a user's source has grown
+        since."""
         world = self.world
         if world.user:
             world.grow(grown)
             world.restore_checkpoint(
-                world.older_checkpoints[-1 - back % len(world.older_checkpoints)]
+                world.older_query_checkpoints[-1 - back % len(world.older_query_checkpoints)]
             )
-        elif world.memories.older:
-            world.memories.kept = world.memories.older[-1 - back % len(world.memories.older)]
+        elif world.checkpoints.older:
+            older = world.checkpoints.older
+            world.checkpoints.newest = older[-1 - back % len(older)]
 
     @rule()
     def the_senders_checkpoint_is_lost(self) -> None:

@@ -1,10 +1,12 @@
-"""Simulated Delta tables, as the core sees them: a source with a change feed, a target with Delta's transactions, a ledger.
+"""Simulated Delta tables, as the core sees them: a source with a change feed, a target with Delta's
+transactions, a ledger.
 
 Netting, batching, encoding and decoding are the product's own.
 """
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from fakes import schema
 
 from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
@@ -37,15 +40,6 @@ Effect = Callable[[str, Callable[[], Any]], Any]
 """Runs what changes the outside world: a process may die right before or right after it."""
 
 
-def schema_of(columns: Mapping[str, str]) -> dict[str, Any]:
-    """Spark's schema JSON for columns and their types."""
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in columns.items()
-    ]
-    return {"type": "struct", "fields": fields}
-
-
 @dataclass
 class SourceVersion:
     """A version of the source: its commit, its change feed, and the rows after it."""
@@ -58,7 +52,8 @@ class SourceVersion:
 
 @dataclass
 class SimulatedSource:
-    """A Delta table at the sending site. Columns ``id`` and ``v``, and ``w`` once it was added; the key is ``id``, or there is none."""
+    """A Delta table at the sending site. Columns ``id`` and ``v``, and ``w`` once it was added; the
+    key is ``id``, or there is none."""
 
     keyed: bool
     clock: Clock
@@ -73,7 +68,8 @@ class SimulatedSource:
     def change(
         self, pairs: Sequence[tuple[int, int | None]], style: str, user_metadata: str | None
     ) -> None:
-        """Commit ``(key, value)`` pairs, None for a delete. ``style`` says with which change rows the feed shows them."""
+        """Commit ``(key, value)`` pairs, None for a delete. ``style`` says with which change rows
+        the feed shows them."""
         newest = self.versions[-1]
         width = len(newest.columns)
         if isinstance(newest.rows, list):
@@ -151,7 +147,8 @@ class SimulatedSource:
         )
 
     def expected(self, through: int, snapshot: int | None) -> Any:
-        """What a target must hold that has everything through a version: netted here once more, from the rows themselves."""
+        """What a target must hold that has everything through a version: netted here once more,
+        from the rows themselves."""
         if not self.keyed:
             rows: Counter[Row] = Counter()
             for version in self.versions[: through + 1]:
@@ -160,9 +157,8 @@ class SimulatedSource:
             return rows
         first = 0 if snapshot is None else snapshot + 1
         held = {} if snapshot is None else dict(self.versions[snapshot].rows)  # type: ignore[arg-type]
-        for number in range(max(first, 1), through + 1):
-            version = self.versions[number]
-            old, new = self.versions[number - 1].rows, version.rows
+        for before, version in itertools.pairwise(self.versions[max(first - 1, 0) : through + 1]):
+            old, new = before.rows, version.rows
             assert isinstance(old, dict) and isinstance(new, dict)
             if version.commit.stays_here or version.commit.operation == "ADD COLUMNS":
                 continue
@@ -197,14 +193,14 @@ class SimulatedSource:
         return 30 * DAY
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
-        return schema_of(self.versions[version].columns)
+        return schema(**self.versions[version].columns)
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         rows = [
-            (row, number, change)
-            for number in range(planned.first_version, planned.last_version + 1)
-            if number not in planned.left_out
-            for change, row in self.versions[number].changes
+            (row, version, change)
+            for version in range(planned.first_version, planned.last_version + 1)
+            if version not in planned.left_out
+            for change, row in self.versions[version].changes
         ]
         return self._publish(rows, planned.schema, header)
 
@@ -256,7 +252,8 @@ def _noted(
 def _change_rows(
     entries: list[tuple[Row, int, str]], names: list[str], keyed: bool
 ) -> pa.RecordBatch:
-    """Change rows as :func:`net` takes them; of a keyless table the events themselves, all of them inserts."""
+    """Change rows as :func:`net` takes them; of a keyless table the events themselves, all of them
+    inserts."""
     versions = pa.array([version for _, version, _ in entries], pa.int64())
     columns = [
         pa.array([row[place] for row, _, _ in entries], pa.int64()) for place in range(len(names))
@@ -274,7 +271,7 @@ def _padded(row: Row) -> Row:
     return (*row, None)[:3]
 
 
-# --- the receiving site -----------------------------------------------------------------------------------------------
+# --- the receiving site
 
 
 @dataclass
@@ -298,10 +295,10 @@ class DeltaTable:
         self.commits.append(Commit(version, time, operation, {}, {}, metadata, version - 1))
 
     def marks(self) -> list[Mark]:
-        told = ((commit, read_mark(commit.user_metadata) or {}) for commit in self.commits)
+        contents = ((commit, read_mark(commit.user_metadata) or {}) for commit in self.commits)
         marks = (
             Mark.read(commit.user_metadata, mark["site"], mark["table"])
-            for commit, mark in told
+            for commit, mark in contents
             if "site" in mark
         )
         return [mark for mark in marks if mark is not None]
@@ -341,10 +338,12 @@ class SimulatedLedger:
 
 @dataclass
 class SimulatedTarget:
-    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`), with Delta's rules:
+    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`),
+    with Delta's rules:
 
     - of one app ID a transaction number that is not above the last one is skipped, silently
-    - a transaction that began before another one of its app ID ended is a conflict; a MERGE conflicts with any other commit
+    - a transaction that began before another one of its app ID ended is a conflict
+    - a MERGE conflicts with any other commit
     """
 
     site: str
@@ -354,7 +353,8 @@ class SimulatedTarget:
     clock: Clock
     effect: Effect
     begins_early: bool
-    """Whether a write's transaction begins when the epochs are read, or only when it is carried out."""
+    """Whether a write's transaction begins when the epochs are read, or only when it is carried
+    out."""
     on_write: Callable[[str, Mark], None]
     names: Sequence[str]
     """All columns that the table may ever have."""
@@ -392,8 +392,9 @@ class SimulatedTarget:
 
     def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
         newest = epochs[-1].manifest
-        applied.check(schema_of(self.table.columns), newest.schema, "orders", self.site, "`orders`")
-        added = differences(schema_of(self.table.columns), newest.schema).added
+        columns = schema(**self.table.columns)
+        applied.check(columns, newest.schema, "orders", self.site, "`orders`")
+        added = differences(columns, newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)
@@ -404,7 +405,8 @@ class SimulatedTarget:
         self.table.commit("ADD COLUMNS", self.clock())
 
     def resolve(self, work: ApplyWork) -> None:
-        """A user's events are decoded and judged here; captured ones only when they are written, as Spark does."""
+        """A user's events are decoded and judged here; captured ones only when they are written, as
+        Spark does."""
         if not work.ids:
             return
         known, first = self.ledger.known_ids(), {}
@@ -468,7 +470,8 @@ class SimulatedTarget:
             for key, row in newest.items():
                 before = table.applied_versions.get(key, (-1, -1))
                 assert _place(row) > before, (
-                    f"{self.site}: key {key} goes back: the event of (version, sequence) {_place(row)} is applied after {before}"
+                    f"{self.site}: key {key} goes back: the event of (version, sequence) "
+                    f"{_place(row)} is applied after {before}"
                 )
                 table.applied_versions[key] = _place(row)
                 if row[OP] == Operation.DESTROY:
@@ -496,7 +499,8 @@ class SimulatedTarget:
         return 0
 
     def _decode(self, epochs: Sequence[PlannedEpoch]) -> list[dict[str, Any]]:
-        """The events of epochs; those of a user's stream have their epoch for a version, and a content hash."""
+        """The events of epochs; those of a user's stream have their epoch for a version, and a
+        content hash."""
         rows = []
         for epoch in epochs:
             for ref in epoch.manifest.frames:

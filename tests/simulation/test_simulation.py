@@ -1,8 +1,10 @@
-"""The core of one sender and of receivers at one or two sites under random schedules: processes that die between and inside steps,
-that run twice, that overtake each other; acks, checkpoints and memories that are lost, late, doubled or restored; a channel that fails.
+"""The core of one sender and of receivers at one or two sites under random schedules: processes
+that die between and inside steps, that run twice, that overtake each other; acks and checkpoints
+that are lost, late, doubled or restored; a channel that fails.
 
-``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing one the shortest that was found is printed:
-the rules in their order, and above each the numbered steps that it made.
+``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing
+one the shortest that was found is printed: the rules in their order, and above each the numbered
+steps that it made.
 """
 
 from __future__ import annotations
@@ -26,16 +28,20 @@ from spark_wan.steps import Steps
 from spark_wan.wire.mark import Mark
 
 SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
-SEED = os.environ.get("SPARK_WAN_SEED")
+FIXED_SEED = int(
+    "a560ff7ddd009b061b3bea9af2463456635027a8e967cba0"
+    "277baec378443cf274622898d581c1ff1065014039503830",
+    16,
+)
+"""Fixed, so that an edit of the rules' text does not change the schedules."""
+SEED = int(os.environ.get("SPARK_WAN_SEED", FIXED_SEED))
 
 
 def simulate(count: int, *phases: Phase) -> None:
     """Run so many schedules, the same ones every time unless a seed is given."""
-    machine = Replication if SEED is None else seed(int(SEED))(Replication)
     chosen = settings(
         max_examples=count,
         stateful_step_count=60,
-        derandomize=SEED is None,
         database=None,
         deadline=None,
         phases=phases,
@@ -43,26 +49,29 @@ def simulate(count: int, *phases: Phase) -> None:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(machine, settings=chosen)
+    run_state_machine_as_test(seed(SEED)(Replication), settings=chosen)
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """The product's log, of thousands of schedules, says nothing that a failing one does not print."""
+    """The product's log, of thousands of schedules, says nothing that a failing one does not
+    print."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def test_nothing_is_lost_doubled_or_reordered() -> None:
-    """Checked at every write to a target, every ack, every manifest and every trimming, and once more when all has come to rest.
+    """Checked at every write to a target, every ack, every manifest and every trimming, and once
+    more when all has come to rest.
 
-    Taken out and found, beside the mutations below: deciding again after a table was created (two receivers at first contact), and
-    recognising one's own manifest when the store repeated its write."""
+    Taken out and found, beside the mutations below: deciding again after a table was created (two
+    receivers at first contact), and recognising one's own manifest when the store repeated its
+    write."""
     simulate(SCHEDULES, Phase.generate, Phase.shrink)
 
 
-# --- what is taken out is found -----------------------------------------------------------------------------------------
+# --- what is taken out is found
 
 
 class AcksBeforeItApplies(TableApplier):
@@ -102,11 +111,12 @@ def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("spark_wan.sender.acks.AckManager._everyone_has", lambda keeper, manifest: True)
+    patch.setattr("spark_wan.sender.acks.AckManager._all_acked", lambda manager, manifest: True)
 
 
 def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
-    """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log with a gap."""
+    """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log
+    with a gap."""
     fold = StreamLog.fold
 
     def without_strays(

@@ -1,8 +1,10 @@
-"""The simulated world: a clock, a channel that checks what is done to it, and processes that may die at any moment.
+"""The simulated world: a clock, a channel that checks what is done to it, and processes that may
+die at any moment.
 
-Of a process only its memory is lost when it dies: the publisher, the keeper, the applier and the ledger are made anew from what is
-durable. The core's routines yield their numbered steps; between any two of them other processes run, and inside a step a process may
-die right before or right after anything that it writes.
+A process that dies loses only what it has in memory: the next one makes its publisher, ack manager,
+applier and ledger from what is durable. The core's routines yield their numbered steps. Between any
+two of them other processes run; inside a step a process may die right before or right after any of
+its writes.
 """
 
 from __future__ import annotations
@@ -17,8 +19,16 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+from fakes import schema
 from faulty_channel import Fault, FaultyChannel
-from tables import DeltaTable, Row, SimulatedLedger, SimulatedSource, SimulatedTarget, schema_of
+from tables import (
+    DeltaTable,
+    Effect,
+    Row,
+    SimulatedLedger,
+    SimulatedSource,
+    SimulatedTarget,
+)
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import open_store
@@ -26,10 +36,10 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.sender import events as events_sink
 from spark_wan.sender.acks import AckManager, StreamState
-from spark_wan.sender.events import EventsWriter, SinkColumns
-from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.sender.epochs import ORPHAN_AGE
+from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.ack import Ack
@@ -40,9 +50,8 @@ from spark_wan.wire.mark import Mark
 CHANNEL, TABLE, ORIGIN = "memory://simulation", "orders", "newark"
 STREAM = f"{ORIGIN}.east.{TABLE}"
 ACK_TIMEOUT = 60_000
-ORPHAN_AGE = 86_400.0
 
-NAMES = ("sender 1", "sender 2", "keeper 1", "keeper 2", "receiver 1", "receiver 2", "receiver 3")
+NAMES = ("sender 1", "sender 2", "acks 1", "acks 2", "receiver 1", "receiver 2", "receiver 3")
 SITE_OF = {"receiver 1": "seattle", "receiver 2": "seattle", "receiver 3": "tacoma"}
 
 
@@ -51,7 +60,7 @@ class Killed(BaseException):
 
 
 class WatchedChannel:
-    """The real channel (in memory). Everything that is done to it is checked against what is allowed at that moment."""
+    """The real channel, in memory. Checks that each call is allowed at its moment."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -60,11 +69,11 @@ class WatchedChannel:
         self.appended: dict[int, bytes] = {}
         self.manifests: dict[int, Manifest] = {}
         self.strays: dict[int, bytes] = {}
-        """What frozen writers have left where the log was trimmed; not part of it."""
+        """What frozen writers left where the log was trimmed; not part of it."""
         self.written: dict[str, int] = {}
-        """Frames and when (by the world's clock) they were written."""
+        """Frame -> when it was written, by the world's clock."""
         self.acked: dict[str, int] = {}
-        """Site -> the highest number that it ever acked."""
+        """Site -> the highest epoch that it ever acked."""
         self.old_acks: list[tuple[str, bytes]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -78,36 +87,36 @@ class WatchedChannel:
 
         return str(self.world.effect("a frame is put", put))
 
-    def append(self, stream: str, number: int, manifest: bytes) -> None:
+    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
         def append() -> None:
-            self.inner.append(stream, number, manifest)
-            self._check_append(number, manifest)
+            self.inner.append(stream, epoch, manifest)
+            self._check_append(epoch, manifest)
 
         self.world.effect("a manifest is added", append)
 
-    def _check_append(self, number: int, data: bytes) -> None:
+    def _check_append(self, epoch: int, data: bytes) -> None:
         last = max(self.appended, default=0)
-        if number <= last:
-            self.strays[number] = data
+        if epoch <= last:
+            self.strays[epoch] = data
             return
-        assert number == last + 1, f"manifest {number} was added, the newest was {last}"
+        assert epoch == last + 1, f"manifest {epoch} was added, the newest was {last}"
         manifest = Manifest.decode(data, "the simulation")
         there = {path for path, _ in self.inner.frames(STREAM)}
         missing = [ref.path for ref in manifest.frames if ref.path not in there]
-        assert not missing, f"manifest {number} names frames that are not in the channel: {missing}"
-        self.appended[number], self.manifests[number] = data, manifest
-        if number > 1:
-            before = self.manifests[number - 1]
-            assert manifest.log_id == before.log_id, f"manifest {number} begins another log"
+        assert not missing, f"manifest {epoch} names frames that are not in the channel: {missing}"
+        self.appended[epoch], self.manifests[epoch] = data, manifest
+        if epoch > 1:
+            before = self.manifests[epoch - 1]
+            assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
             assert manifest.first_version in (-1, before.last_version + 1), (
-                f"manifest {number} begins at {manifest.first_version}"
+                f"manifest {epoch} begins at {manifest.first_version}"
             )
         self.world.appended(manifest)
 
-    def manifest(self, stream: str, number: int) -> bytes:
-        data = self.inner.manifest(stream, number)
-        assert data in (self.appended[number], self.strays.get(number)), (
-            f"manifest {number} was overwritten"
+    def manifest(self, stream: str, epoch: int) -> bytes:
+        data = self.inner.manifest(stream, epoch)
+        assert data in (self.appended[epoch], self.strays.get(epoch)), (
+            f"manifest {epoch} was overwritten"
         )
         return data
 
@@ -135,14 +144,14 @@ class WatchedChannel:
                 "a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path])
             )
 
-    def trim_manifest(self, stream: str, number: int) -> None:
-        if number not in self.strays:
-            assert number < max(self.appended), f"manifest {number}, the newest, is trimmed"
-            self._check_trim(self.manifests[number], f"manifest {number} is trimmed")
+    def trim_manifest(self, stream: str, epoch: int) -> None:
+        if epoch not in self.strays:
+            assert epoch < max(self.appended), f"manifest {epoch}, the newest, is trimmed"
+            self._check_trim(self.manifests[epoch], f"manifest {epoch} is trimmed")
 
         def trim() -> None:
-            self.inner.trim_manifest(stream, number)
-            self.strays.pop(number, None)
+            self.inner.trim_manifest(stream, epoch)
+            self.strays.pop(epoch, None)
 
         self.world.effect("a manifest is trimmed", trim)
 
@@ -151,9 +160,9 @@ class WatchedChannel:
             assert self.acked.get(site, 0) >= manifest.epoch, f"{what}, but {site} never acked it"
             self.world.check_durable(site, manifest.epoch, what)
 
-    def announce(self, stream: str, number: int, attempt: int) -> None:
+    def announce(self, stream: str, epoch: int, attempt: int) -> None:
         self.world.effect(
-            "an epoch is announced", lambda: self.inner.announce(stream, number, attempt)
+            "an epoch is announced", lambda: self.inner.announce(stream, epoch, attempt)
         )
 
     def withdraw(self, stream: str, announced: Iterable[tuple[int, int]]) -> None:
@@ -169,27 +178,29 @@ class WatchedChannel:
 
 
 @dataclass
-class Memories:
-    """The sender's memory, durable (see :class:`spark_wan.sender.memory.CheckpointStore`)."""
+class SimulatedCheckpoints:
+    """The sender's checkpoint, durable (see
+    :class:`spark_wan.sender.checkpoints.CheckpointStore`)."""
 
-    effect: Callable[[str, Callable[[], Any]], Any]
-    kept: SenderCheckpoint | None = None
+    effect: Effect
+    newest: SenderCheckpoint | None = None
     older: list[SenderCheckpoint] = field(default_factory=list)
 
     def load(self, stream: str) -> SenderCheckpoint | None:
-        return self.kept
+        return self.newest
 
-    def save(self, stream: str, memory: SenderCheckpoint) -> None:
+    def save(self, stream: str, checkpoint: SenderCheckpoint) -> None:
         def save() -> None:
-            self.kept = memory
-            self.older.append(memory)
+            self.newest = checkpoint
+            self.older.append(checkpoint)
 
-        self.effect("the sender remembers", save)
+        self.effect("the sender's checkpoint is written", save)
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """Of a user's query: its ID, the batch that is next, where that begins, and where it ends once that was planned."""
+class QueryCheckpoint:
+    """Spark's checkpoint of a user's query: its ID, the next batch, where that begins, and, once it
+    is planned, where it ends."""
 
     query: str
     batch: int = 0
@@ -199,22 +210,24 @@ class Checkpoint:
 
 @dataclass
 class Process:
-    """A process: its memory, and where it is in its round."""
+    """A process: what it has in memory, and where it is in its round."""
 
     name: str
-    memory: Any = None
+    volatile: Any = None
+    """What it loses when it dies."""
     steps: Iterator[str] | None = None
     rounds: int = 0
     error: str | None = None
     result: Any = None
     listed: Any = None
-    answered: Any = None
-    """The newest manifest and the announcements that a receiver listed, and those for which it has applied and acked all: nothing
-    wakes it until they change."""
+    settled: Any = None
+    """What the receiver had listed when it last applied and acked everything: nothing wakes it
+    until newest manifest or announcements change."""
 
 
 class World:
-    """Everything that there is. ``kind``: keyed, keyless, or a user's stream of keyed or keyless events."""
+    """Source, channel, sites and processes. ``kind``: keyed, keyless, or a user stream of keyed or
+    keyless events."""
 
     def __init__(
         self,
@@ -234,29 +247,30 @@ class World:
         self.early = early
         self.now = 1_700_000_000_000
         self.doom: tuple[int, str] | None = None
-        """At so many writes from now the running process dies, right before or right after the write, or is frozen right before it."""
+        """(n, moment): at its n-th write from now, the running process dies right before or after
+        the write, or freezes right before it."""
         self.running = ""
         self.freezes = 0
-        """So many rounds of all other processes a freeze lasts."""
+        """Number of rounds of all other processes that a freeze lasts."""
         store = open_store(CHANNEL)
         obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
         self.watched = WatchedChannel(self)
         self.channel = FaultyChannel(self.watched)  # type: ignore[arg-type]
         self.log = StreamLog(self.channel, STREAM)  # type: ignore[arg-type]
-        self.memories = Memories(self.effect)
+        self.checkpoints = SimulatedCheckpoints(self.effect)
         self.source = SimulatedSource(self.keyed, lambda: self.now, channel=self.channel)
         self.start = None if snapshot and self.keyed else 0
         self.events: list[Row] = []
-        """What a user's stream has to tell, in its order: (ID, key, value)."""
-        self.checkpoint = Checkpoint("query-0")
-        self.older_checkpoints = [self.checkpoint]
+        """Events of the user's source, in order: (ID, key, value)."""
+        self.query_checkpoint = QueryCheckpoint("query-0")
+        self.older_query_checkpoints = [self.query_checkpoint]
         self.queries = 1
         self.snapshot: int | None = None
         self.prefix: dict[int, int] = {0: 0}
-        """Epoch of a user's stream -> so many of its events have arrived once that is applied."""
-        self.writing = self.checkpoint
+        """Epoch of a user stream -> number of its events that have arrived once it is applied."""
+        self.writing = self.query_checkpoint
         """The micro-batch that is being appended."""
-        self.written: set[Checkpoint] = set()
+        self.written: set[QueryCheckpoint] = set()
         self.tables = {site: DeltaTable() for site in sites}
         self.ledgers = {site: SimulatedLedger(self.effect) for site in sites}
         self.processes = {
@@ -264,7 +278,7 @@ class World:
         }
 
     def effect(self, what: str, do: Callable[[], Any]) -> Any:
-        """Something changes in the outside world."""
+        """Change the outside world: what is durable."""
         if self.doom is None:
             return do()
         left, moment = self.doom
@@ -288,7 +302,7 @@ class World:
         return result
 
     def _freeze(self, what: str, changes: bool = False) -> None:
-        """The running process stands still while all others go on. ``changes``: rows change meanwhile."""
+        """Freeze the running process while all others go on. ``changes``: rows change meanwhile."""
         frozen, writing, self.doom = self.running, self.writing, None
         self.note(f"    {frozen} is frozen before {what}")
         for turn in range(self.freezes):
@@ -305,7 +319,8 @@ class World:
     # --- processes
 
     def advance(self, name: str, most: int | None = None) -> bool:
-        """Let a process take at most so many steps (None: to its round's end); True when its round has ended."""
+        """Let a process take at most ``most`` steps (None: to its round's end). Returns whether its
+        round has ended."""
         process, self.running = self.processes[name], name
         if process.steps is None:
             process.steps = self._round(process)
@@ -323,22 +338,22 @@ class World:
                 None,
                 f"{type(error).__name__}: {error}",
             )
-            # A keeper takes a stray for the end of a gap while acks are lost, until they are given again.
+            # While acks are lost, an ack manager takes a stray for the end of a gap.
             expected = (
                 (ChannelError, StaleWriteError, LogGapError)
-                if name.startswith("keeper")
+                if name.startswith("acks")
                 else (ChannelError, StaleWriteError)
             )
             assert isinstance(error, expected), f"{name} is held: {error}"
         except Killed as death:
-            self._forget(process)
+            self._die(process)
             ended = f"killed {death}"
         if (
             isinstance(process.result, ApplyResult)
             and process.result.held is None
             and not process.result.again
         ):
-            process.answered = process.listed
+            process.settled = process.listed
         if isinstance(process.result, ApplyResult) and process.result.held is not None:
             ended = f"held at {process.result.held}: {process.result.cause}"
             process.error = process.result.cause
@@ -346,33 +361,33 @@ class World:
         return process.steps is None
 
     def kill(self, name: str) -> None:
-        self._forget(self.processes[name])
+        self._die(self.processes[name])
 
-    def _forget(self, process: Process) -> None:
+    def _die(self, process: Process) -> None:
         if process.steps is not None:
             process.steps.close()  # type: ignore[attr-defined]
-        process.steps = process.memory = process.answered = None
+        process.steps = process.volatile = process.settled = None
 
     def _round(self, process: Process) -> Any:
         kind = process.name.split()[0]
         process.rounds += 1
-        if kind == "keeper":
-            process.memory = process.memory or AckManager(
-                self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
+        if kind == "acks":
+            process.volatile = process.volatile or AckManager(
+                self.log, self.checkpoints, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
             )
-            return process.memory.round()
+            return process.volatile.round()
         if kind == "receiver":
-            process.memory = process.memory or self._applier(process.name)
+            process.volatile = process.volatile or self._applier(process.name)
             process.listed = self._signals()
             numbers = self.watched.inner.stream_epochs(STREAM)
-            return process.memory.round(numbers) if numbers else iter(())
+            return process.volatile.round(numbers) if numbers else iter(())
         if self.user:
             return self._micro_batch(process)
-        process.memory = process.memory or self._publisher()
-        return process.memory.round()
+        process.volatile = process.volatile or self._publisher()
+        return process.volatile.round()
 
     def _publisher(self) -> Publisher:
-        settings = StreamSettings(
+        settings = CaptureSettings(
             stream=STREAM,
             table=TABLE,
             keys=("id",) if self.keyed else (),
@@ -383,7 +398,7 @@ class World:
             on_table_operation="distribute",
             max_epoch_rows=4,
         )
-        return Publisher(settings, self.log, self.source, self.memories, lambda: self.now)
+        return Publisher(settings, self.log, self.source, self.checkpoints, lambda: self.now)
 
     def _applier(self, name: str) -> TableApplier:
         site = SITE_OF[name]
@@ -404,7 +419,7 @@ class World:
     # --- a user's stream
 
     def grow(self, pairs: list[tuple[int, int | None]]) -> None:
-        """A user's source has more events to tell."""
+        """Add events to the user's source."""
         self.events += [
             (f"event {len(self.events) + n}", key, value) for n, (key, value) in enumerate(pairs)
         ]
@@ -424,36 +439,28 @@ class World:
         )
 
     def _micro_batch(self, process: Process) -> Any:
-        """A micro-batch as Spark runs it: planned durably, written by tasks, committed, and only then past. A process that begins
-        reads the checkpoint; one that lives goes by its own memory."""
-        here: Checkpoint = process.memory or self.checkpoint
-        process.memory = here
+        """Run a micro-batch as Spark does: planned durably, written by tasks, committed, and only
+        then checkpointed. A new process reads the checkpoint; a running one has it in memory."""
+        here: QueryCheckpoint = process.volatile or self.query_checkpoint
+        process.volatile = here
         if here.end is None:
             if here.begin >= len(self.events):
                 return None
-            most = (
-                2 + process.rounds % 5
-            )  # as Spark's limits, which may be other ones at another time
+            most = 2 + process.rounds % 5  # as Spark's limits, which may change
             here = self._save(process, replace(here, end=min(len(self.events), here.begin + most)))
         yield "query.1 planned"
         assert here.end is not None
-        options, schema = (
-            self._options(),
-            schema_of({"event": "string", "id": "long", "v": "long", "n": "long"}),
-        )
-        if self.keyed:
-            schema["fields"].append(
-                {"name": "operation", "type": "string", "nullable": True, "metadata": {}}
-            )
-        columns = SinkColumns.of(options, schema)
-        table = columns.table_schema(schema)
+        options, operation = self._options(), {"operation": "string"} if self.keyed else {}
+        rows_schema = schema(event="string", id="long", v="long", n="long", **operation)
+        columns = SinkColumns.of(options, rows_schema)
+        table = columns.table_schema(rows_schema)
         parts = 1 + process.rounds % 2  # another attempt may see other partitions
         rows = [(*event, n) for n, event in enumerate(self.events)][here.begin : here.end]
         written = []
         for part in range(parts):
             writer = EventsWriter(self.channel, options, columns, table, lambda: self.now)  # type: ignore[arg-type]
             written.append(writer.write([self._event_rows(rows[part::parts])]))
-        steps = events_sink.append_epoch(
+        steps = append_epoch(
             self.log,
             options,
             table,
@@ -461,7 +468,7 @@ class World:
             here.query,
             str(here.batch),
             lambda: self.now,
-            self.memories,
+            self.checkpoints,
         )
         while True:
             self.writing = here
@@ -470,52 +477,53 @@ class World:
             except StopIteration:
                 break
             yield step
-        self._save(process, Checkpoint(here.query, here.batch + 1, here.end))
+        self._save(process, QueryCheckpoint(here.query, here.batch + 1, here.end))
         yield "query.2 checkpointed"
         return here
 
     def _event_rows(self, rows: list[Row]) -> pa.RecordBatch:
-        told: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "event": pa.array([row[0] for row in rows], pa.string()),
             "id": pa.array([row[1] for row in rows], pa.int64()),
             "v": pa.array([row[2] for row in rows], pa.int64()),
             "n": pa.array([row[3] for row in rows], pa.int64()),
         }
         if self.keyed:
-            told["operation"] = pa.array(
+            columns["operation"] = pa.array(
                 ["destroy" if row[2] is None else "put" for row in rows], pa.string()
             )
-        return pa.RecordBatch.from_arrays(list(told.values()), names=list(told))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _save(self, process: Process, checkpoint: Checkpoint) -> Checkpoint:
+    def _save(self, process: Process, checkpoint: QueryCheckpoint) -> QueryCheckpoint:
         def save() -> None:
-            self.checkpoint = checkpoint
-            self.older_checkpoints.append(checkpoint)
+            self.query_checkpoint = checkpoint
+            self.older_query_checkpoints.append(checkpoint)
 
         self.effect("the checkpoint is written", save)
-        process.memory = checkpoint
+        process.volatile = checkpoint
         return checkpoint
 
-    def restore_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """The query's checkpoint is put back; it can only be read by processes that begin."""
-        self.checkpoint = checkpoint
+    def restore_checkpoint(self, checkpoint: QueryCheckpoint) -> None:
+        """Restore the query's checkpoint. Only a new process reads it."""
+        self.query_checkpoint = checkpoint
         for name in ("sender 1", "sender 2"):
             self.kill(name)
 
     def sweep(self) -> None:
-        """Two days pass; then frames that nobody names are removed."""
+        """Let two days pass, then sweep frames that no manifest names."""
         self.now += int(2 * ORPHAN_AGE * 1000)
-        keeper = AckManager(
-            self.log, self.memories, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
+        manager = AckManager(
+            self.log, self.checkpoints, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
         )
         with suppress(ChannelError):
-            keeper.sweep(ORPHAN_AGE)
+            manager.sweep(ORPHAN_AGE)
 
     def lose_checkpoint(self) -> None:
-        """All that the sending side remembers beside the channel is gone: a query begins anew under another ID."""
-        self.memories.kept = None
+        """Lose all that the sending site keeps beside the channel. A query starts over under
+        another ID."""
+        self.checkpoints.newest = None
         if self.user:
-            self.restore_checkpoint(Checkpoint(f"query-{self.queries}"))
+            self.restore_checkpoint(QueryCheckpoint(f"query-{self.queries}"))
             self.queries += 1
 
     # --- what must hold
@@ -531,27 +539,29 @@ class World:
             self.written.add(self.writing)
             self.prefix[manifest.epoch] = max(self.writing.end, self.prefix[manifest.epoch - 1])
 
-    def check_durable(self, site: str, number: int, what: str) -> None:
-        """Everything through epoch ``number`` is in the site's table, marked, and in its ledger."""
+    def check_durable(self, site: str, epoch: int, what: str) -> None:
+        """Check that everything through an epoch is in the site's table, marked, and in its
+        ledger."""
         marked = max((mark.epoch for mark in self.tables[site].marks()), default=0)
-        assert marked >= number, f"{what}, but the marks of its table end at {marked}"
+        assert marked >= epoch, f"{what}, but the marks of its table end at {marked}"
         ledgered = max((row.mark.epoch for row in self.ledgers[site].rows), default=0)
-        assert ledgered >= number, f"{what}, but its ledger ends at {ledgered}"
+        assert ledgered >= epoch, f"{what}, but its ledger ends at {ledgered}"
 
     def check_target(self, site: str, mark: Mark) -> None:
-        """After every write a target holds exactly what the source held at the version that the write's mark tells."""
+        """Check, after every write, that the target holds exactly what the source held at the
+        version that the mark names."""
         table = self.tables[site]
         if self.user:
             expected = self._expected_events(self.prefix[mark.epoch])
         else:
             expected = self.source.expected(mark.through, self.snapshot)
-        found: Any = table.bag
+        actual: Any = table.bag
         if self.keyed:
-            found = {
+            actual = {
                 key: tuple(row.get(name) for name in self.names) for key, row in table.rows.items()
             }
-        assert found == expected, (
-            f"{site} after epoch {mark.epoch}: holds {found}, should hold {expected}"
+        assert actual == expected, (
+            f"{site} after epoch {mark.epoch}: holds {actual}, should hold {expected}"
         )
 
     def _expected_events(self, count: int) -> Any:
@@ -567,14 +577,16 @@ class World:
     # --- the end
 
     def settle(self) -> None:
-        """All faults are over: everything runs until nothing is left to do, and all sites agree."""
+        """End all faults, run everything until nothing is left to do, and check that all sites
+        agree."""
         self.doom, self.channel.script = None, []
         self.channel.deliver()
         for name, process in self.processes.items():
             if process.steps is not None:
                 self.advance(name)
         if not self.log.acks():
-            # Only a site that has answered is asked again. Here all answers are lost, and receivers begin anew.
+            # An overdue epoch is announced only to sites that have acked before. All acks are lost
+            # here, so receivers start over.
             for name in SITE_OF.keys() & self.processes.keys():
                 self.kill(name)
         for _ in range(60):
@@ -587,9 +599,10 @@ class World:
         self._check_rest()
 
     def _works(self, name: str) -> bool:
-        """One round, if something wakes the process; True when something is left to do."""
+        """Run one round, if something wakes the process. Returns whether something is left to
+        do."""
         process = self.processes[name]
-        if name in SITE_OF and process.answered == self._signals():
+        if name in SITE_OF and process.settled == self._signals():
             return False
         before = len(self.watched.appended), len(self.watched.old_acks)
         self.advance(name)
@@ -605,7 +618,7 @@ class World:
         return process.result is not None
 
     def _signals(self) -> Any:
-        """What wakes a receiver when it changes."""
+        """Return what wakes a receiver when it changes."""
         return self.watched.inner.stream_epochs(STREAM)[-1:], self.watched.inner.announcements()
 
     def _check_rest(self) -> None:
@@ -629,16 +642,16 @@ class World:
             assert acks[site].applied == last and acks[site].held is None, (
                 f"{site} says {acks[site]} at rest"
             )
-        for name in ("keeper 1", "keeper 2"):
+        for name in ("acks 1", "acks 2"):
             self.advance(name)
         assert self.watched.inner.stream_epochs(STREAM) == [last], "acked manifests are still there"
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
-        assert not self.channel.announcements(), "answered announcements are still there"
+        assert not self.channel.announcements(), "announcements of acked epochs are still there"
 
 
 def seeded_uuid4() -> Callable[[], uuid.UUID]:
-    """``uuid.uuid4`` with a sequence that is the same in every schedule."""
+    """Return a ``uuid.uuid4`` with the same sequence in every schedule."""
     numbers = random.Random(0)
     return lambda: uuid.UUID(int=numbers.getrandbits(128), version=4)
 

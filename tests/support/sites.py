@@ -31,8 +31,9 @@ from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
-from spark_wan.sender.job import Sender, StreamStatus
+from spark_wan.sender.job import Sender
 from spark_wan.sender.publish import Publisher
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack

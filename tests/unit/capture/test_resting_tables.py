@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
+from publishing import Site
 from test_inbound_channel import TOPOLOGY
 from test_ledger import ORIGIN, held, ledger, mark, target
-from test_publish import Site
 
 from spark_wan.capture import source as source_module
 from spark_wan.capture.source import DeltaSource

@@ -51,8 +51,9 @@ def python(*words: str, first: tuple[str, ...] = ()) -> subprocess.Popen[str]:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="what becomes of orphans is the kernel's: Linux is meant"
 )
-def test_a_worker_whose_parent_ended_is_an_orphan_whoever_takes_it(subreaper: bool) -> None:
-    """A killed JVM leaves no worker behind, also where orphans go to a subreaper (systemd, containerd)."""
+def test_a_worker_whose_parent_ended_is_an_orphan_under_any_new_parent(subreaper: bool) -> None:
+    """A killed JVM leaves no worker behind, also where orphans go to a subreaper (systemd,
+    containerd)."""
     grandparent = (
         f"{SUBREAPER if subreaper else ''}\nimport subprocess, sys, time\n"
         + textwrap.dedent("""
@@ -66,9 +67,9 @@ def test_a_worker_whose_parent_ended_is_an_orphan_whoever_takes_it(subreaper: bo
     process = python(grandparent, PARENT, CHILD)
     try:
         assert process.stdin is not None and process.stdout is not None
-        told = [process.stdout.readline().split() for _ in range(2)]
-        parent = next(int(words[0]) for words in told if len(words) == 1)
-        assert ["healthy", str(parent)] in told
+        printed = [process.stdout.readline().split() for _ in range(2)]
+        parent = next(int(words[0]) for words in printed if len(words) == 1)
+        assert ["healthy", str(parent)] in printed
         os.kill(parent, signal.SIGKILL)
         assert process.stdout.readline() == "ended\n"
         process.stdin.write("\n")
@@ -81,7 +82,8 @@ def test_a_worker_whose_parent_ended_is_an_orphan_whoever_takes_it(subreaper: bo
 
 
 def test_a_worker_forked_by_a_daemon_knows_its_own_parent() -> None:
-    """pyspark's daemon may have imported spark_wan before it forks a worker: the daemon's parent is not the worker's."""
+    """pyspark's daemon may have imported spark_wan before it forks a worker: the daemon's parent is
+    not the worker's."""
     fork = textwrap.dedent("""
         import os
         from spark_wan.datasource.orphans import is_orphan
@@ -99,7 +101,8 @@ import sys
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.receiver.wake_up import WakeUpSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-reader = WakeUpSource({"channel": sys.argv[1], "site": "seattle", "token": "t", "retryInterval": "10"}).streamReader(None)
+options = {"channel": sys.argv[1], "site": "seattle", "token": "t", "retryInterval": "10"}
+reader = WakeUpSource(options).streamReader(None)
 start = reader.initialOffset()
 try:
     print(reader.latestOffset(start, ReadAllAvailable())["streams"] == start["streams"], flush=True)
@@ -113,8 +116,9 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1], sys.argv[2]]).return
 """
 
 
-def test_a_worker_of_process_1_goes_on(tmp_path: Path) -> None:
-    """In a container the JVM may be process 1. A receiver's worker there waits for a channel that does not answer instead of ending."""
+def test_a_worker_of_process_1_is_no_orphan(tmp_path: Path) -> None:
+    """In a container the JVM may be process 1. A receiver's worker there waits for a channel that
+    does not answer instead of ending."""
     if shutil.which("unshare") is None:
         pytest.skip("no unshare here")
     ways = (

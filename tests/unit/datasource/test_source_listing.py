@@ -18,7 +18,8 @@ BEFORE = {"streams": {STREAM: 5}, "again": {}}
 
 
 class Moving:
-    """A channel whose log is extended and trimmed while it is listed, so that the listing has nothing of it."""
+    """A channel whose log is extended and trimmed while it is listed, so that the listing has
+    nothing of it."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -34,11 +35,11 @@ class Moving:
 
 @pytest.fixture
 def channel() -> Any:
-    found = memory_channel()
-    publish(StreamLog(found, STREAM), 1, 2, 3, 4, 5)
-    for number in (1, 2, 3, 4):
-        found.trim_manifest(STREAM, number)
-    return found
+    channel = memory_channel()
+    publish(StreamLog(channel, STREAM), 1, 2, 3, 4, 5)
+    for epoch in (1, 2, 3, 4):
+        channel.trim_manifest(STREAM, epoch)
+    return channel
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, channel: Any) -> WanStreamReader:
@@ -46,7 +47,7 @@ def reader(monkeypatch: pytest.MonkeyPatch, channel: Any) -> WanStreamReader:
     return WanStreamReader(SourceOptions.parse({"channel": "/channel"}))
 
 
-def test_a_listing_without_a_log_that_is_there_ends_no_query(
+def test_a_listing_that_misses_a_log_ends_no_query(
     monkeypatch: pytest.MonkeyPatch, channel: Any
 ) -> None:
     """Fails (the log ends at 0: begin again with a new checkpoint) when one listing decides."""
@@ -54,7 +55,7 @@ def test_a_listing_without_a_log_that_is_there_ends_no_query(
     assert offset["streams"] == {STREAM: 6}
 
 
-def test_a_log_that_is_gone_ends_a_query(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:
+def test_a_deleted_log_ends_a_query(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:
     channel.trim_manifest(STREAM, 5)
     with pytest.raises(LogGapError, match="ends at 0, but this query has read epoch 5"):
         reader(monkeypatch, channel).latestOffset(BEFORE, ReadAllAvailable())

@@ -1,4 +1,5 @@
-"""The ack keeper: what counts as done, what is announced again, what is trimmed, in which order."""
+"""The ack manager: what counts as done, what is announced again, what is trimmed, in which
+order."""
 
 from __future__ import annotations
 
@@ -21,14 +22,8 @@ from fakes import (
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError, ManifestError
-from spark_wan.sender.acks import (
-    NOBODY_THERE_LOOK,
-    ORPHAN_AGE,
-    SWEEP_INTERVAL,
-    AckManager,
-    StreamState,
-    are_safe,
-)
+from spark_wan.sender.acks import NO_ACKS_POLL_INTERVAL, SWEEP_INTERVAL, AckManager, StreamState
+from spark_wan.sender.epochs import ORPHAN_AGE, are_safe
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
@@ -38,8 +33,9 @@ from spark_wan.wire.frame import FrameRef
 TIMEOUT = 60
 
 
-class Kept:
-    """A stream and its keeper; ``calls`` are what the keeper changed in the channel and in the memory, in order."""
+class ManagedStream:
+    """A stream and its ack manager; ``calls`` are what the ack manager changed in the channel and
+    in the checkpoint, in order."""
 
     def __init__(
         self,
@@ -49,23 +45,23 @@ class Kept:
     ) -> None:
         self.log = StreamLog(memory_channel(), STREAM)
         self.clock = Clock()
-        self.memories = Checkpoints()
+        self.checkpoints = Checkpoints()
         self.policy = policy
         self.sites = self.served = sites
         publish(self.log, *numbers, frames=2, addressees=sites)
-        self.keeper = self.new()
+        self.manager = self.new()
         self.calls: list[tuple[Any, ...]] = []
         self._record()
 
     def new(self) -> AckManager:
         return AckManager(
-            self.log, self.memories, self.policy, TIMEOUT * 1000, self.clock, self.served
+            self.log, self.checkpoints, self.policy, TIMEOUT * 1000, self.clock, self.served
         )
 
     def _record(self) -> None:
         for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
             self._wrap(self.log.channel, name)
-        self._wrap(self.memories, "save")
+        self._wrap(self.checkpoints, "save")
 
     def _wrap(self, holder: Any, name: str) -> None:
         real = getattr(holder, name)
@@ -77,7 +73,7 @@ class Kept:
         setattr(holder, name, call)
 
     def round(self) -> StreamState:
-        return run(self.keeper.round())
+        return run(self.manager.round())
 
     def ack(self, site: str, applied: int, **more: Any) -> None:
         ack(self.log, site, applied, **more)
@@ -90,7 +86,7 @@ class Kept:
         return self.log.channel.announcements().get(STREAM, [])
 
 
-# --- policies ---------------------------------------------------------------------------------------------------------
+# --- policies
 
 
 @pytest.mark.parametrize(
@@ -109,71 +105,70 @@ def test_a_policy_is_a_predicate_over_sites(policy: str, acked: list[str], met: 
 
 
 def test_an_epoch_is_done_when_the_policy_is_met() -> None:
-    kept = Kept(1, 2, sites=("denver", "seattle"))
-    kept.ack("seattle", 2)
-    kept.ack("denver", 1)
-    kept.round()
-    assert kept.keeper.done(manifest(1, addressees=("denver", "seattle")))
-    assert not kept.keeper.done(manifest(2, addressees=("denver", "seattle")))
-    assert kept.keeper.acked_by(manifest(2)) == {"seattle"}
+    stream = ManagedStream(1, 2, sites=("denver", "seattle"))
+    stream.ack("seattle", 2)
+    stream.ack("denver", 1)
+    stream.round()
+    assert stream.manager.done(manifest(1, addressees=("denver", "seattle")))
+    assert not stream.manager.done(manifest(2, addressees=("denver", "seattle")))
+    assert stream.manager.acked_by(manifest(2)) == {"seattle"}
 
 
-def test_f40_an_answer_to_another_log_counts_for_nothing() -> None:
+def test_f40_an_ack_for_another_log_does_not_count() -> None:
     """Fails when the log_id of an ack is not compared."""
-    kept = Kept(1, 2)
-    kept.ack("seattle", 2, log_id="another")
-    state = kept.round()
-    assert (state.backlog, kept.left()) == (2, ([1, 2], 4))
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 2, log_id="another")
+    state = stream.round()
+    assert (state.backlog, stream.left()) == (2, ([1, 2], 4))
 
 
-# --- trimming ---------------------------------------------------------------------------------------------------------
+# --- trimming
 
 
-def test_what_everybody_has_is_trimmed_and_the_newest_manifest_stays() -> None:
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 3)
-    state = kept.round()
-    assert kept.left() == ([3], 0)
+def test_epochs_acked_by_all_are_trimmed_and_the_newest_manifest_stays() -> None:
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 3)
+    state = stream.round()
+    assert stream.left() == ([3], 0)
     assert (state.backlog, state.oldest) == (0, 3)
     assert state.newest is not None and state.newest.epoch == 3
 
 
-def test_what_one_site_lacks_is_not_trimmed() -> None:
+def test_an_epoch_that_one_site_has_not_acked_is_not_trimmed() -> None:
     """Invariant 3. Fails when the slowest site is not waited for."""
-    kept = Kept(1, 2, 3, sites=("denver", "seattle"))
-    kept.ack("seattle", 3)
-    state = kept.round()
-    assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
-    kept.ack("denver", 1)
-    state = kept.round()
-    assert (kept.left(), state.backlog, state.oldest) == (([2, 3], 4), 2, 2)
+    stream = ManagedStream(1, 2, 3, sites=("denver", "seattle"))
+    stream.ack("seattle", 3)
+    state = stream.round()
+    assert (stream.left(), state.backlog) == (([1, 2, 3], 6), 3)
+    stream.ack("denver", 1)
+    state = stream.round()
+    assert (stream.left(), state.backlog, state.oldest) == (([2, 3], 4), 2, 2)
 
 
-def test_the_policy_none_does_not_trim_what_a_site_lacks() -> None:
+def test_the_policy_none_does_not_trim_an_epoch_that_a_site_has_not_acked() -> None:
     """`none` is for writers that do not wait. Fails when trimming asks the policy alone."""
-    kept = Kept(1, 2, sites=("denver", "seattle"), policy=AckPolicy.NONE)
-    kept.round()
-    kept.ack("seattle", 2)
-    kept.round()
-    assert kept.left() == ([1, 2], 4)
-    assert kept.keeper.done(manifest(2))
+    stream = ManagedStream(1, 2, sites=("denver", "seattle"), policy=AckPolicy.NONE)
+    stream.round()
+    stream.ack("seattle", 2)
+    stream.round()
+    assert stream.left() == ([1, 2], 4)
+    assert stream.manager.done(manifest(2))
 
 
-def test_a_stream_for_nobody_is_trimmed_at_once() -> None:
-    kept = Kept(1, 2, sites=())
-    assert kept.round().backlog == 0
-    assert kept.left() == ([2], 0)
+def test_a_stream_without_addressees_is_trimmed_at_once() -> None:
+    stream = ManagedStream(1, 2, sites=())
+    assert stream.round().backlog == 0
+    assert stream.left() == ([2], 0)
 
 
 def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> None:
-    """A crash in between leaves no frame that nobody names, and no gap. Fails for any other order."""
-    kept = Kept(1, 2, 3)
-    frames = {
-        number: [frame.path for frame in kept.log.read(number).frames] for number in (1, 2, 3)
-    }
-    kept.ack("seattle", 3)
-    kept.round()
-    trims = [call for call in kept.calls if call[0].startswith("trim")]
+    """A crash in between leaves no frame without a manifest, and no gap. Fails for any other
+    order."""
+    stream = ManagedStream(1, 2, 3)
+    frames = {epoch: [frame.path for frame in stream.log.read(epoch).frames] for epoch in (1, 2, 3)}
+    stream.ack("seattle", 3)
+    stream.round()
+    trims = [call for call in stream.calls if call[0].startswith("trim")]
     assert trims == [
         ("trim_frames", frames[1]),
         ("trim_manifest", 1),
@@ -183,35 +178,40 @@ def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> No
     ]
 
 
-def test_f24_what_was_acked_is_remembered_before_anything_is_trimmed() -> None:
-    """Fails when the memory is saved after the trimming: a channel that is lost in between is not found out."""
-    kept = Kept(1, 2)
-    kept.ack("seattle", 2)
-    kept.round()
-    assert [call[0] for call in kept.calls if call[0] != "withdraw"][:2] == ["save", "trim_frames"]
-    assert kept.memories.kept[STREAM] == SenderCheckpoint(
+def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
+    """Fails when the checkpoint is saved after the trimming: a channel that is lost in between is
+    not found out."""
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 2)
+    stream.round()
+    assert [call[0] for call in stream.calls if call[0] != "withdraw"][:2] == [
+        "save",
+        "trim_frames",
+    ]
+    assert stream.checkpoints.kept[STREAM] == SenderCheckpoint(
         "a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2))
     )
 
 
-def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
+def test_the_next_round_repairs_a_crash_after_any_step() -> None:
     steps = 0
     while True:
-        kept = Kept(1, 2, 3)
-        kept.ack("seattle", 2)
-        rounds = kept.keeper.round()
+        stream = ManagedStream(1, 2, 3)
+        stream.ack("seattle", 2)
+        rounds = stream.manager.round()
         seen = [step for _, step in zip(range(steps), rounds, strict=False)]
         rounds.close()
-        numbers, _ = kept.left()
-        assert kept.log.since(0) == numbers
-        for number in numbers:
-            if number > 2:
+        numbers, _ = stream.left()
+        assert stream.log.since(0) == numbers
+        for epoch in numbers:
+            if epoch > 2:
                 assert all(
-                    kept.log.channel.get_frame(frame.path) for frame in kept.log.read(number).frames
+                    stream.log.channel.get_frame(frame.path)
+                    for frame in stream.log.read(epoch).frames
                 )
-        kept.keeper = kept.new()
-        kept.round()
-        assert kept.left() == ([3], 2)
+        stream.manager = stream.new()
+        stream.round()
+        assert stream.left() == ([3], 2)
         if len(seen) < steps:
             break
         steps += 1
@@ -220,320 +220,327 @@ def test_a_keeper_dropped_after_any_step_is_made_good_by_the_next() -> None:
 
 def test_nothing_is_removed_twice() -> None:
     """Idle: no writes. Fails when the frames of the newest manifest are trimmed in every round."""
-    kept = Kept(1)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.calls.clear()
-    kept.round()
-    assert kept.calls == []
-    publish(kept.log, 2, addressees=kept.sites)
-    kept.ack("seattle", 2)
-    kept.round()
-    assert kept.left() == ([2], 0)
+    stream = ManagedStream(1)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.calls.clear()
+    stream.round()
+    assert stream.calls == []
+    publish(stream.log, 2, addressees=stream.sites)
+    stream.ack("seattle", 2)
+    stream.round()
+    assert stream.left() == ([2], 0)
 
 
 def test_a_new_log_with_the_old_number_is_trimmed_too() -> None:
-    kept = Kept(1)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.log.channel.trim_manifest(STREAM, 1)
-    publish(kept.log, 1, log_id="b" * 32, addressees=kept.sites)
-    kept.ack("seattle", 1, log_id="b" * 32)
-    kept.round()
-    assert kept.left() == ([1], 0)
+    stream = ManagedStream(1)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.log.channel.trim_manifest(STREAM, 1)
+    publish(stream.log, 1, log_id="b" * 32, addressees=stream.sites)
+    stream.ack("seattle", 1, log_id="b" * 32)
+    stream.round()
+    assert stream.left() == ([1], 0)
 
 
-def test_two_keepers_at_once_cost_requests_and_nothing_else() -> None:
-    """One lists, the other trims. Fails when a manifest that is gone since it was listed is an error."""
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 3)
-    slow = kept.keeper.round()
-    assert next(slow) == "keep.1 acks-read"
-    run(kept.new().round())
+def test_two_ack_managers_at_once_cost_requests_and_nothing_else() -> None:
+    """One lists, the other trims. Fails when a manifest that is gone since it was listed is an
+    error."""
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 3)
+    slow = stream.manager.round()
+    assert next(slow) == "acks.1 acks-read"
+    run(stream.new().round())
     run(slow)
-    assert kept.left() == ([3], 0)
+    assert stream.left() == ([3], 0)
 
 
 def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
-    kept = Kept()
-    publish(kept.log, 1, 2, 3)
-    kept.log.channel.trim_manifest(STREAM, 2)
-    kept.log.channel.append(STREAM, 2, b"WANM altered")
-    kept.ack("seattle", 3)
+    stream = ManagedStream()
+    publish(stream.log, 1, 2, 3)
+    stream.log.channel.trim_manifest(STREAM, 2)
+    stream.log.channel.append(STREAM, 2, b"WANM altered")
+    stream.ack("seattle", 3)
     with pytest.raises(ManifestError, match="manifest 2"):
-        kept.round()
-    assert kept.left()[0] == [1, 2, 3]
+        stream.round()
+    assert stream.left()[0] == [1, 2, 3]
 
 
-# --- strays -----------------------------------------------------------------------------------------------------------
+# --- strays
 
 
-def stray(kept: Kept, number: int) -> str:
-    """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and its frame."""
-    frame = put_frame(kept.log.channel)
-    left = manifest(number, identity="stray", log_id="c" * 32, frames=(frame,))
-    kept.log.channel.append(STREAM, number, left.encode())
+def stray(stream: ManagedStream, epoch: int) -> str:
+    """What a writer leaves that was frozen inside append(), overtaken and killed: a manifest and
+    its frame."""
+    frame = put_frame(stream.log.channel)
+    left = manifest(epoch, identity="stray", log_id="c" * 32, frames=(frame,))
+    stream.log.channel.append(STREAM, epoch, left.encode())
     return frame.path
 
 
 @pytest.mark.parametrize("applied", [3, 4])
 def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
-    """Fails when the keeper takes a stray for a gap (the stream is held for ever), or trims its frames: the writer may still go on, and name
-    them in the next manifest that it adds."""
-    kept = Kept(1, 2, 3, 4)
-    kept.ack("seattle", 3)
-    kept.round()
-    assert kept.left()[0] == [4]
-    frame = stray(kept, 2)
-    kept.ack("seattle", applied)
-    kept.round()
-    assert kept.left()[0] == [4]
-    assert kept.log.channel.get_frame(frame)
+    """Fails when the ack manager takes a stray for a gap (the stream is held for ever), or trims
+    its frames: the writer may still go on, and name them in the next manifest that it adds."""
+    stream = ManagedStream(1, 2, 3, 4)
+    stream.ack("seattle", 3)
+    stream.round()
+    assert stream.left()[0] == [4]
+    frame = stray(stream, 2)
+    stream.ack("seattle", applied)
+    stream.round()
+    assert stream.left()[0] == [4]
+    assert stream.log.channel.get_frame(frame)
 
 
-def test_f47_a_stray_right_below_the_log_is_told_from_what_was_acked() -> None:
-    """It has the number of an epoch that was trimmed a moment ago. Fails when its frames are trimmed as that epoch's."""
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 1)
-    kept.round()
-    assert kept.left()[0] == [2, 3]
-    frame = stray(kept, 1)
-    kept.round()
-    assert kept.left()[0] == [2, 3]
-    assert kept.log.channel.get_frame(frame)
+def test_f47_a_stray_right_below_the_log_is_not_taken_for_an_acked_epoch() -> None:
+    """It has the place of an epoch that was just trimmed. Fails when its frames are
+    trimmed as that epoch's."""
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 1)
+    stream.round()
+    assert stream.left()[0] == [2, 3]
+    frame = stray(stream, 1)
+    stream.round()
+    assert stream.left()[0] == [2, 3]
+    assert stream.log.channel.get_frame(frame)
 
 
 def test_f55_a_manifest_that_is_missing_before_it_was_acked_is_reported() -> None:
-    """Invariant 2. It is announced all the same: an answer that was lost would be given again. Fails when strays are removed whatever was acked."""
-    kept = Kept(1, 2, 3, 4)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.log.channel.trim_manifest(STREAM, 3)
+    """Invariant 2. It is announced all the same: a site whose ack was lost would ack again.
+    Fails when strays are removed whatever was acked."""
+    stream = ManagedStream(1, 2, 3, 4)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.log.channel.trim_manifest(STREAM, 3)
     for _ in range(2):
         with pytest.raises(LogGapError, match=r"goes from 2 to 4.*acked: {'seattle': 1}"):
-            kept.round()
-        kept.clock.pass_seconds(TIMEOUT)
-    assert kept.left()[0] == [2, 4]
-    assert kept.announced() == [(2, 1)]
+            stream.round()
+        stream.clock.pass_seconds(TIMEOUT)
+    assert stream.left()[0] == [2, 4]
+    assert stream.announced() == [(2, 1)]
 
 
-def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_told(
+def test_f47_a_late_manifest_of_a_lost_log_above_a_new_one_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its writer was frozen inside append while the log was lost, and killed right after. Fails when the new log's manifests are removed as strays."""
-    kept = Kept()
-    publish(kept.log, 1, 2, 3, log_id="b" * 32, created=MANIFEST.created + 1)
-    kept.log.channel.append(STREAM, 10, manifest(10, previous="of 9").encode())
-    kept.ack("seattle", 9)
+    """Its writer was frozen inside append while the log was lost, and killed right after. Fails
+    when the new log's manifests are removed as strays."""
+    stream = ManagedStream()
+    publish(stream.log, 1, 2, 3, log_id="b" * 32, created=MANIFEST.created + 1)
+    stream.log.channel.append(STREAM, 10, manifest(10, previous="of 9").encode())
+    stream.ack("seattle", 9)
     with pytest.raises(
         LogGapError,
-        match=r"manifest 10 .* another log than those through 3, which began later.* Delete manifest 10",
+        match=r"manifest 10 .* another log than those through 3, which began later.* "
+        "Delete manifest 10",
     ):
-        kept.round()
-    assert kept.left()[0] == [1, 2, 3, 10]
+        stream.round()
+    assert stream.left()[0] == [1, 2, 3, 10]
 
 
-# --- sites that are served no more ------------------------------------------------------------------------------------
+# --- sites that are served no more
 
 
 def test_f52_a_site_taken_out_of_the_topology_does_not_stop_the_trimming(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Only present remotes count, and the log names the others, once. Fails when all addressees of a manifest are waited for."""
-    kept = Kept(1, 2, 3, sites=("denver", "seattle"))
-    kept.ack("seattle", 2)
-    kept.ack("denver", 1)
-    state = kept.round()
-    assert (kept.left()[0], state.not_served) == ([2, 3], ())
-    kept.keeper.served = ("seattle",)
+    """Only present remotes count, and the log names the others, once. Fails when all addressees of
+    a manifest are waited for."""
+    stream = ManagedStream(1, 2, 3, sites=("denver", "seattle"))
+    stream.ack("seattle", 2)
+    stream.ack("denver", 1)
+    state = stream.round()
+    assert (stream.left()[0], state.not_served) == ([2, 3], ())
+    stream.manager.served = ("seattle",)
     with caplog.at_level("WARNING"):
-        states = [kept.round() for _ in range(3)]
-    assert (kept.left()[0], states[-1].not_served, states[-1].backlog) == ([3], ("denver",), 1)
+        states = [stream.round() for _ in range(3)]
+    assert (stream.left()[0], states[-1].not_served, states[-1].backlog) == ([3], ("denver",), 1)
     named = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
     assert len(named) == 1 and "acked epoch 1 of 3" in named[0] and "full copy" in named[0]
-    kept.ack("seattle", 3)
-    kept.round()
-    assert kept.left() == ([3], 0)
-    assert kept.keeper.done(manifest(3, addressees=("denver", "seattle")))
+    stream.ack("seattle", 3)
+    stream.round()
+    assert stream.left() == ([3], 0)
+    assert stream.manager.done(manifest(3, addressees=("denver", "seattle")))
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_f52_a_site_that_a_newer_sender_serves_is_waited_for(
     caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    """denver is new; a sender with the topology from before goes on beside the one that serves it, or begins after it. Fails when any site that a keeper
-    does not serve is taken for gone: what denver needs is trimmed."""
-    kept = Kept(1, 2)
+    """denver is new; a sender with the topology from before goes on beside the one that serves it,
+    or begins after it. Fails when any site that an ack manager does not serve is taken for gone:
+    what denver needs is trimmed."""
+    stream = ManagedStream(1, 2)
     if known:
-        kept.round()
-    publish(kept.log, 3, 4, addressees=("denver", "seattle"))
-    kept.ack("seattle", 4)
+        stream.round()
+    publish(stream.log, 3, 4, addressees=("denver", "seattle"))
+    stream.ack("seattle", 4)
     with caplog.at_level("WARNING"):
-        states = [kept.round() for _ in range(2)]
-    told = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
-    assert len(told) == 1
+        states = [stream.round() for _ in range(2)]
+    logged = [record.getMessage() for record in caplog.records if "denver" in record.getMessage()]
+    assert len(logged) == 1
     if known:
-        assert kept.left() == ([3, 4], 2)
+        assert stream.left() == ([3, 4], 2)
         assert (states[-1].not_served, states[-1].backlog) == ((), 2)
-        assert "another sender has appended epoch 4 for site denver" in told[0]
-        publish(kept.log, 5)  # its own again: denver was taken out
-        kept.ack("seattle", 5)
-        kept.round()
-        assert kept.left() == ([5], 0)
+        assert "another sender has appended epoch 4 for site denver" in logged[0]
+        publish(stream.log, 5)  # its own again: denver was taken out
+        stream.ack("seattle", 5)
+        stream.round()
+        assert stream.left() == ([5], 0)
     else:
-        assert kept.left() == ([4], 0)  # so it was before this one began
+        assert stream.left() == ([4], 0)  # so it was before this one began
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# --- checkpoint
 
 
-def test_acks_in_the_memory_never_go_back() -> None:
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 2)
-    kept.round()
-    kept.ack("seattle", 1)
-    kept.round()
-    assert kept.memories.kept[STREAM].acked == {"seattle": 2}
+def test_acks_in_the_checkpoint_never_go_back() -> None:
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 2)
+    stream.round()
+    stream.ack("seattle", 1)
+    stream.round()
+    assert stream.checkpoints.kept[STREAM].acked == {"seattle": 2}
 
 
-def test_an_unchanged_memory_is_not_written() -> None:
-    kept = Kept(1, 2)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.calls.clear()
-    kept.round()
-    assert [call for call in kept.calls if call[0] == "save"] == []
+def test_an_unchanged_checkpoint_is_not_written() -> None:
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.calls.clear()
+    stream.round()
+    assert [call for call in stream.calls if call[0] == "save"] == []
 
 
-def test_the_memory_of_another_log_is_left_alone() -> None:
-    """The publisher finds out about that; a keeper that wrote over it would hide it."""
-    kept = Kept(1)
-    kept.memories.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
-    kept.ack("seattle", 1)
-    kept.round()
-    assert kept.memories.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
+def test_the_checkpoint_of_another_log_is_left_alone() -> None:
+    """The publisher finds out about that; an ack manager that wrote over it would hide it."""
+    stream = ManagedStream(1)
+    stream.checkpoints.kept[STREAM] = SenderCheckpoint("another", 9, {"seattle": 9})
+    stream.ack("seattle", 1)
+    stream.round()
+    assert stream.checkpoints.kept[STREAM] == SenderCheckpoint("another", 9, {"seattle": 9})
 
 
-def test_a_memory_of_an_older_version_is_completed() -> None:
-    """It knows nothing of what was published. Fails when it stays so while the table rests: a new log in place of a lost one would be compared with nothing."""
-    kept = Kept(1, 2)
-    kept.memories.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
-    kept.round()
-    assert kept.memories.kept[STREAM].published == PublishedState.by(manifest(2))
+def test_a_checkpoint_of_an_older_version_is_completed() -> None:
+    """It knows nothing of what was published. Fails when it stays so while the table is idle: a new
+    log in place of a lost one would be compared with nothing."""
+    stream = ManagedStream(1, 2)
+    stream.checkpoints.kept[STREAM] = SenderCheckpoint("a" * 32, 2, {"seattle": 0})
+    stream.round()
+    assert stream.checkpoints.kept[STREAM].published == PublishedState.by(manifest(2))
 
 
-# --- announcing again -------------------------------------------------------------------------------------------------
+# --- announcing again
 
 
 def test_an_overdue_epoch_is_announced_again_with_its_attempt() -> None:
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 1)
-    assert not kept.round().overdue
-    kept.clock.pass_seconds(TIMEOUT - 1)
-    assert not kept.round().overdue
-    assert kept.announced() == []
-    kept.clock.pass_seconds(1)
-    assert kept.round().overdue
-    assert kept.announced() == [(2, 1)]
-    kept.round()
-    assert kept.announced() == [(2, 1)]
-    kept.clock.pass_seconds(TIMEOUT)
-    kept.round()
-    assert kept.announced() == [(2, 2)]
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 1)
+    assert not stream.round().overdue
+    stream.clock.pass_seconds(TIMEOUT - 1)
+    assert not stream.round().overdue
+    assert stream.announced() == []
+    stream.clock.pass_seconds(1)
+    assert stream.round().overdue
+    assert stream.announced() == [(2, 1)]
+    stream.round()
+    assert stream.announced() == [(2, 1)]
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.round()
+    assert stream.announced() == [(2, 2)]
 
 
-def test_progress_begins_the_timeout_anew() -> None:
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT - 1)
-    kept.ack("seattle", 2)
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT - 1)
-    assert not kept.round().overdue
-    kept.clock.pass_seconds(1)
-    kept.round()
-    assert kept.announced() == [(3, 1)]
+def test_progress_restarts_the_timeout() -> None:
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT - 1)
+    stream.ack("seattle", 2)
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT - 1)
+    assert not stream.round().overdue
+    stream.clock.pass_seconds(1)
+    stream.round()
+    assert stream.announced() == [(3, 1)]
 
 
-def test_answered_announcements_are_withdrawn() -> None:
-    kept = Kept(1, 2)
-    kept.ack("seattle", 1)
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT)
-    kept.round()
-    assert kept.announced() == [(2, 1)]
-    kept.ack("seattle", 2)
-    state = kept.round()
-    assert (kept.announced(), state.overdue) == ([], False)
+def test_announcements_of_acked_epochs_are_withdrawn() -> None:
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 1)
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.round()
+    assert stream.announced() == [(2, 1)]
+    stream.ack("seattle", 2)
+    state = stream.round()
+    assert (stream.announced(), state.overdue) == ([], False)
 
 
 def test_attempts_go_on_after_a_restart() -> None:
-    kept = Kept(1, 2)
-    kept.ack("seattle", 1)
-    kept.log.channel.announce(STREAM, 2, 6)
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT)
-    kept.round()
-    assert kept.announced() == [(2, 7)]
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 1)
+    stream.log.channel.announce(STREAM, 2, 6)
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.round()
+    assert stream.announced() == [(2, 7)]
 
 
-def test_f43_where_nobody_ever_answered_nothing_is_announced_and_the_look_is_every_5_seconds() -> (
-    None
-):
+def test_f43_without_any_ack_nothing_is_announced_and_the_poll_is_every_5_seconds() -> None:
     """b14: a sender may start before its remote exists."""
-    kept = Kept(1)
-    assert kept.keeper.due()
-    state = kept.round()
+    stream = ManagedStream(1)
+    assert stream.manager.due()
+    state = stream.round()
     assert state.backlog == 1
-    assert not kept.keeper.due()
-    kept.clock.pass_seconds(NOBODY_THERE_LOOK / 1000 - 0.001)
-    assert not kept.keeper.due()
-    kept.clock.pass_seconds(0.001)
-    assert kept.keeper.due()
-    kept.clock.pass_seconds(TIMEOUT)
-    assert kept.round().overdue
-    assert kept.announced() == []
-    kept.ack("seattle", 1)
-    kept.clock.pass_seconds(5)
-    kept.round()
-    assert kept.keeper.due()
-    assert kept.left() == ([1], 0)
+    assert not stream.manager.due()
+    stream.clock.pass_seconds(NO_ACKS_POLL_INTERVAL / 1000 - 0.001)
+    assert not stream.manager.due()
+    stream.clock.pass_seconds(0.001)
+    assert stream.manager.due()
+    stream.clock.pass_seconds(TIMEOUT)
+    assert stream.round().overdue
+    assert stream.announced() == []
+    stream.ack("seattle", 1)
+    stream.clock.pass_seconds(5)
+    stream.round()
+    assert stream.manager.due()
+    assert stream.left() == ([1], 0)
 
 
-def test_a_site_that_is_slow_is_announced_to_although_others_are_not() -> None:
-    kept = Kept(1, 2, sites=("denver", "seattle"))
-    kept.ack("seattle", 2)
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT)
-    kept.round()
-    assert kept.announced() == [(1, 1)]
+def test_one_slow_site_is_enough_to_announce_again() -> None:
+    stream = ManagedStream(1, 2, sites=("denver", "seattle"))
+    stream.ack("seattle", 2)
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.round()
+    assert stream.announced() == [(1, 1)]
 
 
-def test_an_empty_stream_is_nothing_to_do() -> None:
-    kept = Kept()
-    state = kept.round()
-    assert (state.newest, state.backlog, kept.calls) == (None, 0, [])
+def test_an_empty_stream_needs_no_work() -> None:
+    stream = ManagedStream()
+    state = stream.round()
+    assert (state.newest, state.backlog, stream.calls) == (None, 0, [])
 
 
-# --- orphans ----------------------------------------------------------------------------------------------------------
+# --- orphans
 
 
-def test_frames_that_nobody_names_are_swept_once_they_are_old(
+def test_frames_that_no_manifest_names_are_swept_once_they_are_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fails when named frames, or young ones, are swept."""
-    kept = Kept(1)
-    channel = kept.log.channel
-    named = [frame.path for frame in kept.log.read(1).frames]
+    stream = ManagedStream(1)
+    channel = stream.log.channel
+    named = [frame.path for frame in stream.log.read(1).frames]
     old, young = put_frame(channel).path, put_frame(channel).path
-    now = kept.clock() / 1000
+    now = stream.clock() / 1000
     ages = {old: 100.0, young: 10.0, **dict.fromkeys(named, 1_000.0)}
     monkeypatch.setattr(
         channel, "frames", lambda stream: [(path, now - age) for path, age in ages.items()]
     )
     monkeypatch.setattr(channel, "now", lambda: now)
-    assert kept.keeper.sweep(60) == 1
+    assert stream.manager.sweep(60) == 1
     monkeypatch.undo()
     assert {path for path, _ in channel.frames(STREAM)} == {young, *named}
 
@@ -541,10 +548,11 @@ def test_frames_that_nobody_names_are_swept_once_they_are_old(
 def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A snapshot that is two days at work, and one that died. Fails when each frame has its own age: a sweep takes the first frames of a write that goes
-    on, which then never comes to an end, or names them."""
-    kept = Kept(1)
-    channel, now = kept.log.channel, 1_700_000_000.0
+    """A snapshot that is two days at work, and one that died. Fails when each frame has its own
+    age: a sweep takes the first frames of a write that goes on, which then never comes to an end,
+    or names them."""
+    stream = ManagedStream(1)
+    channel, now = stream.log.channel, 1_700_000_000.0
 
     def write() -> list[FrameRef]:
         name = uuid.uuid4().hex
@@ -556,119 +564,123 @@ def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     times = {frame.path: now - 3_600 * age for frame, age in hours}
     monkeypatch.setattr(channel, "frames", lambda stream: list(times.items()))
     monkeypatch.setattr(channel, "now", lambda: now)
-    assert are_safe(kept.log, slow)
-    assert not are_safe(kept.log, dead)
-    assert kept.keeper.sweep(ORPHAN_AGE) == 3
+    assert are_safe(stream.log, slow)
+    assert not are_safe(stream.log, dead)
+    assert stream.manager.sweep(ORPHAN_AGE) == 3
     assert all(channel.get_frame(frame.path) for frame in slow)
     del times[slow[0].path]
-    assert not are_safe(kept.log, slow)
+    assert not are_safe(stream.log, slow)
 
 
-def test_a_frame_that_is_named_while_orphans_are_looked_for_is_spared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_frame_that_is_named_during_a_sweep_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails when the log is read before the frames."""
-    kept = Kept(1)
-    channel = kept.log.channel
+    stream = ManagedStream(1)
+    channel = stream.log.channel
     frame = put_frame(channel)
     listed = [(frame.path, 0.0)]
 
-    def frames_then_a_manifest(stream: str) -> list[tuple[str, float]]:
-        kept.log.append(manifest(2, frames=(frame,), previous=kept.log.read(1).fingerprint))
+    def frames_then_a_manifest(_: str) -> list[tuple[str, float]]:
+        stream.log.append(manifest(2, frames=(frame,), previous=stream.log.read(1).fingerprint))
         return listed
 
     monkeypatch.setattr(channel, "frames", frames_then_a_manifest)
-    assert kept.keeper.sweep(60) == 0
+    assert stream.manager.sweep(60) == 0
     assert channel.get_frame(frame.path)
 
 
 @pytest.mark.parametrize(
-    ("missing", "memory"),
+    ("missing", "checkpoint"),
     [([1, 2, 3], True), ([2, 3], True), ([3], True), ([1], True), ([1, 2, 3], False), ([1], False)],
 )
 def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
-    missing: list[int], memory: bool, caplog: pytest.LogCaptureFixture
+    missing: list[int], checkpoint: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Manifests are deleted while a site has not answered, and the stream is held until they are restored. Fails when what no manifest names counts as an
-    orphan then: after an hour's sweep nothing is left to restore."""
-    kept = Kept(1, 2, 3)
-    kept.round()
-    if not memory:
-        kept.memories.kept.clear()
-        kept.ack("seattle", 0)
-    restored = {number: kept.log.channel.manifest(STREAM, number) for number in missing}
-    for number in missing:
-        kept.log.channel.trim_manifest(STREAM, number)
-    frames = kept.left()[1]
-    put_frame(kept.log.channel)
-    kept.keeper.sweep(-60.0)
-    assert kept.left()[1] == frames + 1
+    """Manifests are deleted before a site has acked them, and the stream is held until they are
+    restored. Fails when what no manifest names counts as an orphan then: after an hour's sweep
+    nothing is left to restore."""
+    stream = ManagedStream(1, 2, 3)
+    stream.round()
+    if not checkpoint:
+        stream.checkpoints.kept.clear()
+        stream.ack("seattle", 0)
+    restored = {epoch: stream.log.channel.manifest(STREAM, epoch) for epoch in missing}
+    for epoch in missing:
+        stream.log.channel.trim_manifest(STREAM, epoch)
+    frames = stream.left()[1]
+    put_frame(stream.log.channel)
+    stream.manager.sweep(-60.0)
+    assert stream.left()[1] == frames + 1
     assert missing == [1, 2, 3] or "so no frames are removed" in caplog.text
-    for number, data in restored.items():
-        kept.log.channel.append(STREAM, number, data)
-    kept.keeper = kept.new()
-    kept.round()
-    assert kept.keeper.sweep(-60.0) > 0
+    for epoch, data in restored.items():
+        stream.log.channel.append(STREAM, epoch, data)
+    stream.manager = stream.new()
+    stream.round()
+    assert stream.manager.sweep(-60.0) > 0
 
 
-def test_the_age_of_a_frame_is_told_by_the_stores_clock() -> None:
-    """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of another writer's epoch in the making are removed."""
-    kept = Kept(1)
-    young = put_frame(kept.log.channel).path
-    kept.clock.now = milliseconds() + 2 * 86_400_000
-    assert kept.keeper.sweep(ORPHAN_AGE) == 0
-    assert kept.log.channel.get_frame(young)
+def test_the_clock_of_the_store_dates_frames() -> None:
+    """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of
+    another writer's epoch in the making are removed."""
+    stream = ManagedStream(1)
+    young = put_frame(stream.log.channel).path
+    stream.clock.now = milliseconds() + 2 * 86_400_000
+    assert stream.manager.sweep(ORPHAN_AGE) == 0
+    assert stream.log.channel.get_frame(young)
 
 
-def test_a_clock_that_is_put_back_stops_nothing() -> None:
-    """Fails when a time in the future is waited for: no acks, no announcements and no sweep until then."""
-    kept = Kept(1)
-    kept.round()
-    kept.keeper.sweep_when_due()
-    assert not kept.keeper.due()
-    kept.clock.pass_seconds(-86_400)
-    assert kept.keeper.due()
-    assert kept.new().due()
-    before = kept.memories.kept[STREAM].swept
-    kept.keeper.sweep_when_due()
-    assert kept.memories.kept[STREAM].swept == before - 86_400_000
-    kept.ack("seattle", 0)
-    kept.round()
-    kept.clock.pass_seconds(-86_400)
-    assert kept.round().overdue
+def test_a_clock_that_is_set_back_stops_nothing() -> None:
+    """Fails when a time in the future is waited for: no acks, no announcements and no sweep until
+    then."""
+    stream = ManagedStream(1)
+    stream.round()
+    stream.manager.sweep_when_due()
+    assert not stream.manager.due()
+    stream.clock.pass_seconds(-86_400)
+    assert stream.manager.due()
+    assert stream.new().due()
+    before = stream.checkpoints.kept[STREAM].swept
+    stream.manager.sweep_when_due()
+    assert stream.checkpoints.kept[STREAM].swept == before - 86_400_000
+    stream.ack("seattle", 0)
+    stream.round()
+    stream.clock.pass_seconds(-86_400)
+    assert stream.round().overdue
 
 
-def test_orphans_are_swept_once_an_hour_also_by_keepers_that_live_for_a_moment(
+def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A sink has a keeper for each commit. Fails when only a keeper's own memory tells when it swept."""
-    kept = Kept(1)
-    kept.round()
+    """A sink has an ack manager for each commit. Fails when only an ack manager's own checkpoint
+    tells when it swept."""
+    stream = ManagedStream(1)
+    stream.round()
     swept: list[float] = []
-    monkeypatch.setattr(AckManager, "sweep", lambda keeper, older_than: swept.append(older_than))
+    monkeypatch.setattr(AckManager, "sweep", lambda manager, older_than: swept.append(older_than))
     for _ in range(3):
-        kept.new().sweep_when_due()
+        stream.new().sweep_when_due()
     assert swept == [ORPHAN_AGE]
-    kept.clock.pass_seconds(SWEEP_INTERVAL)
-    kept.new().sweep_when_due()
+    stream.clock.pass_seconds(SWEEP_INTERVAL)
+    stream.new().sweep_when_due()
     assert swept == [ORPHAN_AGE] * 2
 
 
-def test_f17_an_ack_beyond_the_end_of_the_log_is_no_answer() -> None:
-    """The log was put back to an older state and written to again; the answer was given before. Fails when it counts: the only
-    copy of what was written again is trimmed, though no site has applied it."""
-    kept = Kept(1, 2, 3)
-    kept.ack("seattle", 7)
-    state = kept.round()
-    assert (kept.left(), state.backlog) == (([1, 2, 3], 6), 3)
-    assert not kept.keeper.done(state.newest)
+def test_f17_an_ack_beyond_the_end_of_the_log_does_not_count() -> None:
+    """The log was restored to an older state and written to again; the ack is older.
+    Fails when it counts: the only copy of what was written again is trimmed, though no site has
+    applied it."""
+    stream = ManagedStream(1, 2, 3)
+    stream.ack("seattle", 7)
+    state = stream.round()
+    assert (stream.left(), state.backlog) == (([1, 2, 3], 6), 3)
+    assert not stream.manager.done(state.newest)
 
 
-def test_a_site_that_answered_another_log_of_this_name_is_told_of_this_one() -> None:
-    """The log was begun anew: nothing else would wake a receiver that has seen as high numbers."""
-    kept = Kept(1, 2)
-    kept.ack("seattle", 9, log_id="another")
-    kept.round()
-    kept.clock.pass_seconds(TIMEOUT)
-    kept.round()
-    assert kept.announced() == [(1, 1)]
+def test_a_log_is_announced_to_a_site_that_has_acked_another_log_of_its_name() -> None:
+    """A new log replaced a lost one: nothing else would wake a receiver that has seen as high
+    epochs."""
+    stream = ManagedStream(1, 2)
+    stream.ack("seattle", 9, log_id="another")
+    stream.round()
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.round()
+    assert stream.announced() == [(1, 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import MANIFEST, Checkpoints, Clock, ack, memory_channel, publish, schema
+from event_sink import ARROW, STREAM, Sink, named, randomly, row
+from fakes import MANIFEST, ack, memory_channel, publish, schema
 from faulty_channel import Fault, FaultyChannel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
@@ -23,7 +24,7 @@ from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource import sink as datasource
-from spark_wan.datasource.sink import WanStreamWriter, WanWriter, _Written
+from spark_wan.datasource.sink import WanCommitMessage, WanStreamWriter, WanWriter
 from spark_wan.errors import (
     ChannelError,
     EventError,
@@ -33,129 +34,16 @@ from spark_wan.errors import (
     SchemaError,
     SourceError,
     StaleWriteError,
+    WanError,
 )
-from spark_wan.sender.acks import STALE_AGE
-from spark_wan.sender.events import (
-    KEPT_WRITES,
-    EventsWriter,
-    SinkColumns,
-    WriteResult,
-    append_epoch,
-    remove_unnamed,
-)
-from spark_wan.steps import Steps, run
+from spark_wan.sender.epochs import STALE_AGE
+from spark_wan.sender.events import KEPT_WRITES, EventsWriter, remove_unnamed
+from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
-from spark_wan.wire.frame import decode_frame
-from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.manifest import EVENTS
 
-randomly = settings(derandomize=True, deadline=None, max_examples=100, print_blob=True)
-
-SCHEMA = schema(event="string", id="long", city="string", seq="long", op="string", at="timestamp")
-STREAM = "newark.sink.orders"
-
-
-def row(
-    event: str | None, id: int | None = 1, city: str = "Ulm", seq: int | None = 0, op: Any = "put"
-) -> dict[str, Any]:
-    return {
-        "event": event,
-        "id": id,
-        "city": city,
-        "seq": seq,
-        "op": op,
-        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
-    }
-
-
-ARROW = pa.schema(
-    [
-        ("event", pa.string()),
-        ("id", pa.int64()),
-        ("city", pa.string()),
-        ("seq", pa.int64()),
-        ("op", pa.string()),
-    ]
-    + [("at", pa.timestamp("us", "UTC"))]
-)
-
-
-class Sink:
-    """A sink with its options, as Spark's driver and tasks use it."""
-
-    def __init__(self, channel: Channel | None = None, **options: Any) -> None:
-        self.channel = channel or memory_channel()
-        self.options = SinkOptions(
-            **{
-                "channel": self.channel.url,
-                "site": "newark",
-                "remotes": ("tacoma", "seattle"),
-                "table": "orders",
-                "key": ("id",),
-                "event_id": "event",
-                "stream": STREAM,
-                **options,
-            }
-        )
-        self.columns = SinkColumns.of(self.options, SCHEMA)
-        self.schema = self.columns.table_schema(SCHEMA)
-        self.log = StreamLog(self.channel, STREAM)
-        self.clock = Clock()
-        self.channel.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
-        self.memories = Checkpoints()
-
-    def task(self, *rows: dict[str, Any], batches: int = 1) -> WriteResult:
-        table = pa.Table.from_pylist(list(rows), schema=ARROW)
-        size = max(1, -(-len(rows) // batches))
-        return EventsWriter(
-            self.channel, self.options, self.columns, self.schema, self.clock
-        ).write(table.to_batches(max_chunksize=size))
-
-    def commit(
-        self, written: Sequence[WriteResult], query: str = "q", batch: int = 0
-    ) -> Manifest | None:
-        return run(self.steps(written, query, batch))
-
-    def steps(
-        self, written: Sequence[WriteResult], query: str = "q", batch: int = 0
-    ) -> Steps[Manifest | None]:
-        return append_epoch(
-            self.log,
-            self.options,
-            self.schema,
-            written,
-            query,
-            str(batch),
-            self.clock,
-            self.memories,
-        )
-
-    def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
-        return self.commit([self.task(*rows)], batch=batch)
-
-    def events(self, manifest: Manifest) -> list[dict[str, Any]]:
-        found = []
-        for ref in manifest.frames:
-            header, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
-            assert (header.origin, header.stream, header.sent_to) == (
-                "newark",
-                STREAM,
-                ("seattle", "tacoma"),
-            )
-            found += events.to_pylist()
-        return found
-
-    def frames(self) -> set[str]:
-        return {path for path, _ in self.channel.frames(STREAM)}
-
-
-def named(*manifests: Manifest | None) -> set[str]:
-    return {
-        frame.path for manifest in manifests if manifest is not None for frame in manifest.frames
-    }
-
-
-# --- rows become events -----------------------------------------------------------------------------------------------
+# --- rows become events
 
 
 def test_rows_become_events_with_their_id_and_operation() -> None:
@@ -207,7 +95,7 @@ def test_without_an_operation_column_rows_are_puts_or_creates() -> None:
     assert "op" in keyed.events(first)[0]
 
 
-def test_a_manifest_of_a_users_stream_says_what_it_is() -> None:
+def test_the_manifest_of_a_user_stream() -> None:
     sink = Sink()
     first = sink.write(row("e1"), batch=4)
     assert first is not None
@@ -248,14 +136,14 @@ def test_nothing_written_is_no_epoch() -> None:
     assert sink.log.newest_manifest() is None
 
 
-def test_numbers_make_ids_too() -> None:
+def test_an_integer_column_can_be_the_event_id() -> None:
     sink = Sink(event_id="seq")
     first = sink.write(row("x", 1, seq=5), row("x", 2, seq=6))
     assert first is not None
     assert [event["_wan_id"] for event in sink.events(first)] == ["5", "6"]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused
 
 
 @pytest.mark.parametrize(
@@ -269,7 +157,9 @@ def test_numbers_make_ids_too() -> None:
         ({"event_time": "seq"}, "eventTime column 'seq' is long; it must be one of timestamp"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused_by_name(options: dict[str, str], match: str) -> None:
+def test_missing_or_mistyped_columns_are_refused_by_name(
+    options: dict[str, str], match: str
+) -> None:
     with pytest.raises(OptionError, match=match):
         Sink(**options)
 
@@ -289,7 +179,7 @@ def test_unknown_operations_are_refused_by_name() -> None:
     refused(Sink(operation="op"), r"unknown operations \[None\]", row("e", op=None))
 
 
-def test_a_keyless_table_takes_creates_only() -> None:
+def test_a_keyless_table_accepts_creates_only() -> None:
     refused(Sink(operation="op", key=()), "no key, so only `create`", row("e", op="put"))
     assert Sink(operation="op", key=()).write(row("e", op="create"))
 
@@ -308,7 +198,7 @@ def test_an_event_without_a_key_is_refused() -> None:
     )
 
 
-def test_an_id_that_comes_twice_in_an_epoch_is_refused() -> None:
+def test_a_repeated_event_id_in_an_epoch_is_refused() -> None:
     """In one task, and in two. Fails when IDs are not compared over all tasks."""
     refused(Sink(), "1 event IDs come twice", row("e", 1), row("e", 2))
     sink = Sink()
@@ -317,7 +207,7 @@ def test_an_id_that_comes_twice_in_an_epoch_is_refused() -> None:
     assert sink.log.newest_manifest() is None
 
 
-def test_a_key_that_comes_twice_needs_a_sequence() -> None:
+def test_a_repeated_key_needs_a_sequence() -> None:
     refused(Sink(), "1 keys come twice.*`sequence`", row("e1", 1), row("e2", 1))
     assert Sink(sequence="seq").write(row("e1", 1, seq=1), row("e2", 1, seq=2))
     assert Sink(key=()).write(row("e1", 1), row("e2", 1))
@@ -335,7 +225,8 @@ def test_a_key_that_comes_twice_needs_a_sequence() -> None:
 def test_f48_another_table_key_or_site_than_the_streams_is_refused(
     other: dict[str, Any], match: str
 ) -> None:
-    """Fails when the last manifest is not compared: the epoch would hold every receiver for ever."""
+    """Fails when the last manifest is not compared: the epoch would hold every receiver for
+    ever."""
     sink = Sink()
     sink.write(row("e1"))
     late = Sink(sink.channel, **other)
@@ -361,20 +252,21 @@ def test_f41_columns_of_a_stream_may_be_added_and_not_dropped_or_retyped() -> No
     assert second is not None and second.epoch == 2
 
 
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("acked", [True, False])
-def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> None:
-    """Its manifests were deleted with events unacked. Fails when a sink without a manifest always begins at 1: the receivers take the new log
-    for the old one's heir, and the events are lost without a word."""
+def test_f48_a_deleted_log_does_not_start_over(checkpoint: bool, acked: bool) -> None:
+    """Its manifests were deleted with events unacked. Fails when a sink without a manifest always
+    begins at 1: the receivers take the new log for the old one's heir, and the events are lost
+    without a word."""
     sink = Sink()
     first = sink.write(row("e1"))
     assert first is not None
     sink.channel.trim_manifest(STREAM, 1)
     if acked:
         ack(sink.log, "seattle", 0, first.log_id)
-    if not memory:
-        sink.memories.kept.clear()
-    if not memory and not acked:
+    if not checkpoint:
+        sink.checkpoints.kept.clear()
+    if not checkpoint and not acked:
         return  # nothing is left that could tell; the receivers notice
     with pytest.raises(LogGapError, match=f"set the sink's option newLog to {first.log_id}"):
         sink.write(row("e2"), batch=1)
@@ -386,8 +278,9 @@ def test_f48_a_log_that_is_gone_is_not_begun_anew(memory: bool, acked: bool) -> 
     assert third is not None and third.epoch == 2
 
 
-def test_f47_a_write_that_was_frozen_until_it_was_trimmed_is_made_again() -> None:
-    """Its epoch was published, acked and trimmed, and a hundred others since, before it looks again. Fails when frames that are gone are named."""
+def test_f47_a_write_frozen_until_its_epoch_was_trimmed_is_repeated() -> None:
+    """Its epoch was published, acked and trimmed, and a hundred others since, before it looks
+    again. Fails when frames that are gone are named."""
     sink = Sink()
     written = sink.task(row("e1"))
     slow = sink.steps([written])
@@ -412,16 +305,16 @@ def test_f47_frames_that_may_be_swept_are_not_named() -> None:
 
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
-    """The driver was frozen inside the write of its manifest. Fails when frames are looked at before the write only: the micro-batch counts as done, and
-    every receiver is held."""
+    """The driver was frozen inside the write of its manifest. Fails when frames are checked
+    before the write only: the micro-batch counts as done, and every receiver is held."""
     sink = Sink()
     sink.clock.now = milliseconds()
     append = sink.channel.append
 
-    def slow(stream: str, number: int, data: bytes) -> None:
+    def slow(stream: str, epoch: int, data: bytes) -> None:
         sink.clock.pass_seconds(STALE_AGE + 1)
         sink.channel.trim_frames(STREAM, sink.frames())
-        append(stream, number, data)
+        append(stream, epoch, data)
 
     sink.channel.append = slow  # type: ignore[method-assign]
     with pytest.raises(StaleWriteError, match="Write the rows again"):
@@ -429,15 +322,16 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     assert sink.log.newest_manifest() is None
 
 
-def test_f48_a_log_that_was_put_back_is_known_by_its_acks() -> None:
-    """A writer without a memory. Fails when the log is extended: the ack that was given before counts for what is new."""
+def test_f48_acks_detect_a_restored_log() -> None:
+    """A writer without a checkpoint. Fails when the log is extended: an older ack
+    counts for what is new."""
     sink = Sink()
     sink.write(row("e1"))
     second = sink.write(row("e2"), batch=1)
     assert second is not None
     ack(sink.log, "seattle", 2, second.log_id)
     sink.log.channel.trim_manifest(STREAM, 2)
-    sink.memories.kept.clear()
+    sink.checkpoints.kept.clear()
     with pytest.raises(
         LogGapError, match=r"ends at manifest 1, but sites have acked more .*newLog to "
     ):
@@ -455,8 +349,9 @@ def test_a_write_may_take_days() -> None:
 
 
 def test_f47_the_frames_of_all_tasks_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share their age, and not with those of the next micro-batch: what a failed one left would never be old. Fails when the name of a task's
-    attempt says nothing of its write, or when a query is one write."""
+    """They share their age, and not with those of the next micro-batch: what a failed one left
+    would never be old. Fails when the name of a task's attempt says nothing of its write, or when a
+    query is one write."""
     sink = Sink()
     writer: Any = object.__new__(WanStreamWriter)
     writer.write_id = uuid.uuid4().hex
@@ -484,10 +379,10 @@ def test_the_stream_of_a_captured_table_is_refused() -> None:
         sink.write(row("e"))
 
 
-# --- replays ----------------------------------------------------------------------------------------------------------
+# --- replays
 
 
-def test_f02_an_equal_replay_is_done_already() -> None:
+def test_f02_an_equal_replay_adds_no_epoch() -> None:
     """Fails when the digest is not looked for in the log: the epoch would be there twice."""
     sink = Sink()
     first = sink.write(row("e1", 1), row("e2", 2))
@@ -501,7 +396,7 @@ def test_f02_an_equal_replay_is_done_already() -> None:
     [[row("e1", 1)], [row("e1", 1, "Bonn")], [row("e9", 1)], [row("e1", 1), row("e2", 2)]],
     ids=range(4),
 )
-def test_another_replay_is_the_next_epoch(other: list[dict[str, Any]]) -> None:
+def test_a_replay_with_other_events_is_the_next_epoch(other: list[dict[str, Any]]) -> None:
     """f07: IDs, operations and values count. Dedup by event ID sorts it out at the receiver."""
     sink = Sink()
     sink.write(row("e1", 1), row("e3", 3))
@@ -538,7 +433,7 @@ def test_f04_the_digest_does_not_depend_on_partitions(ids: list[int], data: st.D
     assert sink.commit([sink.task(*part, batches=2) for part in parts]) == first
 
 
-def test_a_replay_is_recognised_for_a_hundred_writes() -> None:
+def test_a_manifest_recognises_replays_of_the_last_hundred_writes() -> None:
     sink = Sink()
     for batch in range(KEPT_WRITES + 1):
         sink.write(row(f"e{batch}"), batch=batch)
@@ -549,8 +444,9 @@ def test_a_replay_is_recognised_for_a_hundred_writes() -> None:
     assert again is not None and again.epoch == last.epoch + 1
 
 
-def test_two_tasks_attempts_are_named_once() -> None:
-    """f05: what a speculative attempt wrote is not in the commit messages, and nobody names it."""
+def test_of_two_attempts_of_a_task_only_one_is_named() -> None:
+    """f05: what a speculative attempt wrote is not in the commit messages, and no manifest names
+    it."""
     sink = Sink()
     speculative = sink.task(row("e1"))
     first = sink.commit([sink.task(row("e1"))])
@@ -558,10 +454,10 @@ def test_two_tasks_attempts_are_named_once() -> None:
     assert not named(first) & {frame.path for frame in speculative.frames}
 
 
-# --- two writers, and a channel that fails ----------------------------------------------------------------------------
+# --- two writers, and a channel that fails
 
 
-def test_of_two_writers_at_once_both_are_in_the_log() -> None:
+def test_two_concurrent_writers_both_get_an_epoch() -> None:
     sink = Sink()
     slow = sink.steps([sink.task(row("e1"))])
     assert [next(slow) for _ in range(3)] == [
@@ -576,7 +472,7 @@ def test_of_two_writers_at_once_both_are_in_the_log() -> None:
     assert sink.frames() == named(other, second)
 
 
-def test_f08_the_same_write_twice_at_once_is_one_epoch() -> None:
+def test_f08_the_same_write_twice_concurrently_is_one_epoch() -> None:
     sink = Sink()
     slow = sink.steps([sink.task(row("e1"))])
     for _ in range(3):
@@ -589,7 +485,8 @@ def test_f08_the_same_write_twice_at_once_is_one_epoch() -> None:
 
 @pytest.mark.parametrize("kind", ["duplicate", "vanish", "fail"])
 def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(kind: Any) -> None:
-    """`duplicate`: the store's client repeats a put. Fails when the frames of one's own manifest are removed."""
+    """`duplicate`: the store's client repeats a put. Fails when the frames of one's own manifest
+    are removed."""
     sink = Sink(FaultyChannel(memory_channel(), [Fault("append", 1, kind)]))
     written = sink.task(row("e1"))
     try:
@@ -611,16 +508,17 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, stream: str, number: int, data: bytes) -> None:
+    def append(self, stream: str, epoch: int, data: bytes) -> None:
         if not self.late:
-            self.late.append(lambda: self.inner.append(stream, number, data))
+            self.late.append(lambda: self.inner.append(stream, epoch, data))
             raise ChannelError("the PUT timed out")
-        self.inner.append(stream, number, data)
+        self.inner.append(stream, epoch, data)
 
 
 def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() -> None:
-    """Spark calls abort(), then runs the micro-batch again, which is told in the log then. Fails when abort() removes the frames of a write whose
-    tasks all went well: nobody has a copy of these events."""
+    """Spark calls abort(), then runs the micro-batch again, which the log has then. Fails when
+    abort() removes the frames of a write whose tasks all succeeded: there is no other copy of these
+    events."""
     inner = memory_channel()
     late = Late(inner)
     sink = Sink(late, remotes=("seattle",))  # type: ignore[arg-type]
@@ -631,26 +529,26 @@ def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() ->
     writer.options = sink.options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasource, "open_channel", lambda *_: inner)
-        writer.abort([_Written(written)])
+        writer.abort([WanCommitMessage(written)])
         late.late[0]()
         manifest = sink.write(row("e1"))
         assert named(manifest) == {frame.path for frame in written.frames} == sink.frames()
         failed = sink.task(row("e2"))
-        writer.abort([_Written(failed), None])  # a task has failed: no manifest was tried
+        writer.abort([WanCommitMessage(failed), None])  # a task has failed: no manifest was tried
         assert sink.frames() == named(manifest)
 
 
-def test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames() -> None:
+def test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames() -> None:
     """The manifest may be on its way. Fails when they are removed: it would name what is gone."""
     inner = memory_channel()
 
     class Overtaken(Late):
-        def append(self, stream: str, number: int, data: bytes) -> None:
+        def append(self, stream: str, epoch: int, data: bytes) -> None:
             if not self.late:
                 self.late.append(lambda: None)
                 Sink(inner, table="prices").write(row("e9"))
-                raise ManifestExists("somebody was faster")
-            self.inner.append(stream, number, data)
+                raise ManifestExists("another writer was faster")
+            self.inner.append(stream, epoch, data)
 
     sink = Sink(Overtaken(inner))  # type: ignore[arg-type]
     written = sink.task(row("e1"))
@@ -659,7 +557,7 @@ def test_what_is_refused_after_a_manifest_was_tried_leaves_its_frames() -> None:
     assert sink.frames() >= {frame.path for frame in written.frames}
 
 
-def test_what_is_refused_leaves_no_frames() -> None:
+def test_a_refused_write_leaves_no_frames() -> None:
     sink = Sink()
     with pytest.raises(EventError):
         sink.write(row("e1"), row("e1", id=2))
@@ -667,14 +565,16 @@ def test_what_is_refused_leaves_no_frames() -> None:
 
 
 def test_a_write_for_other_sites_is_refused() -> None:
-    """Two writers of one table with other remotes, and the default name of the stream for both: each would trim what the sites of the other have not
-    read. Fails when remotes are not compared. A site that is to get nothing more is named, or left out of the topology."""
+    """Two writers of one table with other remotes, and the default name of the stream for both:
+    each would trim what the sites of the other have not read. Fails when remotes are not compared.
+    A site that is to get nothing more is named, or left out of the topology."""
     sink = Sink(remotes=("tacoma", "seattle"))
     first = sink.write(row("e1"))
     sink.options = replace(sink.options, remotes=("seattle",))
     with pytest.raises(
         SourceError,
-        match=r"epochs are for seattle, tacoma.*what tacoma has not read.*`stream` of its own.*`formerRemotes`",
+        match=r"epochs are for seattle, tacoma.*what tacoma has not read.*`stream` of its own.*"
+        "`formerRemotes`",
     ):
         sink.write(row("e2"), batch=1)
     assert sink.frames() == named(first)
@@ -694,17 +594,22 @@ version: 1
 sites: {newark: {state: ./newark}, seattle: {state: ./seattle}, tacoma: {state: ./tacoma}}
 senders: {east: {site: newark, remotes: [seattle, tacoma], channel: ./channel}}
 tables:
-  orders: {keys: [id], writers: [newark], senders: [east], at: {newark: ./n, seattle: ./s, tacoma: ./t}}
+  orders:
+    keys: [id]
+    writers: [newark]
+    senders: [east]
+    at: {newark: ./n, seattle: ./s, tacoma: ./t}
 """
 
 
 @pytest.mark.parametrize("config", [True, False])
 @pytest.mark.parametrize("events", [[], ["e2"], ["e3"]], ids=["empty", "replayed", "new"])
-def test_a_write_for_other_sites_trims_nothing_that_those_lack(
+def test_a_write_for_fewer_sites_trims_nothing_that_the_others_have_not_acked(
     tmp_path: Path, config: bool, events: list[str]
 ) -> None:
-    """A query goes on with fewer remotes, and its next micro-batch is empty, the last one again, or new. Fails when only what is appended is compared, or
-    when a topology excuses remotes that it does not name: the other site's epochs are trimmed."""
+    """A query goes on with fewer remotes, and its next micro-batch is empty, the last one again, or
+    new. Fails when only what is appended is compared, or when a topology excuses remotes that it
+    does not name: the other site's epochs are trimmed."""
     (tmp_path / "wan.yaml").write_text(TOPOLOGY)
     base = {
         "config": f"{tmp_path}/wan.yaml",
@@ -732,8 +637,8 @@ def test_a_write_for_other_sites_trims_nothing_that_those_lack(
         table = pa.Table.from_pylist([{"event": event, "id": 1} for event in events], schema=rows)
         writer.commit([writer.write(iter(table.to_batches()))], batch)
 
-    for number in range(3):
-        write(number, [f"e{number}"])
+    for epoch in range(3):
+        write(epoch, [f"e{epoch}"])
     log = StreamLog(
         open_channel(f"{tmp_path}/channel"), f"newark.{'east' if config else 'sink'}.orders"
     )
@@ -748,21 +653,44 @@ def test_a_write_for_other_sites_trims_nothing_that_those_lack(
     assert log.since(0) == [4]
 
 
-def stream_writer(channel: Path) -> WanStreamWriter:
+def stream_writer(channel: Path, **more: str) -> WanStreamWriter:
     options = {
         "channel": str(channel),
         "site": "newark",
         "remotes": "seattle",
         "key": "id",
         "table": "orders",
+        "eventId": "event",
+        **more,
     }
-    return WanStreamWriter(
-        SinkOptions.parse({**options, "eventId": "event"}), schema(event="string", id="long"), None
-    )
+    return WanStreamWriter(SinkOptions.parse(options), schema(event="string", id="long"), None)
+
+
+def test_b27_a_commit_that_waits_for_acks_ends_with_its_jvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error says that the epoch is in the channel, and a restart does not add it again."""
+
+    def commit(**options: str) -> None:
+        writer = stream_writer(tmp_path, **options)
+        rows = pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])
+        writer.commit([writer.write(iter([rows]))], 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(datasource, "is_orphan", lambda: True)
+        with pytest.raises(
+            WanError,
+            match=r"stream newark.sink.orders: stopped while waiting for acks; epoch 1 is in the "
+            "channel",
+        ):
+            commit(blockOnAck="1h")
+    commit()
+    assert StreamLog(open_channel(str(tmp_path)), "newark.sink.orders").since(0) == [1]
 
 
 def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path) -> None:
-    """Its sender looks after it, and knows its sites. Fails when the sink's keeper takes any log for its own."""
+    """Its sender looks after it, and knows its sites. Fails when the sink's ack manager takes any
+    log for its own."""
     log = StreamLog(open_channel(str(tmp_path)), "newark.sink.orders")
     log.channel.prepare()
     publish(log, 1, 2)
@@ -771,7 +699,7 @@ def test_an_empty_write_leaves_the_log_of_a_captured_table_alone(tmp_path: Path)
     assert log.since(0) == [1, 2]
 
 
-def test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks(
+def test_a_commit_succeeds_although_its_acks_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Fails when acks that cannot be read fail the commit, or nothing is said."""
@@ -782,10 +710,10 @@ def test_an_epoch_that_is_in_the_log_is_written_whatever_becomes_of_its_acks(
     monkeypatch.setattr(datasource, "open_channel", lambda *_: FaultyChannel(channel, faults))
     writer.commit([message], 0)
     assert StreamLog(channel, "newark.sink.orders").since(0) == [1]
-    assert "newark.sink.orders: its acks cannot be looked at: " in caplog.text
+    assert "newark.sink.orders: cannot collect its acks: " in caplog.text
 
 
-def test_frames_of_a_failed_write_are_removed_unless_they_are_named() -> None:
+def test_frames_of_a_failed_write_are_removed_unless_a_manifest_names_them() -> None:
     """Fails when they are removed without a look at the log."""
     sink = Sink()
     kept, failed = sink.task(row("e1")), sink.task(row("e2"))
@@ -801,7 +729,7 @@ def test_frames_are_left_alone_when_the_log_cannot_be_read() -> None:
     assert sink.frames() == {frame.path for frame in written.frames}
 
 
-def test_a_sink_bounds_its_batches() -> None:
+def test_a_sink_limits_the_rows_of_its_batches() -> None:
     sink = Sink(batch_size=3)
     first = sink.write(*(row(f"e{n}", n) for n in range(10)))
     assert first is not None

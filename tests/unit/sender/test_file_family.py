@@ -1,7 +1,9 @@
-"""f55: any one file of a channel, or of what a sender remembers, is deleted, truncated, altered or restored from a backup, while epochs wait.
+"""f55: any one file of a channel, or of a sender's checkpoints, is deleted, truncated, altered or
+restored from a backup, while epochs wait.
 
-Every file is tried, with every fault. What follows is one of two: all events are applied once, or whoever is in the way of that is held, with a
-cause that names the way out. The publisher, the sink, the keeper and the applier are the product's own, on a channel in a directory.
+Every file is tried, with every fault. What follows is one of two: all events are applied once, or
+whoever is in the way of that is held, with a cause that names the way out. The publisher, the sink,
+the ack manager and the applier are the product's own, on a channel in a directory.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Source, Target, schema
 from file_faults import Fault, altered, cut_in_half, deleted, emptied, restored
-from test_publish import SETTINGS
+from publishing import SETTINGS
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
@@ -24,8 +26,8 @@ from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
-from spark_wan.sender.memory import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -37,8 +39,8 @@ TURNS = 6
 
 
 class World:
-    """A stream from newark to seattle below ``folder``: epochs 1 to 3 are acked, 4 to 6 wait. ``backup`` is how it was when 1 and 2 were acked
-    and not trimmed yet."""
+    """A stream from newark to seattle below ``folder``: epochs 1 to 3 are acked, 4 to 6 wait.
+    ``backup`` is how it was when 1 and 2 were acked and not trimmed yet."""
 
     def __init__(self, folder: Path, user: bool) -> None:
         self.folder, self.user = folder / "now", user
@@ -46,7 +48,7 @@ class World:
         self.channel = open_channel(str(self.folder / "channel"))
         self.channel.prepare()
         self.log = StreamLog(self.channel, STREAM)
-        self.memories = StoredCheckpoints(str(self.folder / "state"))
+        self.checkpoints = StoredCheckpoints(str(self.folder / "state"))
         self.source = Source(self.channel)
         self.target = Target(self.channel)
         self.ledger = LedgerRows()
@@ -65,7 +67,7 @@ class World:
             self.write()
         assert not self.causes
 
-    # --- each with a memory of its own, as after a restart
+    # --- each with a checkpoint of its own, as after a restart
 
     def write(self) -> None:
         """One more commit at the source, or write of a user, and its epoch."""
@@ -79,7 +81,7 @@ class World:
         if self.user:
             self._sink()  # a replay of the last write, if that went well
         else:
-            run(Publisher(SETTINGS, self.log, self.source, self.memories, self.clock).round())
+            run(Publisher(SETTINGS, self.log, self.source, self.checkpoints, self.clock).round())
 
     def _sink(self) -> None:
         options = SinkOptions(
@@ -103,7 +105,7 @@ class World:
                 "q",
                 str(self.batch),
                 self.clock,
-                self.memories,
+                self.checkpoints,
             )
         )
 
@@ -111,7 +113,7 @@ class World:
         with self.noting():
             run(
                 AckManager(
-                    self.log, self.memories, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]
+                    self.log, self.checkpoints, AckPolicy.ALL, TIMEOUT, self.clock, ["seattle"]
                 ).round()
             )
 
@@ -171,13 +173,17 @@ FAULTS: list[Fault] = [deleted, cut_in_half, emptied, altered, restored]
 
 @pytest.mark.parametrize("user", [False, True], ids=["captured", "user's"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_f55_any_one_file_is_not_what_it_was(tmp_path: Path, fault: Fault, user: bool) -> None:
-    """Taken out once, and found here: the comparison of the log with the memory, and that of numbers in the plan of a user's stream."""
+def test_f55_one_file_is_damaged_restored_or_missing(
+    tmp_path: Path, fault: Fault, user: bool
+) -> None:
+    """Taken out once, and found here: the comparison of the log with the checkpoint, and that of
+    numbers in the plan of a user's stream."""
     count = len(files(World(tmp_path / "names", user).folder)) if fault is not restored else 0
     tried = 0
     place = 0
     while True:
-        # Names of frames are random: the n-th file is the same one in each world, but for frames among themselves.
+        # Names of frames are random: the n-th file is the same one in each world, but for frames
+        # among themselves.
         world = World(tmp_path / str(place), user)
         names = files(world.backup if fault is restored else world.folder)
         if place >= len(names):
@@ -195,7 +201,7 @@ def test_f55_any_one_file_is_not_what_it_was(tmp_path: Path, fault: Fault, user:
     assert tried >= max(count, 5)
 
 
-def test_the_world_is_what_the_faults_strike(tmp_path: Path) -> None:
+def test_every_file_is_a_target_of_the_faults(tmp_path: Path) -> None:
     """Without a fault all arrives, and there is a file of each kind to strike."""
     for user in (False, True):
         world = World(tmp_path / str(user), user)

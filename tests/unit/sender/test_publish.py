@@ -8,11 +8,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fakes import MANIFEST, STREAM, Checkpoints, Clock, Source, ack, commit, memory_channel, schema
-from faulty_channel import Fault, FaultyChannel
+from fakes import MANIFEST, STREAM, ack, commit, schema
+from faulty_channel import Fault
+from publishing import Site
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
-from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
@@ -29,8 +29,9 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
-from spark_wan.sender.acks import STALE_AGE, AckManager
-from spark_wan.sender.publish import QUIET_COMMITS, Publisher, StreamSettings
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.epochs import STALE_AGE
+from spark_wan.sender.publish import QUIET_COMMITS
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
@@ -39,78 +40,17 @@ from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.mark import LOCAL_ONLY
 
-SETTINGS = StreamSettings(
-    stream=STREAM,
-    table="orders",
-    keys=("id",),
-    origin="newark",
-    sent_to=("seattle", "tacoma"),
-    addressees=("seattle",),
-    start=0,
-    on_table_operation="hold",
-    max_epoch_rows=1_000,
-)
-
 STEPS = [
     "publish.1 log-read",
     "publish.2 source-checked",
     "publish.3 range-planned",
     "publish.4 frames-written",
     "publish.5 manifest-added",
-    "publish.6 remembered",
+    "publish.6 checkpointed",
 ]
 
 
-class Site:
-    """A channel, a source and what is beside them; publishers come and go."""
-
-    def __init__(self, *script: Fault, **settings: Any) -> None:
-        self.inner = memory_channel()
-        self.channel: Channel = FaultyChannel(self.inner, list(script)) if script else self.inner
-        self.log = StreamLog(self.channel, STREAM)
-        self.source = Source(self.channel)
-        self.memories = Checkpoints()
-        self.clock = Clock()
-        self.inner.now = lambda: self.clock() / 1000  # type: ignore[method-assign]
-        self.settings = replace(SETTINGS, **settings)
-        self.decisions = Decisions()
-        self.publisher = self.new()
-
-    def new(self, **settings: Any) -> Publisher:
-        """A publisher that knows nothing but what is durable."""
-        settings_now = replace(self.settings, **settings)
-        return Publisher(
-            settings_now, self.log, self.source, self.memories, self.clock, lambda: self.decisions
-        )
-
-    def restart(self, **settings: Any) -> None:
-        self.publisher = self.new(**settings)
-
-    def round(self) -> Manifest | None:
-        return run(self.publisher.round())
-
-    def rounds(self) -> list[Manifest]:
-        published = []
-        while (manifest := self.round()) is not None:
-            published.append(manifest)
-        return published
-
-    def published(self) -> Manifest:
-        manifest = self.round()
-        assert manifest is not None
-        return manifest
-
-    def held(self, error: type[WanError], match: str) -> None:
-        """The next round raises, publishes nothing and leaves nothing behind; so does the next after a restart."""
-        numbers, frames = self.inner.epochs(), self.inner.frames(STREAM)
-        for _ in range(2):
-            with pytest.raises(error, match=match):
-                self.round()
-            self.restart()
-        assert (self.inner.epochs(), self.inner.frames(STREAM)) == (numbers, frames)
-
-
-# --- first contact ----------------------------------------------------------------------------------------------------
+# --- first contact
 
 
 def test_a_stream_begins_at_a_version() -> None:
@@ -136,12 +76,12 @@ def test_a_stream_waits_for_the_version_that_it_begins_at() -> None:
     assert site.published().first_version == 1
 
 
-def test_a_start_far_beyond_the_table_is_an_error() -> None:
+def test_a_start_beyond_the_next_version_is_an_error() -> None:
     site = Site(start=5)
     site.held(SourceError, "start at version 5, but its newest is 0")
 
 
-def test_a_stream_begins_with_the_rows_that_are_there() -> None:
+def test_a_stream_begins_with_a_snapshot() -> None:
     site = Site(start=None)
     for _ in range(3):
         site.source.add()
@@ -163,7 +103,7 @@ def test_a_stream_begins_with_the_rows_that_are_there() -> None:
     )
 
 
-def test_a_manifest_says_where_its_events_come_from_and_go_to() -> None:
+def test_the_manifest_of_a_captured_stream() -> None:
     site = Site()
     first = site.published()
     expected = replace(
@@ -191,7 +131,7 @@ def test_epochs_follow_each_other_under_one_log_id() -> None:
         (each.epoch, each.first_version, each.last_version, each.start) for each in site.rounds()
     ]
     assert ranges == [(1, 0, 1, True), (2, 2, 3, False), (3, 4, 5, False)]
-    assert len({site.log.read(number).log_id for number in (1, 2, 3)}) == 1
+    assert len({site.log.read(epoch).log_id for epoch in (1, 2, 3)}) == 1
 
 
 def test_the_steps_come_in_their_order() -> None:
@@ -216,7 +156,7 @@ def test_nothing_is_visible_before_the_manifest_and_a_crash_changes_nothing() ->
         assert site.published().first_version == 2
 
 
-# --- idle and quiet ---------------------------------------------------------------------------------------------------
+# --- idle and quiet
 
 
 def test_an_idle_source_is_asked_for_its_newest_version_only() -> None:
@@ -229,7 +169,7 @@ def test_an_idle_source_is_asked_for_its_newest_version_only() -> None:
     assert site.inner.epochs() == {STREAM: [1]}
 
 
-def test_b83_maintenance_is_no_epoch_and_is_looked_at_once() -> None:
+def test_b83_maintenance_commits_are_no_epoch_and_are_read_once() -> None:
     site = Site()
     site.published()
     site.source.add("OPTIMIZE")
@@ -242,7 +182,7 @@ def test_b83_maintenance_is_no_epoch_and_is_looked_at_once() -> None:
     assert (site.published().first_version, site.log.since(0)) == (1, [1, 2])
 
 
-def test_b84_what_stays_here_is_no_epoch() -> None:
+def test_b84_local_only_commits_are_no_epoch() -> None:
     site = Site()
     site.published()
     site.source.add(user_metadata=LOCAL_ONLY)
@@ -251,8 +191,9 @@ def test_b84_what_stays_here_is_no_epoch() -> None:
     assert [ref["version"] for ref in site.published().commits] == [2]
 
 
-def test_what_another_site_wrote_here_holds_the_stream_until_it_is_decided() -> None:
-    """The addressees are those of the sender. Fails when the publisher does not say who they are."""
+def test_a_commit_of_a_receiver_holds_the_stream_until_it_is_decided() -> None:
+    """The addressees are those of the sender. Fails when the publisher does not say who they
+    are."""
     site = Site()
     site.published()
     site.source.add(user_metadata='{"spark_wan": {"site": "newark", "origin": "denver"}}')
@@ -296,7 +237,7 @@ def test_a_long_quiet_range_is_recorded_without_frames() -> None:
     )
 
 
-def test_a_quiet_range_before_others_is_recorded_so_that_they_go_on() -> None:
+def test_a_quiet_range_before_other_commits_is_recorded() -> None:
     """A table operation that was skipped, and a limit right behind it."""
     site = Site(max_epoch_rows=1)
     site.published()
@@ -305,13 +246,10 @@ def test_a_quiet_range_before_others_is_recorded_so_that_they_go_on() -> None:
     site.source.add()
     assert [
         (each.first_version, each.last_version, len(each.frames)) for each in site.rounds()
-    ] == [
-        (1, 1, 0),
-        (2, 2, 1),
-    ]
+    ] == [(1, 1, 0), (2, 2, 1)]
 
 
-def test_b80_new_columns_are_recorded_although_no_row_came() -> None:
+def test_b80_new_columns_are_recorded_without_any_row() -> None:
     site = Site()
     site.published()
     wider = schema(id="long", city="string", zip="string")
@@ -321,7 +259,7 @@ def test_b80_new_columns_are_recorded_although_no_row_came() -> None:
     assert (recorded.schema, recorded.frames) == (wider, ())
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
+# --- columns
 
 
 def test_f41_epochs_are_cut_where_the_columns_change() -> None:
@@ -332,10 +270,7 @@ def test_f41_epochs_are_cut_where_the_columns_change() -> None:
     assert [
         (each.first_version, each.last_version, len(each.schema["fields"]))
         for each in site.rounds()
-    ] == [
-        (0, 2, 2),
-        (3, 5, 3),
-    ]
+    ] == [(0, 2, 2), (3, 5, 3)]
 
 
 @pytest.mark.parametrize("columns", [schema(id="long"), schema(id="string", city="string")])
@@ -363,7 +298,7 @@ def test_missing_keys_are_refused_by_name(start: int | None) -> None:
     site.held(SchemaError, "key column 'zip' is not there")
 
 
-# --- table operations -------------------------------------------------------------------------------------------------
+# --- table operations
 
 
 def truncated(**settings: Any) -> Site:
@@ -374,7 +309,7 @@ def truncated(**settings: Any) -> Site:
     return site
 
 
-def test_a_table_operation_holds_the_stream_after_what_is_before_it() -> None:
+def test_a_table_operation_holds_the_stream_once_earlier_commits_are_published() -> None:
     site = truncated()
     assert site.published().last_version == 1
     site.held(TableOperationError, "orders@2=distribute")
@@ -394,10 +329,10 @@ def test_a_table_operation_is_decided_by_the_topology_or_once(
     assert [ref["version"] for each in site.rounds() for ref in each.commits] == versions[2:]
 
 
-# --- a source that is not what it was ---------------------------------------------------------------------------------
+# --- a source that is not what it was
 
 
-def test_a_source_put_back_to_an_older_state_is_held() -> None:
+def test_a_source_restored_to_an_older_state_is_held() -> None:
     """A restored backup: fewer versions than were published."""
     site = Site()
     site.source.add()
@@ -407,9 +342,10 @@ def test_a_source_put_back_to_an_older_state_is_held() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_f07_a_source_put_back_and_written_to_again_is_held(more: int) -> None:
-    """The published version is another commit now. Fails when identities are not compared; and, where there are no newer versions yet, when a publisher
-    that begins does not compare them: the hold would come with the next commit, perhaps weeks later."""
+def test_f07_a_source_restored_and_written_to_again_is_held(more: int) -> None:
+    """The published version is another commit now. Fails when identities are not compared; and,
+    where there are no newer versions yet, when a publisher that begins does not compare them: the
+    hold would come with the next commit, perhaps weeks later."""
     site = Site()
     site.source.add()
     site.published()
@@ -421,7 +357,8 @@ def test_f07_a_source_put_back_and_written_to_again_is_held(more: int) -> None:
 
 
 def test_a_table_that_was_replaced_is_held() -> None:
-    """Dropped and made again: other commits under the old numbers. Fails when identities and table IDs are not compared."""
+    """Dropped and made again: other commits under the old numbers. Fails when identities and table
+    IDs are not compared."""
     site = Site()
     site.published()
     site.source.id = "another"
@@ -433,8 +370,9 @@ def test_a_table_that_was_replaced_is_held() -> None:
     "seen", ["nothing", "no table", "fewer versions", "another table, in vain"]
 )
 def test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held(seen: str) -> None:
-    """While a publisher is idle, whatever it saw on the way. Fails (nothing is held until the next commit) when a source is compared only once, or when an
-    error on the way is forgotten as soon as the number of versions fits."""
+    """While a publisher is idle, whatever it saw on the way. Fails (nothing is held until the next
+    commit) when a source is compared only once, or when an error on the way is forgotten as soon as
+    the number of versions fits."""
 
     def held(error: type[WanError], match: str) -> None:
         with pytest.raises(error, match=match):
@@ -447,7 +385,8 @@ def test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held(seen
     stamp = site.source.stamp(1)
     site.source.id, site.source.commits = "another", [commit(0, rows=5), commit(1, rows=7)]
     if seen != "nothing":
-        # What the source may be recognised by is the same, by chance: what was met must not be forgotten.
+        # What the source may be recognised by is the same, by chance: what was met must not be
+        # forgotten.
         site.source.stamp = lambda _: stamp  # type: ignore[method-assign]
     if seen == "no table":
         site.source.latest = Mock(side_effect=SourceError("gone"))  # type: ignore[method-assign]
@@ -465,7 +404,7 @@ def test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held(seen
         held(TableReplacedError, "has the ID another")
 
 
-def test_a_published_commit_that_log_cleanup_took_is_no_error() -> None:
+def test_a_published_commit_removed_by_log_cleanup_is_no_error() -> None:
     site = Site()
     site.source.add()
     site.published()
@@ -475,7 +414,7 @@ def test_a_published_commit_that_log_cleanup_took_is_no_error() -> None:
     assert site.published().first_version == 2
 
 
-def test_f09_commits_that_log_cleanup_took_before_they_were_published_are_an_error() -> None:
+def test_f09_unpublished_commits_removed_by_log_cleanup_are_an_error() -> None:
     site = Site()
     site.published()
     for _ in range(3):
@@ -493,11 +432,12 @@ def test_changed_keys_are_refused() -> None:
     site.held(SourceError, r"its keys are \['city'\] in the topology.*published with \['id'\]")
 
 
-# --- a channel that is not what it was --------------------------------------------------------------------------------
+# --- a channel that is not what it was
 
 
 def test_f17_a_channel_that_was_deleted_is_held() -> None:
-    """Fails when the log is not compared with the sender's memory: a new log would begin where the source stands now."""
+    """Fails when the log is not compared with the sender's checkpoint: a new log would begin where
+    the source stands now."""
     site = Site()
     site.published()
     site.channel.trim_manifest(STREAM, 1)
@@ -505,7 +445,7 @@ def test_f17_a_channel_that_was_deleted_is_held() -> None:
     site.held(LogGapError, "is gone; it was at manifest 1")
 
 
-def test_f17_a_channel_that_was_put_back_is_held() -> None:
+def test_f17_a_channel_restored_to_an_older_state_is_held() -> None:
     site = Site(max_epoch_rows=1)
     site.source.add()
     site.rounds()
@@ -514,26 +454,28 @@ def test_f17_a_channel_that_was_put_back_is_held() -> None:
 
 
 @pytest.mark.parametrize("start", [0, None])
-def test_f17_a_channel_that_another_log_took_is_held(start: int | None) -> None:
-    """It is there, and says how far it is: what was published by the lost one need not be known. Fails when only a full copy is advised then."""
+def test_f17_a_channel_with_another_log_is_held(start: int | None) -> None:
+    """It is there, and says how far it is: what was published by the lost one need not be known.
+    Fails when only a full copy is advised then."""
     site = Site(start=start)
     site.published()
-    site.memories.save(STREAM, SenderCheckpoint("another", 1))
+    site.checkpoints.save(STREAM, SenderCheckpoint("another", 1))
     site.held(LogGapError, "another one than before.*orders@another=new-log")
 
 
-def test_f06_a_lost_memory_costs_nothing_but_the_check() -> None:
+def test_f06_a_lost_checkpoint_costs_only_the_check() -> None:
     site = Site()
     site.published()
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.source.add()
     assert site.published().epoch == 2
-    assert site.memories.kept[STREAM].epoch == 2
+    assert site.checkpoints.kept[STREAM].epoch == 2
 
 
-def test_f48_a_log_that_is_gone_may_begin_anew_after_what_was_published() -> None:
-    """The user allows it, once and for this log. The new log goes on where the old one ended, so that sites that had all of it have all of it still.
-    Fails when it begins with a snapshot: a site that has applied anything refuses that."""
+def test_f48_a_new_log_continues_after_what_the_lost_one_published() -> None:
+    """The user allows it, once and for this log. The new log goes on where the old one ended, so
+    that sites that had all of it have all of it still. Fails when it begins with a snapshot: a site
+    that has applied anything refuses that."""
     site = Site()
     first = site.published()
     site.channel.trim_manifest(STREAM, 1)
@@ -568,19 +510,20 @@ TOWN = schema(id="long", town="string")
 
 def lose(site: Site, first: Manifest) -> None:
     """The log is gone, and the user lets a new one begin."""
-    for number in site.log.since(0):
-        site.channel.trim_manifest(STREAM, number)
+    for epoch in site.log.since(0):
+        site.channel.trim_manifest(STREAM, epoch)
     site.decisions = Decisions(new_logs=frozenset((first.log_id,)))
     site.restart()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["with its log", "after a lost log"])
 @pytest.mark.parametrize(
-    "what", ["renamed", "dropped and added", "overwritten", "put back", "other keys"]
+    "what", ["renamed", "dropped and added", "overwritten", "restored", "other keys"]
 )
 def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool) -> None:
-    """Also where a new log begins, by what the sender remembers. Fails (publishes) when only the log's newest manifest is asked: the remote sites have
-    columns, rows or keys that the source has no more."""
+    """Also where a new log begins, by the sender's checkpoint. Fails (publishes) when only the
+    log's newest manifest is asked: the remote sites have columns, rows or keys that the source has
+    no more."""
     site = Site()
     for _ in range(3):
         site.source.add()
@@ -595,7 +538,7 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
         next_commit(site, "ADD COLUMNS", schema())
     elif what == "overwritten":
         next_commit(site, "WRITE", schema(id="long"))
-    elif what == "put back":
+    elif what == "restored":
         del site.source.commits[2:]
         for _ in range(4):
             site.source.add(rows=77)
@@ -609,8 +552,9 @@ def test_f48_a_source_is_compared_with_what_was_published(what: str, lost: bool)
 
 
 @pytest.mark.parametrize("start", [None, 0])
-def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> None:
-    """A sink with the sender's name, say. Fails (publishes) when such a log is taken for one that tells nothing of the source."""
+def test_a_publisher_does_not_extend_the_log_of_a_user_stream(start: int | None) -> None:
+    """A sink with the sender's name, say. Fails (publishes) when such a log is taken for one that
+    tells nothing of the source."""
     site = Site(start=start)
     users = replace(
         MANIFEST, kind=EVENTS, table_id="events", first_version=-1, last_version=-1, identity=""
@@ -619,71 +563,77 @@ def test_the_log_of_a_users_stream_is_not_gone_on_with(start: int | None) -> Non
     site.held(SourceError, "carries events that a sink writes.*`source: sink`")
 
 
-def test_a_users_stream_has_published_nothing_of_the_table() -> None:
-    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries events) when the ack keeper remembers what such a log
-    says of its source."""
+def test_the_checkpoint_of_a_user_stream_has_no_published_state() -> None:
+    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries
+    events) when the ack manager saves the source that such a log names."""
     site = Site()
     users = replace(
         MANIFEST, kind=EVENTS, table_id="events", first_version=-1, last_version=-1, identity=""
     )
     site.log.append(users)
     run(
-        AckManager(site.log, site.memories, AckPolicy.ALL, 60_000, site.clock, ("seattle",)).round()
+        AckManager(
+            site.log, site.checkpoints, AckPolicy.ALL, 60_000, site.clock, ("seattle",)
+        ).round()
     )
-    assert site.memories.kept[STREAM].log_id == users.log_id
+    assert site.checkpoints.kept[STREAM].log_id == users.log_id
     lose(site, users)
     first = site.published()
     assert (first.epoch, first.start, first.first_version) == (1, True, 0)
 
 
-def test_f48_a_snapshot_is_no_way_out_of_a_lost_log() -> None:
-    """Every site that has the table refuses one. It is not advised where it is not known how far the old log was."""
+def test_f48_a_new_log_may_not_begin_with_a_snapshot() -> None:
+    """Every site that has the table refuses one. It is not advised where it is not known how far
+    the old log was."""
     site = Site(start=None)
     first = site.published()
     ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.restart()
     with pytest.raises(LogGapError, match=r"is gone.*or can do without, make a full copy") as error:
         site.round()
     assert "new-log" not in str(error.value)
 
 
-def test_f48_a_log_that_is_gone_with_the_memory_is_known_by_its_acks() -> None:
+def test_f48_acks_detect_a_log_lost_together_with_the_checkpoint() -> None:
     site = Site()
     first = site.published()
     ack(site.log, "seattle", 1, first.log_id)
     site.channel.trim_manifest(STREAM, 1)
-    site.memories.kept.clear()
+    site.checkpoints.kept.clear()
     site.restart()
-    site.held(LogGapError, "is gone; sites have answered it")
+    site.held(LogGapError, "is gone; sites have acked it")
 
 
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("start", [0, None])
-def test_f48_a_log_that_was_put_back_is_known_by_its_acks(memory: bool, start: int | None) -> None:
-    """The sender's memory was put back with it, or is lost. Fails when the log is extended: the ack that was given before counts for what is new, which is
-    trimmed although no site has it."""
+def test_f48_acks_detect_a_restored_log(checkpoint: bool, start: int | None) -> None:
+    """The sender's checkpoint was restored with it, or is lost. Fails when the log is extended: an
+    older ack counts for what is new, which is trimmed although no site has it."""
     site = Site(start=start)
     first = site.published()
-    backup = dict(site.memories.kept)
+    backup = dict(site.checkpoints.kept)
     site.source.add()
     site.published()
     ack(site.log, "seattle", 2, first.log_id)
     site.channel.trim_manifest(STREAM, 2)
-    site.memories.kept = backup if memory else {}
+    site.checkpoints.kept = backup if checkpoint else {}
     site.source.add()
     site.restart()
-    way_out = "=new-log` to begin a new log" if memory or start is not None else "make a full copy"
+    way_out = (
+        "=new-log` to begin a new log" if checkpoint or start is not None else "make a full copy"
+    )
     site.held(
         LogGapError,
-        rf"ends at manifest 1, but sites have acked more \({{'seattle': 2}}\): an older state .*{way_out}",
+        r"ends at manifest 1, but sites have acked more \({'seattle': 2}\): an older state .*"
+        + way_out,
     )
     ack(site.log, "seattle", 1, first.log_id)
     assert site.published().epoch == 2
 
 
-def test_an_ack_for_what_another_sender_has_appended_meanwhile_is_none_beyond_the_end() -> None:
+def test_an_ack_for_an_epoch_appended_meanwhile_is_not_beyond_the_end() -> None:
     site = Site()
     first = site.published()
     site.source.add()
@@ -696,7 +646,8 @@ def test_an_ack_for_what_another_sender_has_appended_meanwhile_is_none_beyond_th
 
 
 def test_a_capture_that_fails_leaves_no_frames() -> None:
-    """A held stream is tried again every half a minute. Fails when what an attempt has written stays until it is swept a day later."""
+    """A held stream is tried again every half a minute. Fails when what an attempt has written
+    stays until it is swept a day later."""
     site = Site()
     site.published()
     site.source.add()
@@ -713,18 +664,19 @@ def test_a_capture_that_fails_leaves_no_frames() -> None:
 
 
 def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
-    """A publisher was frozen inside the write of its manifest for a day, and another keeper swept. Fails when frames are looked at before the write only."""
+    """A publisher was frozen inside the write of its manifest for a day, and another ack manager
+    swept. Fails when frames are checked only before the write."""
     site = Site()
     site.clock.now = milliseconds()
     append = site.channel.append
     frozen: list[int] = []
 
-    def slow(stream: str, number: int, data: bytes) -> None:
+    def slow(stream: str, epoch: int, data: bytes) -> None:
         if not frozen:
-            frozen.append(number)
+            frozen.append(epoch)
             site.clock.pass_seconds(STALE_AGE + 1)
             site.channel.trim_frames(STREAM, [path for path, _ in site.channel.frames(STREAM)])
-        append(stream, number, data)
+        append(stream, epoch, data)
 
     site.channel.append = slow  # type: ignore[method-assign]
     manifest = site.published()
@@ -736,8 +688,8 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
 
 @pytest.mark.parametrize("swept", [False, True])
 def test_f47_frames_that_may_be_swept_are_not_named(swept: bool) -> None:
-    """A publisher that was frozen for most of a day writes its frames again. Fails when it names frames that a sweep may have removed, or ends over frames
-    that one has removed."""
+    """A publisher that was frozen for most of a day writes its frames again. Fails when it names
+    frames that a sweep may have removed, or ends over frames that one has removed."""
     site = Site()
     site.clock.now = milliseconds()  # the store's
     slow = site.publisher.round()
@@ -755,7 +707,8 @@ def test_f47_frames_that_may_be_swept_are_not_named(swept: bool) -> None:
 
 
 def test_a_snapshot_may_take_days() -> None:
-    """As long as its frames keep coming. Fails (never ends) when its beginning decides: each one is made again, without a word."""
+    """As long as its frames keep coming. Fails (never ends) when its beginning decides: each one is
+    made again, without a word."""
     site = Site(start=None)
     site.clock.now = milliseconds() - 30 * 3_600_000
     snapshot = site.source.snapshot
@@ -773,7 +726,7 @@ def test_a_snapshot_may_take_days() -> None:
     assert site.source.calls == ["snapshot 0"]
 
 
-# --- two publishers, and a channel that fails -------------------------------------------------------------------------
+# --- two publishers, and a channel that fails
 
 
 def advance(steps: Any, to: str) -> None:
@@ -782,8 +735,9 @@ def advance(steps: Any, to: str) -> None:
 
 
 @pytest.mark.parametrize("at", STEPS[:4])
-def test_of_two_publishers_one_extends_the_log_and_the_other_decides_again(at: str) -> None:
-    """Invariant 2. Fails when the loser does not begin again: versions would be published twice or not at all."""
+def test_of_two_publishers_one_extends_the_log_and_the_other_replans(at: str) -> None:
+    """Invariant 2. Fails when the loser does not begin again: versions would be published twice or
+    not at all."""
     site = Site()
     site.source.add()
     slow = site.publisher.round()
@@ -804,7 +758,7 @@ def test_of_two_publishers_one_extends_the_log_and_the_other_decides_again(at: s
     assert {path for path, _ in site.channel.frames(STREAM)} == named
 
 
-def test_a_publisher_that_lost_and_has_nothing_more_to_say_is_done() -> None:
+def test_a_publisher_that_lost_the_race_may_have_nothing_left_to_publish() -> None:
     site = Site()
     slow = site.publisher.round()
     advance(slow, STEPS[3])
@@ -814,8 +768,9 @@ def test_a_publisher_that_lost_and_has_nothing_more_to_say_is_done() -> None:
     assert site.log.since(0) == [1]
 
 
-def test_a_publisher_that_slept_while_the_log_went_on_and_was_trimmed_decides_again() -> None:
-    """Its number is free again. Fails when only the manifest's own number is looked at: the log would have a gap."""
+def test_a_publisher_frozen_while_the_log_was_extended_and_trimmed_replans() -> None:
+    """Its number is free again. Fails when only the manifest's own number is checked: the log
+    would have a gap."""
     site = Site(max_epoch_rows=1)
     slow = site.publisher.round()
     advance(slow, STEPS[3])
@@ -823,15 +778,16 @@ def test_a_publisher_that_slept_while_the_log_went_on_and_was_trimmed_decides_ag
     site.source.add()
     site.restart()
     site.rounds()
-    for number in (1, 2):
-        site.channel.trim_frames(STREAM, [frame.path for frame in site.log.read(number).frames])
-        site.channel.trim_manifest(STREAM, number)
+    for epoch in (1, 2):
+        site.channel.trim_frames(STREAM, [frame.path for frame in site.log.read(epoch).frames])
+        site.channel.trim_manifest(STREAM, epoch)
     assert run(slow) is None
     assert site.log.since(0) == [3]
 
 
-def test_two_publishers_with_one_memory_do_not_alarm_each_other() -> None:
-    """One reads the log, the other extends it and remembers that. Fails when the memory is read after the log."""
+def test_two_publishers_with_one_checkpoint_raise_no_false_alarm() -> None:
+    """One reads the log, the other extends it and saves its checkpoint. Fails when the checkpoint
+    is read after the log."""
     site = Site()
     site.published()
     site.source.add()
@@ -855,7 +811,8 @@ def test_two_publishers_with_one_memory_do_not_alarm_each_other() -> None:
 def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(
     method: str, kind: Any
 ) -> None:
-    """Fails for a doubled append when the publisher takes its own manifest for another's, and removes its frames."""
+    """Fails for a doubled append when the publisher takes its own manifest for another's, and
+    removes its frames."""
     site = Site(Fault(method, 1, kind))
     try:
         site.round()
@@ -869,8 +826,9 @@ def test_f15_whatever_the_store_answers_the_epoch_is_there_once_and_whole(
     assert site.published().first_version == 1
 
 
-def test_a_source_put_back_among_what_was_quiet_goes_on() -> None:
-    """What had been looked at and left out are other commits now. Fails when quiet versions are remembered all the same."""
+def test_a_source_restored_within_its_quiet_commits_continues() -> None:
+    """The quiet commits are other commits now. Fails when the publisher still takes them for
+    quiet."""
     site = Site()
     site.published()
     for _ in range(5):
@@ -884,7 +842,7 @@ def test_a_source_put_back_among_what_was_quiet_goes_on() -> None:
     ]
 
 
-def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
+def test_a_change_of_a_keyless_table_does_not_hold_earlier_commits() -> None:
     site = Site(keys=())
     site.published()
     for _ in range(4):
@@ -910,7 +868,8 @@ def test_a_change_of_a_keyless_table_holds_nothing_that_is_before_it() -> None:
 
 
 def test_a_change_between_a_rename_and_the_rename_back_is_the_cause() -> None:
-    """The range cannot end there: its columns have other names then. Fails when it is cut all the same, and the hold tells of a column that is gone."""
+    """The range cannot end there: its columns have other names then. Fails when it is cut all the
+    same, and the hold tells of a column that is gone."""
     site = Site(keys=())
     site.published()
     next_commit(site, "RENAME COLUMN", TOWN, **RENAMED)
@@ -931,7 +890,8 @@ def test_a_change_between_a_rename_and_the_rename_back_is_the_cause() -> None:
 def test_f41_a_dropped_column_holds_the_stream_also_when_one_of_its_name_came_back(
     back: bool,
 ) -> None:
-    """At the source its old values are gone, at the remote sites they are not. Fails when only the columns are compared."""
+    """At the source its old values are gone, at the remote sites they are not. Fails when only the
+    columns are compared."""
     site = Site()
     site.source.columns[0] = schema(id="long", note="string")
     site.published()

@@ -1,4 +1,5 @@
-"""What a sender's threads do with errors, and how its tables share their slots; sources and sessions are fakes."""
+"""What a sender's threads do with errors, and how its tables share their slots; sources and
+sessions are fakes."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, SourceError, WanError
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.job import SenderHandle, StreamStatus, _Stream
-from spark_wan.sender.publish import Publisher, StreamSettings
+from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.stream import SenderRun, SenderStream, StreamStatus
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
@@ -82,24 +84,20 @@ class Here:
         """``tables``: name -> the version that it starts with, None for a snapshot."""
         self.channel, self.spark = memory_channel(), Session()
         self.tables = {name: Table(self.channel) for name in tables}
-        self.handle = SenderHandle(
-            self.spark,  # type: ignore[arg-type]
-            [self._stream(name, start) for name, start in tables.items()],
-            available_now,
-            parallel,
-        )
+        self.run = SenderRun(self.spark, available_now, parallel)  # type: ignore[arg-type]
+        self.streams = [self._stream(name, start) for name, start in tables.items()]
+        self.handle = SenderHandle(self.run, self.streams)
 
-    def _stream(self, name: str, start: int | None) -> _Stream:
-        settings = StreamSettings(
+    def _stream(self, name: str, start: int | None) -> SenderStream:
+        settings = CaptureSettings(
             name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000
         )
-        log, memories = StreamLog(self.channel, name), Checkpoints()
-        publisher = Publisher(settings, log, self.tables[name], memories, Clock())
-        keeper = AckManager(log, memories, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
+        log, checkpoints = StreamLog(self.channel, name), Checkpoints()
+        publisher = Publisher(settings, log, self.tables[name], checkpoints, Clock())
+        acks = AckManager(log, checkpoints, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
         spark: Any = self.spark
-        return _Stream(
-            spark, None, spark.interruptTag, StreamStatus(name, name), publisher, keeper, 0.01, 0.0
-        )
+        status, cancel = StreamStatus(name, name), spark.interruptTag
+        return SenderStream(self.run, spark, None, cancel, status, publisher, acks, 0.01, 0.0)
 
     def published(self, table: str) -> int:
         return len(self.channel.stream_epochs(table))
@@ -125,17 +123,18 @@ def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
 Until = Callable[[Callable[[], bool]], None]
 
 
-def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again(
+def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fails when the stream's thread ends: no log line, no status, and no more of the table for ever."""
-    here, go, told = Here(orders=0), threading.Event(), threading.Event()
+    """Fails when the stream's thread ends: no log line, no status, and no more of the table for
+    ever."""
+    here, go, cancelled = Here(orders=0), threading.Event(), threading.Event()
 
     def cancel() -> None:
-        if told.is_set():
+        if cancelled.is_set():
             assert go.wait(LONG)
         else:
-            told.set()
+            cancelled.set()
             raise Cancelled("[SPARK_JOB_CANCELLED] Job 7 cancelled")
 
     here.tables["orders"].before_frames = cancel
@@ -152,7 +151,7 @@ def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_done_again(
     assert here.handle.exception() is None
 
 
-def test_f50_a_row_that_says_cancelled_is_an_error_of_the_table(until: Until) -> None:
+def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job(until: Until) -> None:
     here = Here(orders=0)
 
     def fail() -> None:
@@ -183,7 +182,7 @@ def test_f50_a_session_that_has_ended_ends_all_streams(
     here.handle.stop()
 
 
-def test_f50_a_session_that_ends_before_the_streams_begin(
+def test_f50_a_session_that_ends_before_the_streams_begin_is_reported(
     until: Until, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Fails when the threads end without a word: the sender would be done, with exit code 0."""
@@ -212,13 +211,13 @@ def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> No
     here.spark.ended = True
     stopping = threading.Thread(target=here.handle.stop)
     stopping.start()
-    until(here.handle._stop.is_set)
+    until(here.run.stop.is_set)
     go.set()
     stopping.join(LONG)
     assert (here.handle.is_active, here.handle.exception()) == (False, None)
 
 
-def test_a_stream_that_ended_is_told_while_others_live(until: Until) -> None:
+def test_a_stream_that_ended_is_reported_while_others_run(until: Until) -> None:
     """Fails (hangs) when the threads are waited for one after the other."""
     here = Here(orders=0, readings=0)
     here.tables["readings"].before_look = lambda: (_ for _ in ()).throw(SystemExit("killed"))
@@ -229,14 +228,14 @@ def test_a_stream_that_ended_is_told_while_others_live(until: Until) -> None:
     here.handle.stop()
 
 
-def test_waiting_ends_after_its_time() -> None:
+def test_await_termination_returns_after_its_timeout() -> None:
     here = Here(orders=0)
     here.handle._begin()
     assert not here.handle.await_termination(0.05)
     here.handle.stop()
 
 
-def test_what_a_cancelled_job_leaves_undone_ends_a_run_that_is_to_end() -> None:
+def test_a_cancelled_job_fails_a_run_with_available_now() -> None:
     here = Here(available_now=True, orders=0)
 
     def cancel() -> None:
@@ -249,9 +248,9 @@ def test_what_a_cancelled_job_leaves_undone_ends_a_run_that_is_to_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "commits"])
-def test_long_work_of_two_tables_stops_no_other(until: Until, kind: str) -> None:
-    """First snapshots, or commits with more rows than an epoch should have, in as many tables as there are slots. Fails when they take the
-    slots of others."""
+def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> None:
+    """First snapshots, or commits with more rows than an epoch should have, in as many tables as
+    there are slots. Fails when they take the slots of others."""
     start = None if kind == "snapshots" else 0
     here, go, at_work = (
         Here(2, orders=start, readings=start, prices=0),
@@ -278,10 +277,8 @@ def test_long_work_of_two_tables_stops_no_other(until: Until, kind: str) -> None
     here.handle.stop()
 
 
-def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once(
-    until: Until,
-) -> None:
-    """Fails when a whole round takes a slot: while captures fill them, no table looks for news."""
+def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(until: Until) -> None:
+    """Fails when a whole round takes a slot: while captures fill them, no table polls."""
     here, go = Here(2, a=0, b=0, c=0, d=0), threading.Event()
     busy, most, looks, lock = [0], [0], [0], threading.Lock()
 
@@ -310,14 +307,14 @@ def test_a_look_takes_no_slot_and_no_more_tables_than_slots_are_captured_at_once
     here.handle.stop()
 
 
-def test_a_fault_of_the_ack_keeper_holds_its_stream(
+def test_a_fault_of_the_ack_manager_holds_its_stream(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails when only errors of our own hold (the stream's
-    thread ended), or when a look that finds nothing new takes the hold back."""
+    """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails
+    when only errors of our own hold (the stream's thread ended), or when a look that finds nothing
+    new takes the hold back."""
     here = Here(orders=0)
-    stream = here.handle._streams[0]
-    stream.keeper = SimpleNamespace(
+    here.streams[0].acks = SimpleNamespace(
         due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token"))
     )  # type: ignore[assignment]
     here.handle._begin()
@@ -330,8 +327,9 @@ def test_a_fault_of_the_ack_keeper_holds_its_stream(
     assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1
 
 
-def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Until) -> None:
-    """Fails when the command ends as soon as one stream is held: a slower one would never be sent by a job that runs now and then."""
+def test_a_held_stream_stops_no_other_with_available_now(until: Until) -> None:
+    """Fails when the command ends as soon as one stream is held: a slower one would never be sent
+    by a job that runs now and then."""
     here, said = Here(available_now=True, orders=0, readings=0), threading.Event()
 
     def fail() -> None:
@@ -343,7 +341,7 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
 
     here.tables["orders"].before_look = fail
     here.tables["readings"].before_frames = lambda: until(
-        lambda: said.is_set() or here.handle._stop.is_set()
+        lambda: said.is_set() or here.run.stop.is_set()
     )
     here.handle._begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
@@ -353,9 +351,9 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
         here.handle.await_termination()
 
 
-def test_a_stream_that_a_sink_publishes_is_kept_and_not_captured() -> None:
+def test_the_acks_of_a_user_stream_are_collected_and_nothing_is_captured() -> None:
     here = Here(available_now=True, clicks=0)
-    here.handle._streams[0].publisher = None
+    here.streams[0].publisher = None
     log = StreamLog(here.channel, "clicks")
     frames = (put_frame(here.channel, stream="clicks"),)
     sent = replace(

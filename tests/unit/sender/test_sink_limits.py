@@ -1,24 +1,26 @@
-"""How many rows an epoch of a user's stream may have, and how doubled IDs and keys are found among them."""
+"""How many rows an epoch of a user's stream may have, and how doubled IDs and keys are found among
+them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from event_sink import Sink, randomly, row
 from hypothesis import given
 from hypothesis import strategies as st
-from test_events_sink import Sink, randomly, row
 
 from spark_wan.errors import EventError, OptionError
-from spark_wan.sender.events import _doubled
+from spark_wan.sender.events import count_duplicates
 from spark_wan.topology.options import SinkOptions
 
 
-def test_a_task_with_too_many_rows_is_refused_before_it_has_written_them_all() -> None:
-    """The driver would run out of memory over the hashes of its IDs and keys."""
+def test_a_task_with_too_many_rows_is_refused_before_it_writes_them_all() -> None:
+    """The driver would run out of checkpoint over the hashes of its IDs and keys."""
     sink = Sink(max_rows=3)
     with pytest.raises(
         EventError,
-        match=r"one epoch has 4 rows or more; maxRows allows 3\. Nothing of it was sent\. Write less at a time",
+        match=r"one epoch has 4 rows or more; maxRows allows 3\. Nothing of it was sent\. "
+        "Write less at a time",
     ):
         sink.task(*(row(f"e{n}", n) for n in range(4)), batches=2)
     assert sink.commit([sink.task(*(row(f"e{n}", n) for n in range(3)))]) is not None
@@ -32,7 +34,7 @@ def test_tasks_with_too_many_rows_together_are_refused() -> None:
     assert sink.log.since(0) == []
 
 
-def test_an_epoch_that_is_there_is_done_however_many_rows_are_allowed_now() -> None:
+def test_a_replay_of_an_appended_epoch_ignores_the_limit_of_rows() -> None:
     sink = Sink()
     rows = [row(f"e{n}", n) for n in range(4)]
     first = sink.write(*rows)
@@ -41,8 +43,8 @@ def test_an_epoch_that_is_there_is_done_however_many_rows_are_allowed_now() -> N
     assert sink.commit(parts) == first
 
 
-def test_the_option_is_a_number_of_rows() -> None:
-    given_ = {
+def test_maxrows_is_a_number_of_rows() -> None:
+    options = {
         "channel": "/c",
         "site": "a",
         "remotes": "b",
@@ -50,11 +52,11 @@ def test_the_option_is_a_number_of_rows() -> None:
         "key": "id",
         "eventId": "e",
     }
-    assert SinkOptions.parse(given_).max_rows == 10_000_000
-    assert SinkOptions.parse({**given_, "maxRows": "50000000"}).max_rows == 50_000_000
-    for wrong in ("0", "-1", "many", "1.5"):
+    assert SinkOptions.parse(options).max_rows == 10_000_000
+    assert SinkOptions.parse({**options, "maxRows": "50000000"}).max_rows == 50_000_000
+    for invalid in ("0", "-1", "many", "1.5"):
         with pytest.raises(OptionError, match="option maxRows"):
-            SinkOptions.parse({**given_, "maxRows": wrong})
+            SinkOptions.parse({**options, "maxRows": invalid})
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
@@ -62,9 +64,9 @@ PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 
 @randomly
 @given(st.lists(PAIRS, max_size=4))
-def test_doubled_hashes_are_counted_over_all_tasks(parts: list[list[tuple[int, int]]]) -> None:
+def test_duplicate_hashes_are_counted_over_all_tasks(parts: list[list[tuple[int, int]]]) -> None:
     """Also where hashes agree in one half only."""
     every = [pair for part in parts for pair in part]
-    assert _doubled([np.array(part, "u8").tobytes() for part in parts]) == len(every) - len(
+    assert count_duplicates([np.array(part, "u8").tobytes() for part in parts]) == len(every) - len(
         set(every)
     )

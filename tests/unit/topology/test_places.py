@@ -9,8 +9,9 @@ from test_topology import refused, topology
 
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
+from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.job import Sender
-from spark_wan.sender.memory import StoredCheckpoints
+from spark_wan.sender.stream import SenderRun
 from spark_wan.topology.options import SinkOptions
 from spark_wan.topology.values import catalog_parts, is_path
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -206,7 +207,7 @@ def test_s3_and_s3a_are_one_place_for_states_and_channels_too() -> None:
 def test_a_state_takes_storage_options_and_shows_no_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a channel does; without them the sender's memory could be kept nowhere but where the environment has the credentials."""
+    """As a channel does; without them the sender's checkpoint could be kept nowhere but where the environment has the credentials."""
     options = {"endpoint": "http://localhost:9000", "secret_access_key": "hunter2"}
     site = topology(("sites.newark.state", "s3://b/x"), ("sites.newark.storage", options)).site(
         "newark"
@@ -226,12 +227,11 @@ def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
     )
     no_spark: Any = None
     sender = Sender(no_spark, loaded, "newark")
-    stream = sender._stream(
-        loaded.sender("east"), loaded.table("flights"), no_spark, no_spark, None
-    )
-    memories = stream.publisher.memories
-    assert isinstance(memories, StoredCheckpoints)
-    assert (memories.objects.url, memories.objects.storage) == (
+    run, no_channel = SenderRun(no_spark, False, 1), no_spark
+    stream = sender._stream(run, loaded.sender("east"), loaded.table("flights"), no_channel, None)
+    checkpoints = stream.publisher.checkpoints
+    assert isinstance(checkpoints, StoredCheckpoints)
+    assert (checkpoints.objects.url, checkpoints.objects.storage) == (
         "s3://b/x/checkpoints/sender/east",
         {"region": "eu-1"},
     )

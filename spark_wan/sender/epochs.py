@@ -1,0 +1,121 @@
+"""Appending an epoch: what the publisher of a table and the sink of a user stream have in common.
+
+Frames that no manifest names are orphans once they are old, and are swept. So a manifest may name
+only frames that are young enough that no sweep takes them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_wan.channels.base import write_of
+from spark_wan.channels.log import StreamLog
+from spark_wan.errors import ManifestExists, StaleWriteError
+from spark_wan.events.columns import fingerprint
+from spark_wan.wire.frame import FrameHeader, FrameRef
+from spark_wan.wire.manifest import Manifest
+
+ORPHAN_AGE = 86_400.0
+"""Seconds after which a frame that no manifest names is an orphan, counted from the newest frame of
+its write: before that, it may belong to an epoch in the making."""
+STALE_AGE = ORPHAN_AGE / 2
+"""Seconds, from its newest frame on, in which a write may name its frames. Later, a sweep might
+take them before the manifest is there."""
+ALL_ROWS = "all"
+"""The selection of a stream that carries all rows of its table; there are no filters yet."""
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """What the headers and manifests of all epochs of a stream say."""
+
+    stream: str
+    table: str
+    keys: tuple[str, ...]
+    origin: str
+    sent_to: tuple[str, ...]
+    addressees: tuple[str, ...]
+
+    def header(self, table_id: str, schema: Mapping[str, Any], attempt: str) -> FrameHeader:
+        """Return the header of the frames of one attempt, without index and number of events."""
+        return FrameHeader(
+            origin=self.origin,
+            sent_to=self.sent_to,
+            stream=self.stream,
+            table=self.table,
+            table_id=table_id,
+            selection=ALL_ROWS,
+            schema=fingerprint(schema),
+            attempt=attempt,
+            index=0,
+            events=0,
+        )
+
+    def manifest(self, last: Manifest | None, **fields: Any) -> Manifest:
+        """Return the manifest that follows ``last``. ``fields``: those that differ by epoch."""
+        return Manifest.following(
+            last,
+            stream=self.stream,
+            origin=self.origin,
+            sent_to=self.sent_to,
+            addressees=self.addressees,
+            table=self.table,
+            selection=ALL_ROWS,
+            keys=self.keys,
+            **fields,
+        )
+
+
+def append_in_time(
+    log: StreamLog, manifest: Manifest, began: int, clock: Callable[[], int]
+) -> None:
+    """Append a manifest whose first frame was written after ``began`` (by ``clock``, milliseconds).
+
+    Raises StaleWriteError when a sweep may take the frames before the manifest names them, and
+    ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for so
+    long that they were swept.
+    """
+    now = clock()
+    if now - began > STALE_AGE * 1000 and not are_safe(log, manifest.frames):
+        raise stale_write(log)
+    log.append(manifest)
+    if clock() - now > STALE_AGE * 1000 and not are_there(log, manifest.frames):
+        if log.newest_epoch() == manifest.epoch:
+            log.channel.trim_manifest(log.stream, manifest.epoch)
+        raise ManifestExists(
+            f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them"
+        )
+
+
+def stale_write(log: StreamLog) -> StaleWriteError:
+    """Return the error for a write whose frames are gone, or may be swept at any moment."""
+    return StaleWriteError(
+        f"stream {log.stream}: the write was interrupted for so long that its frames are, or may "
+        "be, no longer in the channel. Write the rows again: receivers recognise those that have "
+        "arrived by their event IDs."
+    )
+
+
+def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
+    """Whether the frames of a write that took long are there, and no sweep takes them soon."""
+    written, now = log.channel.frames(log.stream), log.channel.now()
+    newest, paths = newest_frames(written), {path for path, _ in written}
+    return all(
+        frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames
+    )
+
+
+def are_there(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
+    """Whether none of the frames was swept or trimmed."""
+    return {frame.path for frame in frames} <= {path for path, _ in log.channel.frames(log.stream)}
+
+
+def newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return, by write, the time of its newest frame: the first frames of a snapshot that takes
+    many hours are as young as its last."""
+    newest: dict[str, float] = {}
+    for path, time in written:
+        newest[write_of(path)] = max(time, newest.get(write_of(path), time))
+    return newest

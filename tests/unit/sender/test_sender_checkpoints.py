@@ -1,0 +1,175 @@
+"""The sender's checkpoints: they detect a lost log, and decide nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import STREAM, ack, manifest, memory_channel
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.errors import ChannelError, LogGapError
+from spark_wan.sender.checkpoints import NoCheckpoints, StoredCheckpoints, check_log
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.manifest import Manifest
+
+CHECKPOINT_V1 = (
+    b'{"version":1,"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",'
+    b'"number":4,"acked":{"seattle":3}}'
+)
+CHECKPOINT = SenderCheckpoint("a" * 32, 4, {"seattle": 3})
+
+
+CHECKPOINT_V2 = (
+    b'{"version":2,"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":4,"acked":{"seattle":3}}'
+)
+
+
+def test_a_checkpoint_is_read_and_written_the_same() -> None:
+    assert (
+        SenderCheckpoint.decode(CHECKPOINT_V1)
+        == SenderCheckpoint.decode(CHECKPOINT_V2)
+        == CHECKPOINT
+    )
+    assert CHECKPOINT.encode() == CHECKPOINT_V2
+
+
+def test_fields_of_a_newer_version_are_ignored() -> None:
+    """Fails when such a checkpoint is as good as lost: an upgrade, and the way back, would compare
+    the log with nothing."""
+    assert (
+        SenderCheckpoint.decode(CHECKPOINT_V1.replace(b'"number"', b'"through":7,"number"'))
+        == CHECKPOINT
+    )
+    published = PublishedState(40, "c0ffee", "table-1", ("id",), {})
+    written = (
+        replace(CHECKPOINT, published=published)
+        .encode()
+        .replace(b'"identity"', b'"more":1,"identity"')
+    )
+    assert SenderCheckpoint.decode(written) == replace(CHECKPOINT, published=published)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"5",
+        b"null",
+        b"{}",
+        b"\xff",
+        CHECKPOINT_V1[:-1],
+        CHECKPOINT_V1.replace(b'"version":1', b'"version":3'),
+    ]
+    + [CHECKPOINT_V1.replace(b'"number":4,', b""), CHECKPOINT_V1.replace(b'"number"', b'"numero"')],
+)
+def test_an_unreadable_checkpoint_counts_as_lost(data: bytes) -> None:
+    assert SenderCheckpoint.decode(data) is None
+
+
+def test_checkpoints_are_stored_in_a_directory(tmp_path: Path) -> None:
+    checkpoints = StoredCheckpoints(str(tmp_path / "checkpoints"))
+    assert checkpoints.load(STREAM) is None
+    checkpoints.save(STREAM, CHECKPOINT)
+    checkpoints.save("other", SenderCheckpoint("b", 1))
+    assert StoredCheckpoints(str(tmp_path / "checkpoints")).load(STREAM) == CHECKPOINT
+    assert (tmp_path / "checkpoints" / f"{STREAM}.json").read_bytes() == CHECKPOINT_V2
+
+
+def test_an_unreachable_store_is_a_channel_error_that_names_it(tmp_path: Path) -> None:
+    """Fails when obstore's errors come through: they would end the stream's thread instead of
+    holding it."""
+    (tmp_path / "file").write_text("x")
+    checkpoints = StoredCheckpoints(str(tmp_path / "file" / "below"))
+    with pytest.raises(
+        ChannelError,
+        match=f"{tmp_path}/file/below: cannot read the sender's checkpoint of {STREAM}",
+    ):
+        checkpoints.load(STREAM)
+    with pytest.raises(ChannelError, match="cannot write the sender's checkpoint") as error:
+        checkpoints.save(STREAM, CHECKPOINT)
+    assert error.value.retriable
+
+
+def test_a_store_for_no_checkpoints_stores_nothing() -> None:
+    NoCheckpoints().save(STREAM, CHECKPOINT)
+    assert NoCheckpoints().load(STREAM) is None
+
+
+def test_later_fields_of_a_checkpoint_are_written_when_they_are_known() -> None:
+    published = PublishedState(40, "c0ffee", "table-1", ("id",), {"type": "struct", "fields": []})
+    more = SenderCheckpoint("a" * 32, 4, {"seattle": 3}, published, swept=1_700_000_000_000)
+    fields = (
+        b'{"through":40,"identity":"c0ffee","table_id":"table-1","keys":["id"],'
+        b'"schema":{"type":"struct","fields":[]}}'
+    )
+    assert (
+        more.encode() == CHECKPOINT_V2[:-1] + b',"published":' + fields + b',"swept":1700000000000}'
+    )
+    assert SenderCheckpoint.decode(more.encode()) == more
+
+
+# --- the log is compared with the checkpoint
+
+
+@pytest.fixture
+def log() -> StreamLog:
+    return StreamLog(memory_channel(), STREAM)
+
+
+def check(
+    log: StreamLog, checkpoint: SenderCheckpoint | None, last: Manifest | None, *allowed: str
+) -> None:
+    check_log(log, checkpoint, last, lambda log_id: log_id in allowed, "decide {log}")
+
+
+def test_without_a_checkpoint_every_log_is_accepted(log: StreamLog) -> None:
+    for last in (None, manifest(1), manifest(99, log_id="b")):
+        check(log, None, last)
+
+
+def test_a_log_that_was_extended_is_accepted(log: StreamLog) -> None:
+    for epoch in (4, 5, 100):
+        check(log, CHECKPOINT, manifest(epoch))
+
+
+def test_f17_a_deleted_channel_is_detected_and_a_new_log_may_be_allowed(log: StreamLog) -> None:
+    with pytest.raises(
+        LogGapError,
+        match=r"is gone; it was at manifest 4 \(acked: .*seattle.*3.*decide a{32} to begin",
+    ):
+        check(log, CHECKPOINT, None)
+    with pytest.raises(LogGapError):
+        check(log, CHECKPOINT, None, "b" * 32)
+    check(log, CHECKPOINT, None, "a" * 32)
+
+
+def test_f48_acks_show_that_a_log_is_gone_when_the_checkpoint_is_too(log: StreamLog) -> None:
+    """Only the manifests were deleted. Fails when a sink without a checkpoint does not look at the
+    acks before it begins a log."""
+    ack(log, "seattle", 3)
+    with pytest.raises(
+        LogGapError, match=r"is gone; sites have acked it \({'seattle': 3}\).*decide a{32} to begin"
+    ):
+        check(log, None, None)
+    check(log, None, None, "a" * 32)
+
+
+def test_f17_a_new_log_in_the_channel_is_detected(log: StreamLog) -> None:
+    with pytest.raises(
+        LogGapError, match=r"is another one than before, b{32}; it was at manifest 4"
+    ):
+        check(log, CHECKPOINT, manifest(9, log_id="b" * 32))
+    check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
+
+
+def test_a_channel_restored_to_an_older_state_is_detected(log: StreamLog) -> None:
+    with pytest.raises(
+        LogGapError, match=r"ends at manifest 3, but it was at 4.*delete what is left below log/"
+    ):
+        check(log, CHECKPOINT, manifest(3), "a" * 32)
+    with pytest.raises(LogGapError, match="nothing acked"):
+        check(log, SenderCheckpoint("a" * 32, 4), manifest(3))
