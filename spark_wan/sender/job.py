@@ -105,8 +105,9 @@ class Sender:
         tables: Names of tables; default: all that are attached.
         decisions: What to do about what holds a stream, by table; recorded in the site's ``state``, so that once is enough
             (:func:`spark_wan.control.decisions.parse_decisions`).
-        parallel: Maximum number of tables captured concurrently. First snapshots and commits with more than ``max_epoch_rows`` rows are
-            counted apart, so that they stop no other table; polling is not counted.
+        parallel: Maximum number of tables captured concurrently; default: the site's
+            ``send_parallel``. First snapshots and commits with more than ``max_epoch_rows`` rows
+            are counted apart, so that they stop no other table; polling is not counted.
 
     Raises:
         TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
@@ -127,7 +128,7 @@ class Sender:
         senders: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
         decisions: Mapping[str, Decisions] | None = None,
-        parallel: int = 2,
+        parallel: int | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -157,7 +158,7 @@ class Sender:
         self.decisions = {
             topology.table(name).name: each for name, each in (decisions or {}).items()
         }
-        self.parallel = parallel
+        self.parallel = self.site.send_parallel if parallel is None else parallel
 
     def start(self, available_now: bool = False) -> SenderHandle:
         """Begin to capture. ``available_now``: publish the versions that are there now, look at the acks, and end.

@@ -337,8 +337,8 @@ def test_a_stream_that_is_held_stops_no_other_of_a_run_that_is_to_end(until: Unt
     def fail() -> None:
         raise SourceError("orders: there is no Delta table")
 
-    def say(status: dict[str, Any]) -> None:
-        if status["held"]:
+    def say(status: StreamStatus) -> None:
+        if status.held:
             said.set()
 
     here.tables["orders"].before_look = fail

@@ -239,11 +239,14 @@ def test_b74_a_key_given_twice_is_refused(tmp_path: Path, text: str, where: str)
 def test_a_key_that_overrides_a_merged_one_is_not_given_twice(tmp_path: Path) -> None:
     text = yaml.safe_dump({**GOOD, "sites": {}}).replace(
         "sites: {}",
-        "sites:\n  newark: &site {state: ./a, priority: 2}\n  seattle: &b {<<: *site, state: ./b}\n  denver: {<<: *b, state: ./c}",
+        "sites:\n"
+        "  newark: &site {state: ./a, send_parallel: 3}\n"
+        "  seattle: &b {<<: *site, state: ./b}\n"
+        "  denver: {<<: *b, state: ./c}",
     )
     (tmp_path / "wan.yaml").write_text(text)
     seattle = load_topology(tmp_path / "wan.yaml").site("seattle")
-    assert (seattle.state, seattle.priority) == (str(tmp_path / "b"), 2)
+    assert (seattle.state, seattle.send_parallel) == (str(tmp_path / "b"), 3)
 
 
 @pytest.mark.parametrize("text", ["a: !!int", "a: !!bool maybe", "a: !!timestamp abc", "[" * 5_000])
@@ -308,7 +311,10 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
         ("sites", [[], None, "newark"]),
         ("sites.newark", [None, "./x"]),
         ("sites.newark.state", ["", " ", 1, None]),
-        ("sites.newark.priority", [-1, 1.0, True, "1"]),
+        ("sites.newark.receive_interval", [0, -1, "1 day", True, None]),
+        ("sites.newark.receive_parallel", [0, -1, 1.0, True, "1"]),
+        ("sites.newark.receive_max_bytes", [0, 1.5, "8 parsecs"]),
+        ("sites.newark.send_parallel", [0, "2"]),
         ("senders.east.remotes", ["seattle", None, {"seattle": 1}]),
         (
             "senders.east.channel",
@@ -371,12 +377,12 @@ def test_b75_a_file_that_is_missing_or_not_yaml_is_refused(
 
 def test_all_problems_are_reported_together() -> None:
     message = refused(
-        ("sites.newark.priority", -1),
+        ("sites.newark.send_parallel", -1),
         ("senders.east.channel", REMOVED),
         ("tables.flights.senders", ["est", "east"]),
     )
     assert [line.split(": ")[1] for line in message.splitlines()] == [
-        "sites.newark.priority",
+        "sites.newark.send_parallel",
         "senders.east.channel",
         "tables.flights.senders[0]",
     ]
