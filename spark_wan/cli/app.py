@@ -36,7 +36,7 @@ def run_job(name: str) -> None:
     """Run the command ``send`` or ``receive`` under spark-submit, in its session."""
     job = _typer()
     job.command()(COMMANDS[name])
-    job(obj=SUBMITTED)
+    job(prog_name=f"{name}.py", obj=SUBMITTED)
 
 
 def _typer() -> typer.Typer:
