@@ -14,9 +14,7 @@ import spark_wan
 from spark_wan.cli.launcher import launch
 from spark_wan.cli.options import JobOptions, setting_option, takes
 from spark_wan.cli.output import reporting_errors
-from spark_wan.control.decisions import parse_decisions
 from spark_wan.topology.model import Site
-from spark_wan.topology.parsing import load_topology
 
 
 @takes(JobOptions)
@@ -29,13 +27,14 @@ def send(
 ) -> None:
     """Run a site's gateway senders until stopped."""
     with reporting_errors(options.output) as out:
+        topology, decisions = options.read()
         sender = partial(
             spark_wan.Sender,
-            topology=load_topology(options.config),
+            topology=topology,
             site=options.site,
             senders=options.sender,
             tables=table,
-            decisions=parse_decisions(options.decide or ()),
+            decisions=decisions,
             parallel=parallel,
         )
         launch("sender", sender, options, out, out.sent)
@@ -54,14 +53,15 @@ def receive(
 ) -> None:
     """Run a site's gateway receiver until stopped."""
     with reporting_errors(options.output) as out:
+        topology, decisions = options.read()
         receiver = partial(
             spark_wan.Receiver,
-            topology=load_topology(options.config),
+            topology=topology,
             site=options.site,
             senders=options.sender,
             interval=interval,
             parallel=parallel,
             max_bytes=max_bytes,
-            decisions=parse_decisions(options.decide or ()),
+            decisions=decisions,
         )
         launch("receiver", receiver, options, out, out.applied)

@@ -12,7 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from spark_wan.control.decisions import Decisions, parse_decisions
 from spark_wan.errors import OptionError
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import settings_of
 
 SUBMITTED = "submitted"
@@ -63,6 +66,10 @@ class JobOptions:
     def submitted(self) -> bool:
         """Whether the session is that of spark-submit."""
         return bool(self.context.obj == SUBMITTED)
+
+    def read(self) -> tuple[Topology, dict[str, Decisions]]:
+        """Return the topology and the decisions. Raises TopologyError, OptionError."""
+        return load_topology(self.config), parse_decisions(self.decide or ())
 
     def session_settings(self) -> dict[str, Any]:
         """Return the settings in ``--conf``. Raises OptionError for what is no setting."""

@@ -162,6 +162,16 @@ def test_jobs_parse_their_arguments_without_spark(name: str) -> None:
     assert "--available-now" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["send", "receive"])
+def test_a_wrong_topology_is_refused_without_spark(name: str, tmp_path: Path) -> None:
+    """Fails when the class is imported first: importing the receiver imports pyspark."""
+    code = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
+    words = [name, "--config", str(tmp_path / "none.yaml"), "--site", "newark"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"spark-wan: {tmp_path}/none.yaml: cannot be read")
+
+
 def test_jobs_start_nothing_when_they_are_imported() -> None:
     for name in ("send", "receive"):
         runpy.run_path(str(ROOT / "jobs" / f"{name}.py"))
