@@ -2071,7 +2071,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "test_steps.py::test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment"
+            + "test_steps.py::test_each_step_stops_the_process_once_when_threads_reach_steps_at_the_same_time"
         ],
     ),
 ]

@@ -163,7 +163,7 @@ class Receiver:
         self.site = topology.site(site)
         self.senders = [
             sender
-            for sender in topology.inbound_channels(site)
+            for sender in topology.senders_to(site)
             if senders is None or topology.sender(sender.name).name in senders
         ]
         if not self.senders:

@@ -174,7 +174,7 @@ class Topology:
         carrier = self.sender(sender).name
         return tuple(table for table in self.tables.values() if carrier in table.senders)
 
-    def inbound_channels(self, site: str) -> tuple[Sender, ...]:
+    def senders_to(self, site: str) -> tuple[Sender, ...]:
         """Return the senders that serve ``site``: a receiver there reads the channel of each."""
         target = self.site(site).name
         return tuple(sender for sender in self.senders.values() if target in sender.remotes)
