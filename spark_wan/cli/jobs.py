@@ -37,7 +37,7 @@ def send(
             decisions=decisions,
             parallel=parallel,
         )
-        launch("sender", sender, options, out, out.sent)
+        launch("sender", sender, options, out, out.sender_progress)
 
 
 @takes(JobOptions)
@@ -64,4 +64,4 @@ def receive(
             max_bytes=max_bytes,
             decisions=decisions,
         )
-        launch("receiver", receiver, options, out, out.applied)
+        launch("receiver", receiver, options, out, out.receiver_progress)

@@ -79,7 +79,7 @@ def launch(
         with _session(f"spark-wan {kind}", settings, options) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
-            out.job("started", kind, options.site)
+            out.job_event("started", kind, options.site)
             watch(handle, stopped, report)
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
@@ -88,7 +88,7 @@ def launch(
         if not stopped.is_set():
             raise
         log.debug("after the signal to stop: %s", error)
-    out.job("stopped" if stopped.is_set() else "finished", kind, options.site)
+    out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
 
 
 def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) -> None:

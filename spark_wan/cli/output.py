@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,57 +29,10 @@ _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
 
 
-class Output(ABC):
-    """One method for each thing that a command reports."""
-
-    @abstractmethod
-    def topology(self, topology: Topology) -> None:
-        """Print a valid topology: what goes where."""
-
-    @abstractmethod
-    def problems(self, file: str, problems: Sequence[str]) -> None:
-        """Print what is wrong with a topology file."""
-
-    @abstractmethod
-    def status(self, channels: Sequence[ChannelReport]) -> None:
-        """Print the status of channels."""
-
-    @abstractmethod
-    def job(self, event: str, kind: str, site: str) -> None:
-        """Print that a job has started, stopped or finished."""
-
-    @abstractmethod
-    def sent(self, status: StreamStatus) -> None:
-        """Print the new status of a stream of a running sender."""
-
-    @abstractmethod
-    def applied(self, status: TableStatus) -> None:
-        """Print the new status of a stream of a running receiver."""
-
-    @abstractmethod
-    def error(self, error: Exception) -> None:
-        """Print why the command failed."""
-
-
-def open_output(format: Format) -> Output:
-    return JsonOutput() if format is Format.JSON else TextOutput()
-
-
-@contextmanager
-def reporting_errors(format: Format) -> Iterator[Output]:
-    """Yield the output of a command, which a WanError ends with one message and exit code 1."""
-    out = open_output(format)
-    try:
-        yield out
-    except WanError as error:
-        out.error(error)
-        raise typer.Exit(1) from None
-
-
-class JsonOutput(Output):
+class JsonOutput:
     """JSON on standard output: one object per command, or one per line while a job runs."""
 
-    def topology(self, topology: Topology) -> None:
+    def valid_topology(self, topology: Topology) -> None:
         self._print(
             {
                 "valid": True,
@@ -90,19 +42,19 @@ class JsonOutput(Output):
             }
         )
 
-    def problems(self, file: str, problems: Sequence[str]) -> None:
+    def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         self._print({"valid": False, "file": file, "problems": list(problems)})
 
     def status(self, channels: Sequence[ChannelReport]) -> None:
         self._print({"channels": [asdict(channel) for channel in channels]})
 
-    def job(self, event: str, kind: str, site: str) -> None:
+    def job_event(self, event: str, kind: str, site: str) -> None:
         self._event(event, {"job": kind, "site": site})
 
-    def sent(self, status: StreamStatus) -> None:
+    def sender_progress(self, status: StreamStatus) -> None:
         self._event("progress", asdict(status))
 
-    def applied(self, status: TableStatus) -> None:
+    def receiver_progress(self, status: TableStatus) -> None:
         self._event("progress", asdict(status))
 
     def error(self, error: Exception) -> None:
@@ -116,14 +68,14 @@ class JsonOutput(Output):
         print(json.dumps(content), flush=True)
 
 
-class TextOutput(Output):
+class TextOutput:
     """Lines and tables for people; errors on standard error."""
 
     def __init__(self) -> None:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
 
-    def topology(self, topology: Topology) -> None:
+    def valid_topology(self, topology: Topology) -> None:
         streams = topology.streams()
         parts = {
             "site": topology.sites,
@@ -154,7 +106,7 @@ class TextOutput(Output):
         if site in stream.addressees:
             self.console.print(f"  receives  {table.name} from {origin} into {table.at[site]}")
 
-    def problems(self, file: str, problems: Sequence[str]) -> None:
+    def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         for problem in problems:
             print(problem)
 
@@ -183,23 +135,43 @@ class TextOutput(Output):
                     f"{path} is in the channel and not spark_wan's. It is never read; remove it."
                 )
 
-    def job(self, event: str, kind: str, site: str) -> None:
+    def job_event(self, event: str, kind: str, site: str) -> None:
         self.console.print(f"[dim]{_clock()}[/] {kind} at {site} {event}")
 
-    def sent(self, status: StreamStatus) -> None:
+    def sender_progress(self, status: StreamStatus) -> None:
         self._progress(describe_sent(status), bool(status.held or status.remote_holds))
 
-    def applied(self, status: TableStatus) -> None:
+    def receiver_progress(self, status: TableStatus) -> None:
         self._progress(describe_applied(status), bool(status.held))
 
     def error(self, error: Exception) -> None:
         print(f"spark-wan: {error}", file=sys.stderr, flush=True)
 
     def _progress(self, text: str, is_held: bool) -> None:
-        self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, "red" * is_held)))
+        style = "red" if is_held else ""
+        self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, style)))
 
     def _problem(self, text: str) -> None:
         self.console.print(Text(f"  {text}", style="red"))
+
+
+Output = JsonOutput | TextOutput
+"""One method for each thing that a command prints."""
+
+
+def open_output(format: Format) -> Output:
+    return JsonOutput() if format is Format.JSON else TextOutput()
+
+
+@contextmanager
+def reporting_errors(format: Format) -> Iterator[Output]:
+    """Yield the output of a command, which a WanError ends with one message and exit code 1."""
+    out = open_output(format)
+    try:
+        yield out
+    except WanError as error:
+        out.error(error)
+        raise typer.Exit(1) from None
 
 
 def describe_sent(status: StreamStatus) -> str:

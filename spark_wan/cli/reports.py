@@ -19,9 +19,9 @@ def validate(config: Config, output: OutputFormat = Format.TEXT) -> None:
     try:
         topology = load_topology(config)
     except TopologyError as error:
-        out.problems(str(config), str(error).splitlines())
+        out.invalid_topology(str(config), str(error).splitlines())
         raise typer.Exit(1) from None
-    out.topology(topology)
+    out.valid_topology(topology)
 
 
 def status(

@@ -66,9 +66,9 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
 ) -> None:
     """The keys are an interface: the demo reads them, and so may users."""
     out = open_output(Format.JSON)
-    out.job("started", "sender", "newark")
-    out.sent(SENT)
-    out.applied(TableStatus("a.b.t", "t", applied=3))
+    out.job_event("started", "sender", "newark")
+    out.sender_progress(SENT)
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=3))
     started, sent, applied = map(json.loads, capsys.readouterr().out.splitlines())
     for line in (started, sent, applied):
         assert line.pop("time").endswith("+00:00")

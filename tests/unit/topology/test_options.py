@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_wan.errors import OptionError, TopologyError
+from spark_wan.topology.ack_policy import PLANNED
 from spark_wan.topology.model import Sender
 from spark_wan.topology.options import SinkOptions, SourceOptions
 from spark_wan.topology.parsing import load_topology
@@ -170,7 +171,7 @@ def test_b74_all_invalid_options_are_reported_together() -> None:
         ("operation", [""]),
         ("batchSize", ["0", "-1", "1.5", "ten", "", "1_000", "9" * 99]),
         ("batchBytes", ["0", "8 parsecs"]),
-        ("ackPolicy", ["quorum", "most", ""]),
+        ("ackPolicy", [PLANNED[0], "most", ""]),
         ("ackTimeout", ["0", "-1", "nan", "inf"]),
         ("blockOnAck", ["-1", "yes"]),
         ("channel", ["", "ftp://host/x"]),

@@ -11,6 +11,7 @@ import yaml
 from topologies import REMOVED, VALID, changed, refusal, topology
 
 from spark_wan.errors import TopologyError
+from spark_wan.topology.ack_policy import PLANNED, POLICY_NAMES
 from spark_wan.topology.model import Start
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.units import parse_bytes, parse_seconds
@@ -277,7 +278,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
             ["", "hdfs://host/x", "dbfs:/x", "https://host/x", "file:/x", "file://x", 5],
         ),
         ("senders.east.storage", [None, "x", {"allow_http": True}, {1: "x"}]),
-        ("senders.east.ack_policy", ["quorum", "one", "one_peer", "all_peers", "most", True, []]),
+        ("senders.east.ack_policy", [*PLANNED, "most", True, []]),
         ("senders.east.batch_size", [0, -1, 1.5, True, "100"]),
         (
             "senders.east.batch_bytes",
@@ -307,9 +308,8 @@ def test_b75_a_value_of_the_wrong_type_or_range_is_refused(path: str, values: li
 
 
 def test_b75_an_ack_policy_of_a_later_version_is_refused_as_such() -> None:
-    assert "not available in this version, use none or all" in refusal(
-        ("senders.east.ack_policy", "quorum")
-    )
+    message = refusal(("senders.east.ack_policy", PLANNED[0]))
+    assert f"not available in this version, use {POLICY_NAMES}" in message
 
 
 @pytest.mark.parametrize("data", [None, [], "text", {}])
