@@ -12,7 +12,7 @@ import typer
 
 import spark_wan
 from spark_wan.cli.launcher import launch
-from spark_wan.cli.options import JobOptions, setting_option, takes
+from spark_wan.cli.options import JobOptions, Repeated, setting_option, takes
 from spark_wan.cli.output import reporting_errors
 from spark_wan.topology.model import Site
 
@@ -20,9 +20,7 @@ from spark_wan.topology.model import Site
 @takes(JobOptions)
 def send(
     options: JobOptions,
-    table: Annotated[
-        list[str] | None, typer.Option(help="Only this table. May be repeated.")
-    ] = None,
+    table: Annotated[Repeated, typer.Option(help="Only this table. May be repeated.")] = None,
     parallel: Annotated[int | None, setting_option("--parallel", Site, "send_parallel")] = None,
 ) -> None:
     """Run a site's gateway senders until stopped."""

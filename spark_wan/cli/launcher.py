@@ -58,9 +58,10 @@ def launch(
     out: Output,
     report: Callable[[S], None],
 ) -> None:
-    """Start a job with a session, and report its streams until it ends or is stopped.
+    """Run what ``new_job`` makes with a session, a Sender or Receiver, until it ends or is stopped.
 
-    ``new_job`` makes a Sender or Receiver with a session.
+    Raises:
+        WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
     """
     settings = options.session_settings()
     new_job(None)  # refuses unknown names before Spark takes its time to start
@@ -92,9 +93,9 @@ def launch(
 
 
 def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) -> None:
-    """Report each stream whenever its status changes, until the job or a stream ends; then stop it.
+    """Report each stream whenever its status changes, and stop the job in the end.
 
-    ``stopped`` ends it too.
+    That is when the job ends, when a stream ends with an error, or when ``stopped`` is set.
 
     Raises:
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.

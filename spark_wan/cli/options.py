@@ -29,6 +29,9 @@ class Format(str, Enum):
     JSON = "json"
 
 
+Repeated = list[str] | None
+"""The type of an option that may be repeated."""
+
 Config = Annotated[Path, typer.Option("--config", "-c", help="Topology file.")]
 OutputFormat = Annotated[
     Format, typer.Option("--output", "-o", help="Text for people or JSON for scripts.")
@@ -42,21 +45,19 @@ class JobOptions:
     context: typer.Context
     config: Config
     site: Annotated[str, typer.Option(help="Site that runs here.")]
-    sender: Annotated[list[str] | None, typer.Option(help="Only this sender. May be repeated.")] = (
-        None
-    )
+    sender: Annotated[Repeated, typer.Option(help="Only this sender. May be repeated.")] = None
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process the available data, then exit.")
     ] = False
     decide: Annotated[
-        list[str] | None,
+        Repeated,
         typer.Option(
             help="How to resolve what holds a stream: <table>@<version>=distribute or =skip,"
             " <table>@<log>=new-log. Recorded: once is enough. May be repeated."
         ),
     ] = None
     conf: Annotated[
-        list[str] | None,
+        Repeated,
         typer.Option(help="Setting of the local session, as <key>=<value>. May be repeated."),
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")] = False
