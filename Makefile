@@ -68,7 +68,7 @@ $(PY):
 	echo "$$python -m venv $(VENV)"; "$$python" -m venv $(VENV)
 
 $(STAMP): setup.cfg constraints.txt | $(PY)
-	$(INSTALL) -e '.[spark,cli,dev,demo]'
+	$(INSTALL) -e '.[spark,dev,demo]'
 	@$(PY) -m spark_wan.local java >/dev/null 2>&1 || { \
 	    echo "No Java 17 or newer found: installing one from PyPI."; \
 	    $(INSTALL) -e '.[java]'; \

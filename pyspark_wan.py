@@ -1,7 +1,10 @@
-"""Found by pyspark when it is installed: ``format("wan")`` is then known without ``spark_wan.register(spark)``."""
+"""Makes ``format("wan")`` known to Spark without ``spark_wan.register(spark)``.
+
+Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``.
+"""
 
 from spark_wan.datasource.format import WanDataSource
 
 
 class DefaultSource(WanDataSource):
-    """pyspark looks for this name in modules called ``pyspark_*``."""
+    """The ``wan`` data source."""

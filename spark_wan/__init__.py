@@ -1,21 +1,22 @@
 """spark_wan: WAN replication for the lakehouse.
 
-Rows of Delta tables, replicated between sites over a wide-area network, with PySpark Structured Streaming:
+Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 
 >>> import spark_wan
 >>> spark_wan.LOCAL_ONLY
 '{"spark_wan": {"local_only": true}}'
 
-``spark_wan.register(spark)`` makes ``format("wan")`` known, ``spark_wan.decode`` gives the rows of what it reads;
-``spark_wan.Sender`` and ``spark_wan.Receiver`` carry tables from site to site; ``spark_wan.load_topology`` reads who sends
-what to whom.
+``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
+``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
+to whom.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# At once, so that the function and not its module of the same name is what `spark_wan.decode` means.
+# Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
 from spark_wan.errors import WanError
 from spark_wan.topology.model import Topology
@@ -47,9 +48,6 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    # The Spark-free core must not pull pyspark in.
-    if name in _LAZY:
-        from importlib import import_module
-
+    if name in _LAZY:  # so that importing the core does not import pyspark
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'spark_wan' has no attribute {name!r}")

@@ -1,12 +1,13 @@
-"""Numbered steps: where a process may die or be frozen, and a test makes sure that it is.
+"""Numbered steps: where a process may die or freeze, and where tests make it do so.
 
-Every routine whose order makes it correct is a generator that yields the name of each step once the
-step is done (``publish.3 frames-written`` …). Its driver runs it with :func:`run`; a simulation advances it by
-hand, interleaves it with others and drops it between any two steps.
+Every routine that depends on its order is a generator that yields the name of each step once the
+step is done (``publish.3 frames-written`` …). Its driver runs it with :func:`run`; a simulation
+advances it by hand, interleaves it with others and drops it between any two steps.
 
-The hook is inert without two environment variables. ``SPARK_WAN_CRASH_AT`` names a step as ``name`` or ``name:n`` (at the n-th
-passing, from 1): the process kills itself with SIGKILL there. ``SPARK_WAN_FREEZE_AT`` names steps, with blanks between them:
-the process stops itself with SIGSTOP at the first passing of each, until it gets SIGCONT.
+The hook is inert without two environment variables. ``SPARK_WAN_CRASH_AT`` names a step as ``name``
+or ``name:n`` (when it is reached for the n-th time, from 1): there the process kills itself with
+SIGKILL. ``SPARK_WAN_FREEZE_AT`` names steps, separated by blanks: the process stops itself with
+SIGSTOP when it first reaches each of them, until it gets SIGCONT.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _passed: dict[str, int] = {}
 
 
 def reached(step: str) -> None:
-    """Say that ``step`` (its first word counts) is done. Kills or stops the process when a test asks for it here."""
+    """Mark ``step`` (its first word) as done. Kills or stops the process if a test asks for it."""
     crash, freeze = os.environ.get(CRASH_VARIABLE), os.environ.get(FREEZE_VARIABLE)
     if not crash and not freeze:
         return
@@ -36,7 +37,8 @@ def reached(step: str) -> None:
     if here == name and _passed[here] == int(nth or 1):
         os.kill(os.getpid(), signal.SIGKILL)
     if here in (freeze or "").split() and _passed[here] == 1:
-        # This thread itself, which keeps the interpreter: stops that are sent before the process has stopped count as one.
+        # To this thread, which holds the interpreter lock: signals to the process that arrive
+        # before it has stopped would count as one.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

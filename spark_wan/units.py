@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from decimal import Decimal
 
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
-_ENDLESS = 1e15  # seconds; what is not below (infinity, NaN) is a mistake
+_ENDLESS = 1e15  # seconds; what is not below it (infinity, NaN) is a mistake
 _BYTES = {
     "": 1,
     "b": 1,
@@ -52,7 +53,7 @@ def parse_bytes(value: object) -> int:
     Raises ValueError when it is neither, or not a whole number of bytes.
     """
     if isinstance(value, str):
-        size = _quantity(value, {unit: Decimal(factor) for unit, factor in _BYTES.items()})
+        size = _quantity(value, _BYTES)
         if size is None:
             raise ValueError(f"must be a size such as 8388608, 500kB or 8MiB, not {value!r}")
         if size % 1:
@@ -81,7 +82,7 @@ def parse_seconds(value: object, zero: bool = False) -> float:
     return float(amount)
 
 
-def _quantity(text: str, units: dict[str, Decimal]) -> Decimal | None:
+def _quantity(text: str, units: Mapping[str, Decimal | int]) -> Decimal | None:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2].lower() not in units:
         return None
@@ -89,14 +90,14 @@ def _quantity(text: str, units: dict[str, Decimal]) -> Decimal | None:
 
 
 def milliseconds() -> int:
-    """Milliseconds since 1970 UTC."""
+    """Return the milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
-def megabytes(size: int) -> str:
-    """A size as text.
+def format_bytes(size: int) -> str:
+    """Return a size as text.
 
-    >>> megabytes(512), megabytes(24_600_000)
+    >>> format_bytes(512), format_bytes(24_600_000)
     ('512 B', '24.6 MB')
     """
     if size < 1_000:

@@ -1791,7 +1791,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "removed while read",
-        [("_stream", "not numbers", "False")],
+        [("_stream", "not epochs", "False")],
         [
             UNIT
             + "status/test_status.py::test_a_stream_that_is_removed_while_it_is_read_is_no_problem"
@@ -2103,7 +2103,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "test_steps.py::test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment"
+            + "test_steps.py::test_each_step_stops_the_process_once_when_threads_reach_steps_at_the_same_time"
         ],
     ),
 ]

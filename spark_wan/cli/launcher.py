@@ -1,119 +1,181 @@
-"""What the command line and ``jobs/*.py`` share: run a Sender or Receiver until it ends or somebody stops it."""
+"""Runs a sender or receiver with a Spark session until it ends or is stopped."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from spark_wan.cli.options import JobOptions
+from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
+from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
-from spark_wan.units import megabytes
 
-LOOK_INTERVAL = 0.25
-"""Seconds between looks at what a job says of itself."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+POLL_INTERVAL = 0.25
+"""Seconds between polls of a job's status."""
 SIGNAL_WAIT = 1.0
-"""Seconds in which a signal that has ended the JVM reaches this process too."""
+"""Seconds within which a signal that has ended the JVM reaches this process too."""
 
 
-class Job(Protocol):
-    """The part of a handle that is needed here."""
+class Status(Protocol):
+    """What the launcher needs of the status of a stream."""
+
+    stream: str
+    held: str | None
+
+
+S = TypeVar("S", bound=Status)
+
+
+class Job(Protocol[S]):
+    """What the launcher needs of the handle of a sender or receiver."""
 
     @property
     def is_active(self) -> bool: ...
 
-    def status(self) -> list[Any]: ...
+    def status(self) -> list[S]: ...
 
     def exception(self) -> BaseException | None: ...
 
     def stop(self) -> None: ...
 
 
-def stop_on_signals(stopped: threading.Event | None = None) -> threading.Event:
-    """An event that SIGINT and SIGTERM set. Call it in the main thread, and after the session was made: Spark has
-    handlers of its own."""
-    stopped = stopped or threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped
+def launch(
+    kind: str,
+    new_job: Callable[[Any], Any],
+    options: JobOptions,
+    out: Output,
+    report: Callable[[S], None],
+) -> None:
+    """Run what ``new_job`` makes with a session, a Sender or Receiver, until it ends or is stopped.
+
+    Raises:
+        WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
+    """
+    settings = options.session_settings()
+    new_job(None)  # refuses unknown names before Spark takes its time to start
+    stopped = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    def stop(*_: object) -> None:
+        stopped.set()
+
+    # Until there is a session, a signal ends whatever is under way.
+    _on_signals(interrupt)
+    try:
+        with _session(f"spark-wan {kind}", settings, options) as spark:
+            _on_signals(stop)  # again: Spark has installed handlers of its own
+            handle = new_job(spark).start(available_now=options.available_now)
+            out.job_event("started", kind, options.site)
+            watch(handle, stopped, report)
+    except KeyboardInterrupt:
+        log.debug("interrupted before there was a session")
+    except Exception as error:
+        # A signal to the whole process group ends the JVM too: calls to it fail from then on.
+        if not stopped.is_set():
+            raise
+        log.debug("after the signal to stop: %s", error)
+    out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
 
 
-def quiet_py4j() -> None:
-    """Keep py4j from logging what it raises: a stack for each call that was under way when the JVM ended."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(
-        lambda record: "while sending command" not in str(record.msg)
-    )  # logged there, by no name
+def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) -> None:
+    """Report each stream whenever its status changes, and stop the job in the end.
 
-
-def watch(job: Job, stopped: threading.Event, say: Callable[[dict[str, Any]], None]) -> None:
-    """Say what each stream has to tell whenever that changes, until the job or one of its streams ends, or ``stopped`` is set; then stop it.
+    That is when the job ends, when a stream ends with an error, or when ``stopped`` is set.
 
     Raises:
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
-    told: dict[str, dict[str, Any]] = {}
+    reported: dict[str, S] = {}
 
-    def look() -> None:
-        for status in map(asdict, job.status()):
-            if told.get(status["stream"]) != status:
-                told[status["stream"]] = status
-                say(status)
+    def poll() -> None:
+        for status in job.status():
+            if reported.get(status.stream) != status:
+                reported[status.stream] = copy.deepcopy(status)
+                report(reported[status.stream])
 
     try:
-        while job.is_active and job.exception() is None and not stopped.wait(LOOK_INTERVAL):
-            look()
+        while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
+            poll()
     finally:
         job.stop()
-    look()
+    poll()
     if stopped.is_set():
         return
     error = job.exception()
     if isinstance(error, SessionLostError) and stopped.wait(SIGNAL_WAIT):
         return  # SIGTERM to a process group ends the JVM too, which may be faster
+    if isinstance(error, WanError):
+        raise error
     if error is not None:
-        raise (
-            error
-            if isinstance(error, WanError)
-            else WanError(f"ended by an error: {error_text(error)}")
-        ) from error
-    held = [f"{name}: held: {status['held']}" for name, status in told.items() if status["held"]]
+        raise WanError(f"ended by an error: {error_text(error)}") from error
+    held = [f"{name}: held: {status.held}" for name, status in reported.items() if status.held]
     if held:
         raise WanError("\n".join(held))
 
 
-def describe(status: Mapping[str, Any]) -> str:
-    """One line of text for what a sender or receiver says of a stream.
-
-    >>> describe({"stream": "a.b.t", "applied": 3, "events": 1200, "duplicates": 0, "dead_letters": 0, "held": None})
-    'a.b.t: applied through epoch 3, 1,200 events'
-    """
-    parts = [_sent(status) if "published" in status else _applied(status)]
-    if status.get("duplicates"):
-        parts.append(f"{status['duplicates']:,} duplicates discarded")
-    if status["dead_letters"]:
-        parts.append(f"{status['dead_letters']:,} dead letters")
-    if status.get("local_commits"):
-        parts.append(f"{status['local_commits']:,} commits by others")
-    parts += [f"{site} is no longer served" for site in status.get("not_served", ())]
-    parts += [f"held by {site}: {cause}" for site, cause in status.get("remote_holds", {}).items()]
-    if status["held"]:
-        parts.append(f"HELD: {status['held']}")
-    return f"{status['stream']}: {'; '.join(parts)}"
+def _on_signals(handler: Callable[..., None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
-def _sent(status: Mapping[str, Any]) -> str:
-    if not status["published"]:
-        return "nothing published yet"
-    text = f"published through epoch {status['published']}, {status['events']:,} events, {megabytes(status['bytes'])}"
-    acked = ", ".join(f"{site} has {number}" for site, number in sorted(status["acked"].items()))
-    return f"{text}; {acked or 'nobody has answered'}"
+@contextmanager
+def _session(name: str, settings: dict[str, Any], options: JobOptions) -> Iterator[SparkSession]:
+    """Yield the session of spark-submit or of a notebook, else a local one, which ends here."""
+    from pyspark.accumulators import AccumulatorTCPServer
+    from pyspark.sql import SparkSession
+
+    from spark_wan.local import local_session
+
+    _set_up_logging(options.verbose)
+    is_there = SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    if options.submitted or is_there:
+        yield SparkSession.builder.appName(name).config(map=settings).getOrCreate()
+        return
+    spark = local_session(name, **settings)
+    # When SIGTERM ends the JVM too, errors of its accumulator server would hide what matters.
+    AccumulatorTCPServer.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
+    try:
+        yield spark
+    finally:
+        try:
+            spark.stop()
+        except Exception as error:
+            if lost_session(spark) is None:
+                raise
+            log.debug("the JVM has ended before: %s", error)
 
 
-def _applied(status: Mapping[str, Any]) -> str:
-    if not status["applied"]:
-        return "nothing applied yet"
-    return f"applied through epoch {status['applied']}, {status['events']:,} events"
+def _log_request_error(*_: object) -> None:
+    log.debug("a connection of the JVM has ended", exc_info=True)
+
+
+def _set_up_logging(verbose: bool) -> None:
+    if verbose:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+    else:
+        logging.basicConfig(level=logging.WARNING)
+        # What is held, and why, is printed as progress.
+        own = logging.getLogger("spark_wan")
+        own.addHandler(logging.NullHandler())
+        own.propagate = False
+    # py4j logs what it raises: a stack for each call that was under way when the JVM ended.
+    # Some of it goes to the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))

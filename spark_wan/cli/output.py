@@ -1,100 +1,82 @@
-"""What commands print: text for people, or JSON for scripts. Commands say what; an output decides how."""
+"""What commands print: text for people, or JSON for scripts."""
 
 from __future__ import annotations
 
 import json
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from spark_wan.cli.launcher import describe
+from spark_wan.cli.options import Format
+from spark_wan.errors import WanError
 from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
-from spark_wan.topology.model import Table, Topology, stream_name
-from spark_wan.units import megabytes
+from spark_wan.topology.model import Stream, Table, Topology
+from spark_wan.units import format_bytes
 
-_WIDE = 200
-"""Columns when nobody looks: a pipe has no width to wrap at."""
+if TYPE_CHECKING:
+    from spark_wan.receiver.stream import TableStatus
+    from spark_wan.sender.stream import StreamStatus
 
-
-class Output(ABC):
-    """One method per thing that a command has to say."""
-
-    @abstractmethod
-    def topology(self, topology: Topology) -> None:
-        """A valid topology: what goes where."""
-
-    @abstractmethod
-    def problems(self, file: str, problems: Sequence[str]) -> None:
-        """What is wrong with a topology file."""
-
-    @abstractmethod
-    def status(self, channels: Sequence[ChannelReport]) -> None:
-        """What the channels tell."""
-
-    @abstractmethod
-    def note(self, event: str, **what: Any) -> None:
-        """A job has started or stopped."""
-
-    @abstractmethod
-    def progress(self, status: Mapping[str, Any]) -> None:
-        """A stream of a running job has changed."""
-
-    @abstractmethod
-    def error(self, error: Exception) -> None:
-        """The command failed."""
+_PIPE_WIDTH = 200
+"""Columns where there is no terminal: a pipe has no width to wrap at."""
 
 
-class JsonOutput(Output):
+class JsonOutput:
     """JSON on standard output: one object per command, or one per line while a job runs."""
 
-    def topology(self, topology: Topology) -> None:
+    def valid_topology(self, topology: Topology) -> None:
         self._print(
             {
                 "valid": True,
                 "file": topology.file,
                 "sites": [asdict(site) for site in topology.sites.values()],
-                "streams": streams_of(topology),
+                "streams": [_stream_fields(stream) for stream in topology.streams()],
             }
         )
 
-    def problems(self, file: str, problems: Sequence[str]) -> None:
+    def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         self._print({"valid": False, "file": file, "problems": list(problems)})
 
     def status(self, channels: Sequence[ChannelReport]) -> None:
         self._print({"channels": [asdict(channel) for channel in channels]})
 
-    def note(self, event: str, **what: Any) -> None:
-        self._print({"event": event, "time": _now(), **what})
+    def job_event(self, event: str, kind: str, site: str) -> None:
+        self._event(event, {"job": kind, "site": site})
 
-    def progress(self, status: Mapping[str, Any]) -> None:
-        self.note("progress", **status)
+    def sender_progress(self, status: StreamStatus) -> None:
+        self._event("progress", asdict(status))
+
+    def receiver_progress(self, status: TableStatus) -> None:
+        self._event("progress", asdict(status))
 
     def error(self, error: Exception) -> None:
-        self._print(
-            {"event": "error", "time": _now(), "type": type(error).__name__, "message": str(error)}
-        )
+        self._event("error", {"type": type(error).__name__, "message": str(error)})
+
+    def _event(self, event: str, fields: Mapping[str, Any]) -> None:
+        time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._print({"event": event, "time": time, **fields})
 
     def _print(self, content: Mapping[str, Any]) -> None:
         print(json.dumps(content), flush=True)
 
 
-class TextOutput(Output):
+class TextOutput:
     """Lines and tables for people; errors on standard error."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else _WIDE
+        width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
 
-    def topology(self, topology: Topology) -> None:
-        streams = streams_of(topology)
-        print_ = self.console.print
+    def valid_topology(self, topology: Topology) -> None:
+        streams = topology.streams()
         parts = {
             "site": topology.sites,
             "sender": topology.senders,
@@ -102,30 +84,29 @@ class TextOutput(Output):
             "stream": streams,
         }
         counts = ", ".join(_count(things, name) for name, things in parts.items())
-        print_(f"[green]{topology.file} is valid[/]: {counts}")
+        self.console.print(f"[green]{topology.file} is valid[/]: {counts}")
         for site in topology.sites.values():
-            print_(f"\n[bold]{site.name}[/]  priority {site.priority}, state in {site.state}")
+            self.console.print(f"\n[bold]{site.name}[/]  state in {site.state}")
             for stream in streams:
-                if stream["from"] == site.name:
-                    place = "a sink" if stream["source"] == "sink" else stream["at"][site.name]
-                    sites = ", ".join(stream["to"])
-                    print_(
-                        f"  sends     {stream['table']} from {place} to {sites} as {stream['stream']}"
-                    )
-                if site.name in stream["to"]:
-                    print_(
-                        f"  receives  {stream['table']} from {stream['from']} into {stream['at'][site.name]}"
-                    )
+                self._stream_at(stream, site.name)
         grid = _grid("stream", "keys", "begins with", "ack policy", "channel")
         for stream in streams:
-            keys = ", ".join(stream["keys"]) or "none (inserts only)"
-            grid.add_row(
-                stream["stream"], keys, stream["start"], stream["ack_policy"], stream["channel"]
-            )
-        print_()
-        print_(grid)
+            sender, keys = stream.sender, ", ".join(stream.table.keys) or "none (inserts only)"
+            policy = sender.ack_policy.value
+            grid.add_row(stream.name, keys, _start(stream.table), policy, sender.channel)
+        self.console.print()
+        self.console.print(grid)
 
-    def problems(self, file: str, problems: Sequence[str]) -> None:
+    def _stream_at(self, stream: Stream, site: str) -> None:
+        table, origin = stream.table, stream.sender.site
+        if site == origin:
+            place = "a sink" if table.source == "sink" else table.at[site]
+            sites = ", ".join(stream.addressees)
+            self.console.print(f"  sends     {table.name} from {place} to {sites} as {stream.name}")
+        if site in stream.addressees:
+            self.console.print(f"  receives  {table.name} from {origin} into {table.at[site]}")
+
+    def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         for problem in problems:
             print(problem)
 
@@ -135,71 +116,114 @@ class TextOutput(Output):
             if channel.problem:
                 self._problem(channel.problem)
                 continue
-            grid = _grid(
-                "stream",
-                "published",
-                "through version",
-                "site",
-                "has",
-                "backlog",
-                "dead letters",
-                "",
-            )
+            columns = ("stream", "published", "through version", "site", "has", "backlog")
+            grid = _grid(*columns, "dead letters", "")
             for stream in channel.streams:
                 for index, site in enumerate(stream.sites):
-                    grid.add_row(
-                        *(_published(stream) if index == 0 else ("", "", "")),
-                        *_site_cells(stream, site),
-                    )
+                    published = _published(stream) if index == 0 else ("", "", "")
+                    grid.add_row(*published, *_site_cells(stream, site))
             self.console.print(grid)
             for stream in channel.streams:
                 if stream.problem:
                     self._problem(f"{stream.stream}: {stream.problem}")
                 for site in stream.sites:
                     if site.cause:
-                        self._problem(
-                            f"{stream.stream}: {site.site} holds it at epoch {site.held_at}: {site.cause}"
-                        )
+                        held = f"{site.site} holds it at epoch {site.held_at}"
+                        self._problem(f"{stream.stream}: {held}: {site.cause}")
             for path in channel.foreign:
                 self._problem(
-                    f"{path} is in the channel and not spark_wan's. It is never read; take it away."
+                    f"{path} is in the channel and not spark_wan's. It is never read; remove it."
                 )
 
-    def note(self, event: str, **what: Any) -> None:
-        self.console.print(f"[dim]{_clock()}[/] {what['job']} at {what['site']} {event}")
+    def job_event(self, event: str, kind: str, site: str) -> None:
+        self.console.print(f"[dim]{_clock()}[/] {kind} at {site} {event}")
 
-    def progress(self, status: Mapping[str, Any]) -> None:
-        held = status["held"] or status.get("remote_holds")
-        self.console.print(
-            Text.assemble((f"{_clock()} ", "dim"), (describe(status), "red" if held else ""))
-        )
+    def sender_progress(self, status: StreamStatus) -> None:
+        self._progress(describe_sent(status), bool(status.held or status.remote_holds))
+
+    def receiver_progress(self, status: TableStatus) -> None:
+        self._progress(describe_applied(status), bool(status.held))
 
     def error(self, error: Exception) -> None:
         print(f"spark-wan: {error}", file=sys.stderr, flush=True)
+
+    def _progress(self, text: str, is_held: bool) -> None:
+        style = "red" if is_held else ""
+        self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, style)))
 
     def _problem(self, text: str) -> None:
         self.console.print(Text(f"  {text}", style="red"))
 
 
-def streams_of(topology: Topology) -> list[dict[str, Any]]:
-    """All streams of a topology: what goes where."""
-    return [
-        {
-            "stream": stream_name(sender.site, sender.name, table.name),
-            "table": table.name,
-            "sender": sender.name,
-            "from": sender.site,
-            "to": [site for site in sender.remotes if site in table.at],
-            "keys": list(table.keys),
-            "at": dict(table.at),
-            "source": table.source,
-            "start": _start(table),
-            "ack_policy": sender.ack_policy.value,
-            "channel": sender.channel,
-        }
-        for sender in topology.senders.values()
-        for table in topology.tables_of(sender.name)
-    ]
+Output = JsonOutput | TextOutput
+"""One method for each thing that a command prints."""
+
+
+def open_output(format: Format) -> Output:
+    return JsonOutput() if format is Format.JSON else TextOutput()
+
+
+@contextmanager
+def reporting_errors(format: Format) -> Iterator[Output]:
+    """Yield the output of a command, which a WanError ends with one message and exit code 1."""
+    out = open_output(format)
+    try:
+        yield out
+    except WanError as error:
+        out.error(error)
+        raise typer.Exit(1) from None
+
+
+def describe_sent(status: StreamStatus) -> str:
+    """Return one line of text for a sender's stream."""
+    parts = ["nothing published yet"]
+    if status.published:
+        acked = ", ".join(f"{site} has {epoch}" for site, epoch in sorted(status.acked.items()))
+        parts = [
+            f"published through epoch {status.published}, {status.events:,} events, "
+            f"{format_bytes(status.bytes)}",
+            acked or "no acks yet",
+        ]
+    if status.dead_letters:
+        parts.append(f"{status.dead_letters:,} dead letters")
+    parts += [f"{site} is no longer served" for site in status.not_served]
+    parts += [f"held by {site}: {cause}" for site, cause in status.remote_holds.items()]
+    return _line(status.stream, parts, status.held)
+
+
+def describe_applied(status: TableStatus) -> str:
+    """Return one line of text for a receiver's stream."""
+    parts = ["nothing applied yet"]
+    if status.applied:
+        parts = [f"applied through epoch {status.applied}, {status.events:,} events"]
+    if status.duplicates:
+        parts.append(f"{status.duplicates:,} duplicates discarded")
+    if status.dead_letters:
+        parts.append(f"{status.dead_letters:,} dead letters")
+    if status.local_commits:
+        parts.append(f"{status.local_commits:,} commits by other writers")
+    return _line(status.stream, parts, status.held)
+
+
+def _line(stream: str, parts: Sequence[str], held: str | None) -> str:
+    return f"{stream}: {'; '.join([*parts, *([f'HELD: {held}'] if held else [])])}"
+
+
+def _stream_fields(stream: Stream) -> dict[str, Any]:
+    sender, table = stream.sender, stream.table
+    return {
+        "stream": stream.name,
+        "table": table.name,
+        "sender": sender.name,
+        "from": sender.site,
+        "to": list(stream.addressees),
+        "keys": list(table.keys),
+        "at": dict(table.at),
+        "source": table.source,
+        "start": _start(table),
+        "ack_policy": sender.ack_policy.value,
+        "channel": sender.channel,
+    }
 
 
 def _start(table: Table) -> str:
@@ -222,16 +246,13 @@ def _count(things: Sized, name: str) -> str:
 def _published(stream: StreamReport) -> tuple[str, str, str]:
     if stream.epoch == 0:
         return stream.stream, "nothing yet", ""
-    return (
-        stream.stream,
-        f"epoch {stream.epoch}",
-        "" if stream.version is None else str(stream.version),
-    )
+    version = "" if stream.version is None else str(stream.version)
+    return stream.stream, f"epoch {stream.epoch}", version
 
 
 def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, str, Text]:
     epochs = _count(range(site.backlog_epochs), "epoch")
-    backlog = f"{epochs}, {megabytes(site.backlog_bytes)}" if site.backlog_epochs else "none"
+    backlog = f"{epochs}, {format_bytes(site.backlog_bytes)}" if site.backlog_epochs else "none"
     if not site.served:
         state = Text("no longer served", "red")
     elif site.held_at is not None:
@@ -239,18 +260,9 @@ def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, 
     elif site.backlog_epochs:
         state = Text("behind", "yellow")
     else:
-        state = Text("has all that was sent" if stream.epoch else "", "green")
-    return (
-        site.site,
-        f"epoch {site.acked}" if site.acked else "nothing",
-        backlog,
-        str(site.dead_letters),
-        state,
-    )
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        state = Text("up to date" if stream.epoch else "", "green")
+    acked = f"epoch {site.acked}" if site.acked else "nothing"
+    return site.site, acked, backlog, str(site.dead_letters), state
 
 
 def _clock() -> str:

@@ -1,1 +1,1 @@
-"""Small objects in a site's state: the user's decisions."""
+"""Small objects in a site's state: the user's decisions, and what stores them."""

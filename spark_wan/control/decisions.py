@@ -1,13 +1,13 @@
-"""What a user has decided about a table at a site: recorded, so that a restart does not ask again.
+"""A user's decisions about a table at a site, recorded so that a restart does not ask again.
 
 A decision is written ``<table>@<what>=<action>``:
 
-==============================  ==================================================================================
-``orders@12=distribute``        send the whole-table operation of version 12 (TRUNCATE, RESTORE …)
-``orders@12=skip``              leave it out: the remote sites keep their rows
-``orders@<ID of a log>=new-log``  at the sender: a new log may begin in place of that one, which is lost;
-                                at a receiver: that log may be applied in place of an earlier one
-==============================  ==================================================================================
+===========================  =======================================================================
+``orders@12=distribute``     send the whole-table operation of version 12 (TRUNCATE, RESTORE …)
+``orders@12=skip``           leave it out: the remote sites keep their rows
+``orders@<log ID>=new-log``  at the sender: a new log may begin in place of that one, which is lost;
+                             at a receiver: apply that log in place of an earlier one
+===========================  =======================================================================
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Decisions:
     operations: Mapping[int, str] = field(default_factory=dict)
     """Version of a whole-table operation -> ``distribute`` or ``skip``."""
     new_logs: frozenset[str] = frozenset()
-    """IDs of logs: of those that are lost (sender), of those that are accepted (receiver)."""
+    """Log IDs: lost ones (sender), accepted ones (receiver)."""
 
     def __or__(self, later: Decisions) -> Decisions:
-        """Both; of two decisions about one version the later one."""
+        """Merge both; of two decisions about one version the later one counts."""
         return Decisions({**self.operations, **later.operations}, self.new_logs | later.new_logs)
 
     def encode(self) -> bytes:
@@ -51,7 +51,7 @@ class Decisions:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Decisions:
-        """Raises LedgerError for what is not a record of this version: a decision must not be forgotten without a word."""
+        """Raises LedgerError for any other record: no decision may be forgotten silently."""
         try:
             fields = json.loads(data)
             if fields["version"] != DECISIONS_VERSION:
@@ -64,40 +64,39 @@ class Decisions:
             return cls(operations, frozenset(map(str, fields["new_logs"])))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LedgerError(
-                f"{where}: the recorded decisions cannot be read ({error}). Restore the file, or delete it and decide again with --decide."
+                f"{where}: the recorded decisions cannot be read ({error}). "
+                "Restore the file, or delete it and decide again with --decide."
             ) from error
 
 
 class StoredDecisions:
-    """The decisions of a site, below its ``state``."""
+    """The decisions of a site, in its ``state``."""
 
     def __init__(self, state: str, storage: Mapping[str, str] | None = None) -> None:
         self._objects = StateObjects(f"{state.rstrip('/')}/decisions", "the decisions", storage)
 
     def load(self, table: str) -> Decisions:
-        """What is recorded about ``table``. Raises ChannelError, LedgerError."""
+        """Return the decisions about ``table``. Raises ChannelError, LedgerError."""
         data = self._objects.read(table)
-        return (
-            Decisions()
-            if data is None
-            else Decisions.decode(data, f"{self._objects.url}/{table}.json")
-        )
+        if data is None:
+            return Decisions()
+        return Decisions.decode(data, f"{self._objects.url}/{table}.json")
 
     def record(self, table: str, new: Decisions) -> None:
-        """Add ``new`` to what is recorded, durably. Raises ChannelError, LedgerError."""
+        """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError."""
         if new != Decisions():
             self._objects.write(table, (self.load(table) | new).encode())
 
 
 def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
-    """Read decisions, by table.
+    """Return the decisions in ``texts``, by table.
 
     >>> parse_decisions(["flights@12=skip"])
     {'flights': Decisions(operations={12: 'skip'}, new_logs=frozenset())}
 
-    Raises OptionError when a text is not of that form.
+    Raises OptionError for any other text.
     """
-    found: dict[str, Decisions] = {}
+    decisions: dict[str, Decisions] = {}
     for text in texts:
         place, _, action = text.partition("=")
         table, _, what = place.rpartition("@")
@@ -107,8 +106,8 @@ def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:
             decision = Decisions(new_logs=frozenset((what,)))
         else:
             raise OptionError(
-                f"--decide {text!r} is not understood; write <table>@<version>=distribute, <table>@<version>=skip "
-                f"or <table>@<ID of a log>={NEW_LOG}"
+                f"--decide {text!r} is not understood; write <table>@<version>=distribute, "
+                f"<table>@<version>=skip or <table>@<log ID>={NEW_LOG}"
             )
-        found[table] = found.get(table, Decisions()) | decision
-    return found
+        decisions[table] = decisions.get(table, Decisions()) | decision
+    return decisions

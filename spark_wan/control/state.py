@@ -1,4 +1,4 @@
-"""Small objects below a site's ``state``: a sender's memories and the user's decisions."""
+"""Small objects in a site's ``state``: the senders' checkpoints and the user's decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_wan.errors import ChannelError
 
 
 class StateObjects:
-    """Objects ``<url>/<name>.json`` in a directory or an object store. ``what`` names them in errors."""
+    """Objects ``<url>/<name>.json`` in a directory or object store; errors call them ``what``."""
 
     def __init__(self, url: str, what: str, storage: Mapping[str, str] | None = None) -> None:
         self.url = url
@@ -26,7 +26,7 @@ class StateObjects:
         return open_store(self.url, self.storage)
 
     def read(self, name: str) -> bytes | None:
-        """The object, or None when there is none. Raises ChannelError when its place does not answer."""
+        """Return the object, or None. Raises ChannelError when the store does not answer."""
         try:
             return bytes(obstore.get(self._store, f"{name}.json").bytes())
         except FileNotFoundError:
@@ -35,7 +35,7 @@ class StateObjects:
             raise self._failed("read", name, error) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace the object. Raises ChannelError when its place does not answer."""
+        """Replace the object. Raises ChannelError when the store does not answer."""
         try:
             obstore.put(self._store, f"{name}.json", data)
         except (BaseError, OSError, ValueError, TypeError) as error:
@@ -43,6 +43,6 @@ class StateObjects:
 
     def _failed(self, verb: str, name: str, error: Exception) -> ChannelError:
         return ChannelError(
-            f"{self.url}: cannot {verb} {self.what} of {name} ({first_line(error)}). Check that the site's `state` can be read and "
-            "written; nothing is lost, and it is tried again."
+            f"{self.url}: cannot {verb} {self.what} of {name} ({first_line(error)}). Check that "
+            "the site's `state` can be read and written; nothing is lost, and spark_wan will retry."
         )

@@ -53,7 +53,7 @@ def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
         from spark_wan.demo.run import Demo
     except ModuleNotFoundError as error:
         raise WanError(
-            f"the demo needs {error.name}: pip install 'spark_wan[spark,cli,demo]'"
+            f"the demo needs {error.name}: pip install 'spark_wan[spark,demo]'"
         ) from None
     make_directory(directory, KEYS)
     console = Console(highlight=False, quiet=as_json)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_wan.demo.compare import Comparison
-from spark_wan.units import megabytes
+from spark_wan.units import format_bytes
 
 _PLAIN_INTERVAL = 5.0
 """Seconds between progress lines when the output is not a terminal."""
@@ -137,7 +137,7 @@ def _figures(summary: Summary) -> dict[str, str]:
     size, per_event = summary.channel_bytes, summary.channel_bytes / max(1, summary.events)
     return {
         "events": f"{summary.events:,} in {summary.batches:,} batches, {summary.epochs:,} epochs",
-        "channel": f"{megabytes(size)}, {per_event:.1f} bytes per event",
+        "channel": f"{format_bytes(size)}, {per_event:.1f} bytes per event",
         "redelivered": f"{summary.redelivered:,} events, not acked when the receiver was killed",
         "duplicates": f"{summary.duplicates_discarded:,} of them discarded: already applied",
         "time": f"{summary.seconds:.1f} s from the first commit to the last ack, "

@@ -55,9 +55,9 @@ class Receiver:
         site: str,
         *,
         senders: Sequence[str] | None = None,
-        interval: float = 0.5,
-        parallel: int = 2,
-        max_bytes: int = 256 * 2**20,
+        interval: float | None = None,
+        parallel: int | None = None,
+        max_bytes: int | None = None,
         decisions: Mapping[str, Decisions] | None = None,
     ) -> None:
         self.spark = spark
@@ -65,7 +65,7 @@ class Receiver:
         self.site = topology.site(site)
         self.senders = [
             sender
-            for sender in topology.inbound_channels(site)
+            for sender in topology.senders_to(site)
             if senders is None or topology.sender(sender.name).name in senders
         ]
         if not self.senders:
@@ -73,9 +73,9 @@ class Receiver:
             raise TopologyError(
                 f"{topology.file}: nothing comes to site {site}: {which} has it among its remotes."
             )
-        self.interval = interval
-        self.parallel = parallel
-        self.max_bytes = max_bytes
+        self.interval = self.site.receive_interval if interval is None else interval
+        self.parallel = self.site.receive_parallel if parallel is None else parallel
+        self.max_bytes = self.site.receive_max_bytes if max_bytes is None else max_bytes
         self.decisions = {
             topology.table(name).name: each for name, each in (decisions or {}).items()
         }

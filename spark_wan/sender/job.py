@@ -47,9 +47,9 @@ class Sender:
         decisions: What to do about what holds a stream, by table
             (:func:`spark_wan.control.decisions.parse_decisions`). The site's ``state`` records it,
             so once is enough.
-        parallel: Maximum number of tables captured concurrently. First snapshots and commits with
-            more than ``max_epoch_rows`` rows count apart, so that they stop no other table; polling
-            does not count.
+        parallel: Maximum number of tables captured concurrently; default: the site's
+            ``send_parallel``. First snapshots and commits with more than ``max_epoch_rows`` rows
+            count apart, so that they stop no other table; polling does not count.
 
     Raises:
         TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
@@ -70,7 +70,7 @@ class Sender:
         senders: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
         decisions: Mapping[str, Decisions] | None = None,
-        parallel: int = 2,
+        parallel: int | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -102,7 +102,7 @@ class Sender:
         self.decisions = {
             topology.table(name).name: decided for name, decided in (decisions or {}).items()
         }
-        self.parallel = parallel
+        self.parallel = self.site.send_parallel if parallel is None else parallel
 
     def start(self, available_now: bool = False) -> SenderHandle:
         """Start capturing. ``available_now``: publish the versions that are there now, collect the

@@ -1,4 +1,4 @@
-"""What a channel tells of its streams, without Spark: read from the channel's logs and acks, nothing is changed.
+"""Status of the streams of a topology, read from the logs and acks of its channels. No Spark.
 
 >>> for channel in read_status(load_topology("conf/two_sites.yaml")):
 ...     print(channel.url, [stream.stream for stream in channel.streams])
@@ -7,50 +7,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
-from spark_wan.topology.model import Sender, Topology, stream_name
+from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 
 @dataclass(frozen=True)
 class SiteReport:
-    """How far a site has come with a stream."""
+    """How far a site is with a stream."""
 
     site: str
-    acked: int
-    """Through this epoch the site has applied everything; 0: it has not answered for this log."""
-    backlog_epochs: int
-    backlog_events: int
-    backlog_bytes: int
+    acked: int = 0
+    """Through this epoch the site has applied everything; 0: no ack for this log."""
+    backlog_epochs: int = 0
+    backlog_events: int = 0
+    backlog_bytes: int = 0
     """What the site has not acked."""
     held_at: int | None = None
     cause: str | None = None
     """The epoch that the site holds the stream at, and why."""
     dead_letters: int = 0
     served: bool = True
-    """False for a site that the topology no longer has among the sender's remotes: epochs are trimmed without its ack."""
+    """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """One stream: how far it is published, and each addressee."""
+    """How far one stream is published, and how far each addressee is."""
 
     stream: str
     table: str
     origin: str
     epoch: int = 0
-    """The newest one; 0: nothing is published yet."""
+    """The newest epoch; 0: nothing is published yet."""
     version: int | None = None
-    """Through this version of the source table everything is in the channel; None for a user's stream."""
+    """Through this version of the source table all is in the channel; None for a user stream."""
     published_at: int | None = None
-    """When the newest epoch was published, in milliseconds since 1970 UTC, by the sender's clock."""
+    """When the newest epoch was published: milliseconds since 1970 UTC, by the sender's clock."""
     sites: tuple[SiteReport, ...] = ()
     problem: str | None = None
     """Why the stream's log cannot be read."""
@@ -58,7 +58,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class ChannelReport:
-    """A channel, its streams, and what in it is not spark_wan's."""
+    """A channel, its streams, and the files in it that are not spark_wan's."""
 
     url: str
     streams: tuple[StreamReport, ...] = ()
@@ -67,120 +67,83 @@ class ChannelReport:
     """Why the channel cannot be read."""
 
 
-@dataclass
-class _Expected:
-    """The streams that a topology puts on one channel."""
-
-    sender: Sender
-    streams: dict[str, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
-    """stream -> (table, origin, addressees)"""
-
-
 def read_status(topology: Topology, site: str | None = None) -> list[ChannelReport]:
-    """The status of every channel, or of those that ``site`` sends or receives on, with that site's streams only.
+    """Return the status of every channel. Changes nothing.
 
-    What is wrong with one channel or stream stands in its ``problem`` and keeps no other from being read.
+    With ``site``: only of the channels that it sends or receives on, with its streams. A channel
+    or stream that cannot be read has a ``problem``; the others are still read.
 
     Raises TopologyError when the site is unknown.
     """
     if site is not None:
         topology.site(site)
+    first: dict[str, Sender] = {}
+    for sender in topology.senders.values():
+        first.setdefault(sender.channel, sender)
     return [
-        _channel(expected, site)
-        for expected in _expected(topology)
-        if _concerns(expected.sender, site)
+        _channel(sender, [each for each in topology.streams() if each.sender.channel == url], site)
+        for url, sender in first.items()
+        if site is None or site == sender.site or site in sender.remotes
     ]
 
 
-def _concerns(sender: Sender, site: str | None) -> bool:
-    return site is None or site == sender.site or site in sender.remotes
-
-
-def _expected(topology: Topology) -> list[_Expected]:
-    channels: dict[str, _Expected] = {}
-    for sender in topology.senders.values():
-        here = channels.setdefault(sender.channel, _Expected(sender))
-        for table in topology.tables_of(sender.name):
-            if sender.site in table.writers:
-                addressees = tuple(
-                    sorted(remote for remote in sender.remotes if remote in table.at)
-                )
-                name = stream_name(sender.site, sender.name, table.name)
-                here.streams[name] = (table.name, sender.site, addressees)
-    return list(channels.values())
-
-
-def _channel(expected: _Expected, site: str | None) -> ChannelReport:
-    url = expected.sender.channel
+def _channel(sender: Sender, expected: Sequence[Stream], site: str | None) -> ChannelReport:
+    """Return the report of one channel: the streams of the topology, and others in its log."""
     streams = {
-        name: StreamReport(
-            name, table, origin, sites=tuple(SiteReport(remote, 0, 0, 0, 0) for remote in remotes)
+        stream.name: _unpublished(
+            stream.name, stream.table.name, stream.sender.site, stream.addressees
         )
-        for name, (table, origin, remotes) in expected.streams.items()
+        for stream in expected
     }
     foreign: Sequence[str] = ()
     problem = None
     try:
-        if _is_there(url):
-            channel = open_channel(url, expected.sender.storage)
-            for name, numbers in channel.epochs().items():
-                table, origin, served = expected.streams.get(
-                    name, ("", "", expected.sender.remotes)
-                )
-                streams[name] = _stream(channel, name, table, origin, served, numbers)
+        if _exists(sender.channel):
+            channel = open_channel(sender.channel, sender.storage)
+            for name, epochs in channel.epochs().items():
+                unpublished = streams.get(name) or _unpublished(name, "", "", sender.remotes)
+                streams[name] = _stream(channel, unpublished, epochs)
             foreign = channel.foreign()
     except WanError as error:
         problem = str(error)
     chosen = [
         stream
         for _, stream in sorted(streams.items())
-        if site is None
-        or site == stream.origin
-        or any(site == each.site for each in stream.sites)
-        or stream.problem
+        if site in (None, stream.origin, *(each.site for each in stream.sites)) or stream.problem
     ]
-    return ChannelReport(url, tuple(chosen), tuple(foreign), problem)
+    return ChannelReport(sender.channel, tuple(chosen), tuple(foreign), problem)
 
 
-def _is_there(url: str) -> bool:
-    """A directory that is not there holds nothing; opening it as a channel would make it."""
+def _unpublished(name: str, table: str, origin: str, served: Iterable[str]) -> StreamReport:
+    return StreamReport(name, table, origin, sites=tuple(map(SiteReport, sorted(served))))
+
+
+def _exists(url: str) -> bool:
+    """Return whether there may be a channel: opening a directory as a channel would create it."""
     local = url.startswith("file://") or "://" not in url
     return not local or os.path.isdir(url.removeprefix("file://"))
 
 
-def _stream(
-    channel: Channel,
-    name: str,
-    table: str,
-    origin: str,
-    served: Collection[str],
-    numbers: Sequence[int],
-) -> StreamReport:
+def _stream(channel: Channel, unpublished: StreamReport, epochs: Sequence[int]) -> StreamReport:
+    """Return the report of a stream with these epochs. Its sites in ``unpublished`` are served."""
+    if not epochs:
+        return unpublished
+    name = unpublished.stream
+    served = {site.site for site in unpublished.sites}
     log = StreamLog(channel, name)
-    if not numbers:
-        return StreamReport(
-            name,
-            table,
-            origin,
-            sites=tuple(SiteReport(site, 0, 0, 0, 0) for site in sorted(served)),
-        )
     try:
-        whole, below = log.fold(numbers)
-        newest = log.read(numbers[-1])
+        whole, below = log.fold(epochs)
+        newest = log.read(epochs[-1])
         acks = log.acks()
         acked = acked_through(newest, acks)
         log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
-        waiting = [
-            log.read(number)
-            for number in whole
-            if number > min(acked.values(), default=newest.epoch)
-        ]
+        lowest = min(acked.values(), default=newest.epoch)
+        waiting = [log.read(epoch) for epoch in whole if epoch > lowest]
     except WanError as error:
         now = channel.stream_epochs(name)
-        if now != list(numbers):
-            # Somebody published or trimmed while we read.
-            return _stream(channel, name, table, origin, served, now)
-        return StreamReport(name, table, origin, numbers[-1], problem=str(error))
+        if now != list(epochs):  # the log was published to or trimmed while it was read
+            return _stream(channel, unpublished, now)
+        return replace(unpublished, epoch=epochs[-1], sites=(), problem=str(error))
     return StreamReport(
         stream=name,
         table=newest.table,

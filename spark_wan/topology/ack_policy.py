@@ -9,7 +9,10 @@ from spark_wan.topology.values import one_of
 
 
 class AckPolicy(str, Enum):
-    """A policy by the name that users write. To add one, add its name here and its rule to :meth:`met`."""
+    """A policy by the name that users write.
+
+    To add a policy, add its name here and its rule to :meth:`met`.
+    """
 
     NONE = "none"
     """No acks are needed."""
@@ -17,17 +20,17 @@ class AckPolicy(str, Enum):
     """Every site that the epoch was sent to."""
 
     def met(self, acked: Set[str], addressees: Set[str]) -> bool:
-        """Say whether the acks of the sites ``acked`` are enough."""
+        """Return whether the acks of the sites ``acked`` are enough."""
         return self is AckPolicy.NONE or addressees <= acked
 
 
-LATER = ("quorum", "one", "one_peer", "all_peers")
-"""Policies that a later version will have."""
+PLANNED = ("quorum", "one", "one_peer", "all_peers")
+"""Policies of a later version."""
+POLICY_NAMES = " or ".join(policy.value for policy in AckPolicy)
 
 
 def parse_ack_policy(value: object) -> AckPolicy:
     """Return the ack policy with that name; ValueError otherwise."""
-    names = [policy.value for policy in AckPolicy]
-    if value in LATER:
-        raise ValueError(f"{value!r} is not available in this version, use {' or '.join(names)}")
-    return AckPolicy(one_of(value, names))
+    if value in PLANNED:
+        raise ValueError(f"{value!r} is not available in this version, use {POLICY_NAMES}")
+    return AckPolicy(one_of(value, [policy.value for policy in AckPolicy]))

@@ -1,19 +1,20 @@
-"""An entry of a topology file, read key by key: every problem is collected with its path."""
+"""Entries of a topology file, read key by key; every problem is collected with its path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_wan.errors import TopologyError, nearest
-from spark_wan.topology.model import T
 from spark_wan.topology.settings import settings_of
 from spark_wan.topology.values import parse_each, parse_name
 
+T = TypeVar("T")
+
 
 class Problems:
-    """Everything that is wrong with one file, a line each."""
+    """The problems of one file, a line each."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -29,7 +30,7 @@ class Problems:
 
 
 class Entry:
-    """One mapping of the file. Values come out parsed; what is wrong is noted and its default stands in for it."""
+    """One mapping of the file. An invalid value is noted as a problem and read as its default."""
 
     def __init__(
         self, data: object, path: str, known: Collection[str], problems: Problems, name: str = ""
@@ -40,28 +41,31 @@ class Entry:
         self.values = self._mapping(data, path)
         for key in self.values:
             if key not in known:
-                problems.add(join_path(path, key), f"unknown key; {nearest(key, known)}")
+                self.add_problem(key, f"unknown key; {nearest(key, known)}")
+
+    def add_problem(self, key: str, problem: object) -> None:
+        self.problems.add(join_path(self.path, key), problem)
 
     def read(self, key: str, parse: Callable[[object], T], *, default: T, required: str = "") -> T:
         """Return the value of ``key`` parsed. ``required`` says what to add when it is missing."""
         if key not in self.values:
             if required:
-                self.problems.add(join_path(self.path, key), f"is missing; add {required}")
+                self.add_problem(key, f"is missing; add {required}")
             return default
         try:
             return parse(self.values[key])
         except ValueError as problem:
-            self.problems.add(join_path(self.path, key), problem)
+            self.add_problem(key, problem)
             return default
 
     def settings(self, kind: type) -> dict[str, Any]:
-        """Return all settings of the dataclass ``kind``: those that are given parsed, the others with their defaults."""
+        """Return all settings of the dataclass ``kind``: parsed, or their defaults."""
         return {
-            name: self.read(name, each.parse, default=each.default)
-            for name, each in settings_of(kind).items()
+            name: self.read(name, setting.parse, default=setting.default)
+            for name, setting in settings_of(kind).items()
         }
 
-    def each(
+    def items(
         self,
         key: str,
         parse: Callable[[object], str],
@@ -69,26 +73,26 @@ class Entry:
         same: Callable[[str], str] = str,
         required: str = "",
     ) -> tuple[str, ...]:
-        """Return the items of the list at ``key`` parsed, without duplicates; () when there is none."""
-        nothing: list[object] = []
-        items = self.read(key, _list, default=nothing, required=required)
-        good, wrong = parse_each(items, parse, same)
-        for index, problem in wrong:
-            self.problems.add(f"{join_path(self.path, key)}[{index}]", problem)
-        return good
+        """Return the items of the list at ``key``, parsed, without duplicates."""
+        empty: list[object] = []
+        items = self.read(key, _list, default=empty, required=required)
+        valid, invalid = parse_each(items, parse, same)
+        for index, problem in invalid:
+            self.add_problem(f"{key}[{index}]", problem)
+        return valid
 
     def mapping(
         self, key: str, parse: Callable[[object], str], *, required: str = ""
     ) -> dict[str, str]:
-        """Return the mapping at ``key`` with its values parsed; {} when there is none."""
-        path, values = join_path(self.path, key), self._section(key, required)
-        entry = Entry(values, path, values, self.problems)
+        """Return the mapping at ``key`` with its values parsed."""
+        values = self._section(key, required)
+        entry = Entry(values, join_path(self.path, key), values, self.problems)
         parsed = {name: entry.read(name, parse, default="") for name in values}
         return {name: value for name, value in parsed.items() if value}
 
     def entries(self, key: str, kind: type) -> Iterator[Entry]:
-        """Yield the named entries of a section; their keys are the fields of the dataclass ``kind``."""
-        known = [each.name for each in fields(kind) if each.name != "name"]
+        """Yield the named entries of a section, whose keys are the fields of ``kind``."""
+        known = [field.name for field in fields(kind) if field.name != "name"]
         for name, data in self._section(key, f"{key}: {{name: ...}}").items():
             path = join_path(key, name)
             try:
@@ -98,12 +102,9 @@ class Entry:
             yield Entry(data, path, known, self.problems, name)
 
     def _section(self, key: str, required: str) -> dict[str, object]:
-        nothing: dict[str, object] = {}
+        path, empty = join_path(self.path, key), dict[str, object]()
         return self.read(
-            key,
-            lambda value: self._mapping(value, join_path(self.path, key)),
-            default=nothing,
-            required=required,
+            key, lambda value: self._mapping(value, path), default=empty, required=required
         )
 
     def _mapping(self, data: object, path: str) -> dict[str, object]:
@@ -112,9 +113,8 @@ class Entry:
             return {}
         for key in data:
             if not isinstance(key, str):
-                self.problems.add(
-                    join_path(path, key), f"the key must be text; write {str(key)!r} in quotes"
-                )
+                problem = f"the key must be text; write {str(key)!r} in quotes"
+                self.problems.add(join_path(path, key), problem)
         return {key: value for key, value in data.items() if isinstance(key, str)}
 
 

@@ -1,15 +1,15 @@
-"""Sites, senders and tables, as the rest of the code sees a topology."""
+"""Sites, senders, tables and streams, as the rest of the code sees a topology."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from spark_wan.errors import TopologyError, nearest
-from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
-from spark_wan.topology.settings import setting
+from spark_wan.topology.ack_policy import POLICY_NAMES, AckPolicy, parse_ack_policy
+from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
     OnTableOperation,
     Source,
@@ -20,6 +20,8 @@ from spark_wan.units import parse_bytes, parse_count, parse_seconds
 
 T = TypeVar("T")
 
+MAX_DEAD_LETTERS = 10_000
+
 
 @dataclass(frozen=True)
 class Site:
@@ -27,11 +29,20 @@ class Site:
 
     name: str
     state: str  # directory (absolute) or URL of the site's ledger and checkpoints
-    storage: Mapping[str, str] = field(
-        default_factory=dict, repr=False
-    )  # for the sender's memory there; may hold secrets
-    priority: int = setting(
-        1, partial(parse_count, minimum=0), "Priority as a primary; 0: never one."
+    storage: Mapping[str, str] = store_options()  # for the sender's checkpoints in that state
+    receive_interval: float = setting(
+        0.5, parse_seconds, "Seconds between the receiver's polls of a channel, or 500ms, 1m."
+    )
+    receive_parallel: int = setting(
+        2, parse_count, "Maximum number of tables that the receiver writes concurrently."
+    )
+    receive_max_bytes: int = setting(
+        256 * 2**20,
+        parse_bytes,
+        "Maximum size of the frames that the receiver applies at once: bytes, or 256MiB, 1GB.",
+    )
+    send_parallel: int = setting(
+        2, parse_count, "Maximum number of tables that the site's senders capture concurrently."
     )
 
 
@@ -43,13 +54,11 @@ class Sender:
     site: str
     remotes: tuple[str, ...]
     channel: str  # directory (absolute) or URL of the gateway queue
-    storage: Mapping[str, str] = field(
-        default_factory=dict, repr=False
-    )  # for the object store; may hold secrets
+    storage: Mapping[str, str] = store_options()  # for the channel
     ack_policy: AckPolicy = setting(
         AckPolicy.ALL,
         parse_ack_policy,
-        "Whose acks an epoch needs before it counts as done: none or all.",
+        f"Whose acks an epoch needs before it counts as done: {POLICY_NAMES}.",
     )
     batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
     batch_bytes: int = setting(
@@ -73,17 +82,14 @@ class Sender:
 
 @dataclass(frozen=True)
 class Start:
-    """Where the first contact begins: with a snapshot (``version`` is None) or with the changes of a version."""
+    """Where the first contact begins: the changes of ``version``, or a snapshot (None)."""
 
     version: int | None = None
 
 
-MAX_DEAD_LETTERS = 10_000
-
-
 @dataclass(frozen=True)
 class Table:
-    """A replicated table: its key, who writes it, who carries it and where it lives."""
+    """A replicated table: its key, who writes it, who carries it and where it is."""
 
     name: str
     keys: tuple[str, ...]  # () = keyless
@@ -99,7 +105,7 @@ class Table:
     event_id_ttl: float | None = setting(
         None,
         parse_seconds,
-        "Seconds that receivers keep event IDs of a user's stream; default: for ever.",
+        "Seconds that receivers keep event IDs of a user stream; default: forever.",
     )
     source: Source = setting(
         "table",
@@ -113,13 +119,33 @@ class Table:
     )
 
     def location(self, site: str) -> str:
-        """Return the path, URL or catalog name of the table at ``site``; TopologyError when it is not there."""
+        """Return the path, URL or catalog name of the table at ``site``."""
         return _look_up(self.at, site, f"table {self.name!r}: site")
 
 
 @dataclass(frozen=True)
+class Stream:
+    """One table of one sender: the unit of order."""
+
+    sender: Sender
+    table: Table
+
+    @property
+    def name(self) -> str:
+        return stream_name(self.sender.site, self.sender.name, self.table.name)
+
+    @property
+    def addressees(self) -> tuple[str, ...]:
+        """The sender's remotes that have the table."""
+        return tuple(site for site in self.sender.remotes if site in self.table.at)
+
+
+@dataclass(frozen=True)
 class Topology:
-    """All sites, senders and tables by name. Every method raises TopologyError for a name that it does not know."""
+    """All sites, senders and tables by name.
+
+    Every method raises TopologyError for an unknown name.
+    """
 
     file: str
     sites: Mapping[str, Site]
@@ -148,24 +174,24 @@ class Topology:
         carrier = self.sender(sender).name
         return tuple(table for table in self.tables.values() if carrier in table.senders)
 
-    def inbound_channels(self, site: str) -> tuple[Sender, ...]:
+    def senders_to(self, site: str) -> tuple[Sender, ...]:
         """Return the senders that serve ``site``: a receiver there reads the channel of each."""
         target = self.site(site).name
         return tuple(sender for sender in self.senders.values() if target in sender.remotes)
 
+    def streams(self) -> list[Stream]:
+        """Return all streams, sender by sender."""
+        return [
+            Stream(sender, table)
+            for sender in self.senders.values()
+            for table in self.tables_of(sender.name)
+        ]
+
     def sent_to(self, table_name: str, origin: str) -> tuple[str, ...]:
-        """Return, sorted, all sites that any sender attached to the table at ``origin`` serves (a header's sent-to)."""
+        """Return the sites that any sender of the table at ``origin`` serves, sorted."""
         attached = self.table(table_name).senders
-        return tuple(
-            sorted(
-                {
-                    site
-                    for sender in self.senders_at(origin)
-                    if sender.name in attached
-                    for site in sender.remotes
-                }
-            )
-        )
+        senders = [sender for sender in self.senders_at(origin) if sender.name in attached]
+        return tuple(sorted({site for sender in senders for site in sender.remotes}))
 
 
 def stream_name(site: str, sender: str, table: str) -> str:

@@ -1,7 +1,8 @@
-"""The topology: which sites there are, what their senders carry, and where each table lives.
+"""The topology file: sites, what their senders carry, and where each table is.
 
-The file is read with YAML's safe loader into frozen dataclasses. Nothing is guessed: every problem becomes a line of
-one TopologyError that names the file, the key path and the fix. ``conf/two_sites.yaml`` is a commented example.
+The file is read with YAML's safe loader into frozen dataclasses. Nothing is guessed: every problem
+becomes a line of one TopologyError that names the file, the key path and the fix.
+``conf/two_sites.yaml`` is a commented example.
 
 >>> topology = load_topology("conf/two_sites.yaml")
 >>> topology.sent_to("flights", origin="newark")
@@ -12,18 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TextIO
 
 import yaml
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology.checks import (
-    check_delivery,
-    check_places,
-    check_sites,
-    check_states,
-    check_streams,
-)
+from spark_wan.topology.checks import check_delivery, check_sites, check_topology
 from spark_wan.topology.entries import Entry, Problems, join_path
 from spark_wan.topology.model import Sender, Site, Start, Table, Topology
 from spark_wan.topology.values import (
@@ -41,7 +37,8 @@ VERSION = 1
 def load_topology(path: str | os.PathLike[str]) -> Topology:
     """Read the topology file at ``path`` (``~`` is expanded).
 
-    Raises TopologyError when it cannot be read, is not YAML, gives a key twice, or for what `parse_topology` refuses.
+    Raises TopologyError when the file cannot be read, is not YAML, gives a key twice, or is
+    refused by `parse_topology`.
     """
     file = os.path.expanduser(path)
     try:
@@ -53,7 +50,8 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
             f"{file}: cannot be read ({error.strerror}); give the path of a topology file"
         ) from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # All but the first two: what PyYAML raises for tagged values such as `!!int ""`, and for thousands of nested brackets.
+        # The last three: PyYAML raises them for tagged values such as `!!int ""`, and for
+        # thousands of nested brackets.
         raise TopologyError(f"{file}: is not valid YAML; correct it: {error}") from error
     if loader.repeated:
         raise TopologyError(
@@ -63,10 +61,10 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def parse_topology(data: object, file: str) -> Topology:
-    """Make a Topology of the mapping ``data`` that was read from ``file``, whose directory relative paths start from.
+    """Return the Topology of the mapping ``data`` from ``file``. Paths are relative to the file.
 
-    Raises TopologyError with all problems found, one a line. How events would travel is looked at only when
-    everything else is right.
+    Raises TopologyError with all problems, one a line. How events travel is checked only once
+    everything else is valid.
     """
     problems = Problems(file)
     base = os.path.dirname(os.path.abspath(file))
@@ -78,24 +76,21 @@ def parse_topology(data: object, file: str) -> Topology:
     tables = {
         entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)
     }
-    check_states(sites, senders, problems)
-    check_places(tables, problems)
-    check_streams(tables, senders, problems)
-    problems.raise_any()
-    for table in tables.values():
-        check_delivery(table, senders, problems)
-    problems.raise_any()
-    return Topology(file, sites, senders, tables)
+    topology = Topology(file, sites, senders, tables)
+    for check in (check_topology, check_delivery):
+        check(topology, problems)
+        problems.raise_any()
+    return topology
 
 
 def _version(value: object) -> int:
     if parse_count(value) != VERSION:
-        raise ValueError(f"{value} is not known here; this spark_wan reads version {VERSION}")
+        raise ValueError(f"{value} is unknown; this spark_wan reads version {VERSION}")
     return VERSION
 
 
 class _TopologyLoader(yaml.SafeLoader):
-    """The safe loader, which also notes the key paths that are given twice (YAML keeps the last and says nothing)."""
+    """The safe loader; also notes the paths of repeated keys, of which YAML keeps the last one."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -116,53 +111,41 @@ class _TopologyLoader(yaml.SafeLoader):
             keys: set[str] = set()
             for key, value in node.value:
                 here = join_path(path, key.value)
-                if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                    self.repeated.append(here)
-                elif isinstance(key, yaml.ScalarNode):
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in keys:
+                        self.repeated.append(here)
                     keys.add(key.value)
                 self._note_repeated(value, here, seen)
 
 
 def _site(entry: Entry, base: str) -> Site:
+    state = partial(parse_state, base=base)
     return Site(
         name=entry.name,
-        state=entry.read(
-            "state",
-            lambda value: parse_state(value, base),
-            default="",
-            required="the site's state directory",
-        ),
+        state=entry.read("state", state, default="", required="the site's state directory"),
         storage=entry.mapping("storage", parse_text),
         **entry.settings(Site),
     )
 
 
 def _sender(entry: Entry, base: str, sites: Mapping[str, Site]) -> Sender:
-    site = entry.read(
-        "site",
-        lambda value: known_name(value, "site", sites),
-        default="",
-        required="the site it sends from",
-    )
+    known_site = partial(known_name, kind="site", known=sites)
+    site = entry.read("site", known_site, default="", required="the site it sends from")
 
     def remote(value: object) -> str:
         if value == site:
             raise ValueError(f"{site!r} is the sender's own site; take it out")
-        return known_name(value, "site", sites)
+        return known_site(value)
 
-    remotes = entry.each("remotes", remote, required="the sites it sends to")
+    remotes = entry.items("remotes", remote, required="the sites it sends to")
     if entry.values.get("remotes") == []:
-        entry.problems.add(f"{entry.path}.remotes", "is empty; name at least one site")
+        entry.add_problem("remotes", "is empty; name at least one site")
+    channel = partial(parse_channel, base=base)
     return Sender(
         name=entry.name,
         site=site,
         remotes=remotes,
-        channel=entry.read(
-            "channel",
-            lambda value: parse_channel(value, base),
-            default="",
-            required="a directory or URL",
-        ),
+        channel=entry.read("channel", channel, default="", required="a directory or URL"),
         storage=entry.mapping("storage", parse_text),
         **entry.settings(Sender),
     )
@@ -171,48 +154,42 @@ def _sender(entry: Entry, base: str, sites: Mapping[str, Site]) -> Sender:
 def _table(
     entry: Entry, base: str, sites: Mapping[str, Site], senders: Mapping[str, Sender]
 ) -> Table:
-    keys = entry.each("keys", parse_text, same=str.lower)
     keyless = entry.values.get("keys", []) == []
-    writers = entry.each(
-        "writers",
-        lambda value: known_name(value, "site", sites),
-        required="the site that writes it",
-    )
-    at = entry.mapping(
-        "at", lambda value: parse_location(value, base), required="where it lives, {site: location}"
-    )
+    known_site = partial(known_name, kind="site", known=sites)
+    location = partial(parse_location, base=base)
+    writers = entry.items("writers", known_site, required="the site that writes it")
 
     def attached(value: object) -> str:
         sender = senders[known_name(value, "sender", senders)]
         if sender.site and writers and sender.site not in writers:
             raise ValueError(
-                f"sender {sender.name!r} is at {sender.site!r}, which does not write the table; detach it"
+                f"sender {sender.name!r} is at {sender.site!r}, which does not write the table; "
+                "detach it"
             )
         return sender.name
 
     table = Table(
         name=entry.name,
-        keys=keys,
+        keys=entry.items("keys", parse_text, same=str.lower),
         writers=writers,
-        senders=entry.each("senders", attached, required="the senders it is attached to"),
-        at=at,
+        senders=entry.items("senders", attached, required="the senders it is attached to"),
+        at=entry.mapping("at", location, required="where it lives, {site: location}"),
         start=entry.read(
             "start",
-            lambda value: parse_start(value, keyless),
+            partial(_parse_start, keyless=keyless),
             default=Start(0 if keyless else None),
         ),
         **entry.settings(Table),
     )
     if table.source == "sink" and "start" in entry.values:
-        entry.problems.add(
-            f"{entry.path}.start",
-            "is for captured tables, and a sink sends these rows; take it out",
+        entry.add_problem(
+            "start", "is for captured tables, and a sink sends these rows; take it out"
         )
     check_sites(entry, table, sites, senders)
     return table
 
 
-def parse_start(value: object, keyless: bool) -> Start:
+def _parse_start(value: object, keyless: bool) -> Start:
     if value == "snapshot" and keyless:
         raise ValueError("a snapshot needs keys; name them, or give {version: N}")
     if value == "snapshot":

@@ -1,12 +1,13 @@
-"""Settings: what a user may set in a topology file or as an option, each declared once.
+"""Settings of the topology file, options of sink and source: each one is declared once.
 
-A setting is a field of a dataclass with a default, a parser and a help text. The topology file writes its name as it
-is (``batch_size``), an option of sink and source in camelCase (``batchSize``).
+A setting is a field of a dataclass with a default, a parser and a help text. The topology file
+writes its name as it is (``batch_size``), an option of sink or source in camelCase (``batchSize``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -16,37 +17,54 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """One setting. ``parse`` returns the value as it is used, or raises ValueError."""
+    """One setting. ``parse`` returns the value in its final form, or raises ValueError."""
 
     name: str
     default: T
-    """``dataclasses.MISSING``: it must be given."""
+    """``dataclasses.MISSING`` for a required setting."""
     parse: Callable[[object], T]
     help: str
+    is_integer: bool
+
+    def parse_text(self, text: str) -> T:
+        """Parse the text of an option or of the command line, where numbers are text too."""
+        is_number = self.is_integer and re.fullmatch("-?[0-9]{1,18}", text.strip())
+        return self.parse(int(text) if is_number else text)
 
 
 def setting(default: T, parse: Callable[[object], object], help: str) -> T:
     """Declare a field of a dataclass as a setting."""
-    declared: Any = dataclasses.field(default=default, metadata={"parse": parse, "help": help})
-    return declared  # type: ignore[no-any-return]
+    field: T = dataclasses.field(default=default, metadata={"parse": parse, "help": help})
+    return field
 
 
 def required(parse: Callable[[object], T], help: str) -> T:
     """Declare a field of a dataclass as a setting without a default."""
-    declared: Any = dataclasses.field(metadata={"parse": parse, "help": help})
-    return declared  # type: ignore[no-any-return]
+    field: Any = dataclasses.field(metadata={"parse": parse, "help": help})
+    return field  # type: ignore[no-any-return]
 
 
 def shared(kind: type, name: str) -> Any:
-    """Declare the setting ``name`` of another dataclass once more: same default, parser and help."""
-    found = settings_of(kind)[name]
-    return setting(found.default, found.parse, found.help)
+    """Declare a setting of another dataclass here too: same default, parser and help."""
+    original = settings_of(kind)[name]
+    return setting(original.default, original.parse, original.help)
+
+
+def store_options() -> dict[str, str]:
+    """Declare a field for options of an object store. They may hold secrets: repr omits them."""
+    return dataclasses.field(default_factory=dict, repr=False, metadata={"store": True})
 
 
 def settings_of(kind: type) -> dict[str, Setting[Any]]:
     """Return the settings of a dataclass by name."""
     return {
-        each.name: Setting(each.name, each.default, each.metadata["parse"], each.metadata["help"])
-        for each in dataclasses.fields(kind)
-        if "parse" in each.metadata
+        field.name: Setting(
+            field.name,
+            field.default,
+            field.metadata["parse"],
+            field.metadata["help"],
+            is_integer="int" in str(field.type),
+        )
+        for field in dataclasses.fields(kind)
+        if "parse" in field.metadata
     }

@@ -1,4 +1,7 @@
-"""What a value in a topology file or an option may be: each parser returns it as it is used, or raises ValueError."""
+"""Values of a topology file and of options.
+
+Each parser returns the value in its final form, or raises ValueError.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Source = Literal["table", "sink"]
 
 CHANNEL_SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss")
 STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
-"""Of those, what Spark knows as well: the ledger and the checkpoints are Spark's, the sender's memory is not."""
+"""The channel schemes that Spark knows too: it writes the ledger and its own checkpoints."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -34,7 +37,7 @@ _UNKNOWN_TO_SPARK = {
 
 
 def is_path(location: str) -> bool:
-    """Say whether a table's location is a path or URL; otherwise it is a catalog name."""
+    """Return whether a table's location is a path or URL; otherwise it is a catalog name."""
     return ("/" in location or location.startswith((".", "~"))) and not _CATALOG_NAME.fullmatch(
         location
     )
@@ -74,32 +77,55 @@ def parse_name(value: object) -> str:
 
 
 def parse_channel(value: object, base: str) -> str:
-    """Return a channel's URL, or its directory made absolute from ``base``; ValueError when the scheme is unknown."""
-    return _stored(value, base, CHANNEL_SCHEMES, _INSTEAD)
+    """Return a channel's URL, or its directory as an absolute path; ``base``: of relative ones."""
+    return _parse_place(value, base, CHANNEL_SCHEMES, _INSTEAD)
 
 
 def parse_state(value: object, base: str) -> str:
-    return _stored(value, base, STATE_SCHEMES, {**_INSTEAD, **_UNKNOWN_TO_SPARK})
+    """Return a state's URL, or its directory as an absolute path; ``base``: of relative ones."""
+    return _parse_place(value, base, STATE_SCHEMES, {**_INSTEAD, **_UNKNOWN_TO_SPARK})
 
 
-def _stored(value: object, base: str, schemes: Collection[str], instead: Mapping[str, str]) -> str:
-    """A directory made absolute, or a URL with one of the schemes. ``instead``: what to write for some of the others."""
-    place = _place(value, base)
-    url = _URL.match(place)
-    if url and url[1].lower() in instead:
+def parse_location(value: object, base: str) -> str:
+    """Return a table's catalog name, URL or absolute path. Any scheme that Spark knows will do."""
+    location = parse_text(value)
+    if is_path(location):
+        return _parse_place(location, base, None, _UNKNOWN_TO_SPARK)
+    if not _CATALOG_NAME.fullmatch(location):
         raise ValueError(
-            f"{value!r}: the scheme {url[1]!r} cannot be used here; {instead[url[1].lower()]}"
+            f"{value!r} is neither; write a path (./{location}) or a catalog name "
+            "(catalog.schema.table, odd names in backticks)"
         )
-    if url and url[1] not in schemes:
-        raise ValueError(f"unknown scheme {url[1]!r} in {value!r}; {nearest(url[1], schemes)}")
-    return _checked_url(value, place)
+    parts = catalog_parts(location)
+    if parts[0].lower() == "delta" and len(parts) == 2 and "/" in parts[1]:
+        raise ValueError(f"{value!r} is Spark's way to name a path; write {parts[1]}")
+    return location
 
 
-def _checked_url(value: object, place: str) -> str:
+def _parse_place(
+    value: object, base: str, schemes: Collection[str] | None, instead: Mapping[str, str]
+) -> str:
+    """Return a directory as an absolute path, or a URL with one of the schemes (None: any).
+
+    ``instead``: refused schemes, and what to write for each.
+    """
+    place = parse_text(value)
     url = _URL.match(place)
-    if url and "://" not in place:
-        raise ValueError(f"{value!r} is not a URL; write {url[1]}://...")
-    if url and url[1] == "file" and not place.startswith("file:///"):
+    if not url:
+        return os.path.normpath(os.path.join(base, os.path.expanduser(place)))
+    scheme = url[1]
+    refused = scheme if schemes is None else scheme.lower()
+    if refused in instead:
+        raise ValueError(
+            f"{value!r}: the scheme {scheme!r} cannot be used here; {instead[refused]}"
+        )
+    if schemes is None and scheme == "dbfs":
+        return place
+    if schemes is not None and scheme not in schemes:
+        raise ValueError(f"unknown scheme {scheme!r} in {value!r}; {nearest(scheme, schemes)}")
+    if "://" not in place:
+        raise ValueError(f"{value!r} is not a URL; write {scheme}://...")
+    if scheme == "file" and not place.startswith("file:///"):
         raise ValueError(f"{value!r} is not absolute; write file:///... or a path")
     return place
 
@@ -109,53 +135,20 @@ def parse_each(
 ) -> tuple[tuple[str, ...], list[tuple[int, str]]]:
     """Return the values that ``parse`` accepts, each once, and index and problem of the others.
 
-    ``same`` gives what two equal values have in common (``str.lower``: names that do not differ by case).
+    Two values are equal when ``same`` returns one result for both (``str.lower``: names that
+    differ by case only).
     """
-    good: list[str] = []
-    wrong: list[tuple[int, str]] = []
+    valid: list[str] = []
+    invalid: list[tuple[int, str]] = []
     for index, value in enumerate(values):
         try:
             parsed = parse(value)
-            if same(parsed) in map(same, good):
+            if same(parsed) in map(same, valid):
                 raise ValueError(f"{parsed!r} is given twice; keep one")
-            good.append(parsed)
+            valid.append(parsed)
         except ValueError as problem:
-            wrong.append((index, str(problem)))
-    return tuple(good), wrong
-
-
-def _place(value: object, base: str) -> str:
-    place = parse_text(value)
-    return (
-        place
-        if _URL.match(place)
-        else os.path.normpath(os.path.join(base, os.path.expanduser(place)))
-    )
-
-
-def parse_location(value: object, base: str) -> str:
-    location = parse_text(value)
-    if is_path(location):
-        return _table_path(location, base)
-    if not _CATALOG_NAME.fullmatch(location):
-        raise ValueError(
-            f"{value!r} is neither; write a path (./{location}) or a catalog name (catalog.schema.table, odd names in backticks)"
-        )
-    parts = catalog_parts(location)
-    if parts[0].lower() == "delta" and len(parts) == 2 and "/" in parts[1]:
-        raise ValueError(f"{value!r} is Spark's way to name a path; write {parts[1]}")
-    return location
-
-
-def _table_path(location: str, base: str) -> str:
-    """A table's path or URL. Spark reads it, so any scheme that Spark knows will do."""
-    place = _place(location, base)
-    url = _URL.match(place)
-    if url and url[1] in _UNKNOWN_TO_SPARK:
-        raise ValueError(
-            f"{location!r}: the scheme {url[1]!r} cannot be used here; {_UNKNOWN_TO_SPARK[url[1]]}"
-        )
-    return place if url and url[1] == "dbfs" else _checked_url(location, place)
+            invalid.append((index, str(problem)))
+    return tuple(valid), invalid
 
 
 def one_of(value: object, words: Collection[str]) -> str:
@@ -166,6 +159,7 @@ def one_of(value: object, words: Collection[str]) -> str:
 
 
 def known_name(value: object, kind: str, known: Collection[str]) -> str:
+    """Return a name that is ``known``; ValueError otherwise. ``kind`` says what it names."""
     name = parse_text(value)
     if name not in known:
         raise ValueError(f"unknown {kind} {name!r}; {nearest(name, known)}")

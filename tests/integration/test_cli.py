@@ -233,15 +233,14 @@ def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -
     }
 
 
-def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path: Path) -> None:
-    """Without typer, which is replaced by a module that cannot be imported."""
+def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites]) -> None:
+    """The session is the one that spark-submit configures: a local one would lack its settings."""
     here = sites()
     here.change(10)
-    (tmp_path / "typer.py").write_text("raise ImportError('typer is not installed')")
     ensure_java()
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
+        "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -271,6 +270,7 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
         done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "newark.east.orders: " in done.stdout
+        assert f"at {site} finished" in done.stdout
     here.assert_equal()
 
 

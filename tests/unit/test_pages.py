@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from spark_wan.cli.app import app
+from spark_wan.cli.app import command_line
 from spark_wan.local.java import OLDEST_JAVA
 from spark_wan.topology.options import SinkOptions
 from spark_wan.topology.parsing import load_topology
@@ -71,7 +71,7 @@ def test_decisions_are_numbered_without_gaps() -> None:
 
 
 def test_the_commands_on_the_pages_exist_with_their_options() -> None:
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(command_line()).commands
     lines = re.findall(r"(?:^    |`)spark-wan ([a-z][^`\n]*)", read_all(), re.MULTILINE)
     assert len(lines) >= 8
     for line in lines:

@@ -1,4 +1,4 @@
-"""Numbered steps: driven to the end, and deadly only where a test says so."""
+"""Numbered steps: run to the end, and deadly only where a test asks for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def routine() -> Steps[str]:
     return "the result"
 
 
-def test_the_process_stops_at_each_step_that_the_variable_names_until_it_goes_on() -> None:
+def test_the_process_stops_at_each_step_in_the_variable_until_it_is_continued() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WORK],
         env={FREEZE_VARIABLE: "apply.1 apply.2"},
@@ -47,7 +47,10 @@ def test_the_process_stops_at_each_step_that_the_variable_names_until_it_goes_on
 THREADS = """
 import threading
 from spark_wan.steps import reached
-threads = [threading.Thread(target=lambda n=n: [reached(f"{n}.{step} done") for step in range(50)]) for n in range(4)]
+def work(n):
+    for step in range(50):
+        reached(f"{n}.{step} done")
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
 for thread in threads:
     thread.start()
 for thread in threads:
@@ -55,8 +58,9 @@ for thread in threads:
 """
 
 
-def test_each_step_stops_the_process_once_where_threads_reach_some_at_the_same_moment() -> None:
-    """Taken out once: the thread as the one that is stopped. Stops of the process that come before it has stopped count as one."""
+def test_each_step_stops_the_process_once_when_threads_reach_steps_at_the_same_time() -> None:
+    """Taken out once: the signal to the thread. Signals to the process that arrive before it has
+    stopped count as one."""
     steps = [f"{n}.{step}" for n in range(4) for step in range(50)]
     with subprocess.Popen(
         [sys.executable, "-c", THREADS], env={FREEZE_VARIABLE: " ".join(steps)}
@@ -76,11 +80,11 @@ def process(crash_at: str | None) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_a_routine_is_run_to_its_result() -> None:
+def test_a_routine_runs_to_its_result() -> None:
     assert run(routine()) == "the result"
 
 
-def test_an_error_inside_a_routine_comes_through() -> None:
+def test_an_error_in_a_routine_propagates() -> None:
     def failing() -> Steps[None]:
         yield "publish.1 log-read"
         raise KeyError("here")
@@ -104,7 +108,7 @@ def test_without_the_variable_the_hook_does_nothing(monkeypatch: pytest.MonkeyPa
     assert kills == []
 
 
-def test_the_process_dies_at_the_step_that_the_variable_names() -> None:
+def test_the_process_dies_at_the_step_in_the_variable() -> None:
     assert process(None) == (
         0,
         ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up", "done"],
@@ -113,7 +117,7 @@ def test_the_process_dies_at_the_step_that_the_variable_names() -> None:
     assert process("apply.2") == (-signal.SIGKILL, ["apply.1 caught-up", "apply.2 planned"])
 
 
-def test_the_process_dies_at_the_nth_passing() -> None:
+def test_the_process_dies_when_it_reaches_the_step_for_the_nth_time() -> None:
     assert process("apply.1:2") == (
         -signal.SIGKILL,
         ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"],

@@ -1,4 +1,4 @@
-"""What setup.cfg installs is there."""
+"""What setup.cfg installs exists."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_each_command_that_is_installed_is_a_function() -> None:
-    """Fails when a module moves and its entry point does not: the tests run ``python -m spark_wan.cli``."""
+def test_every_installed_command_is_a_function() -> None:
+    """Fails when a module moves without its entry point: tests run ``python -m spark_wan.cli``."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     commands = setup["options.entry_points"]["console_scripts"].split("\n")

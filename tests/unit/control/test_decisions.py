@@ -1,4 +1,4 @@
-"""What a user has decided is recorded, and read where it is needed."""
+"""A user's decisions are recorded, and read where they are needed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DECISIONS_V1 = (
 DECISIONS = Decisions({7: "distribute", 12: "skip"}, frozenset((LOG,)))
 
 
-def test_decisions_are_written_as_table_what_and_action() -> None:
-    found = parse_decisions(
+def test_decisions_are_parsed_by_table() -> None:
+    decisions = parse_decisions(
         ["orders@12=skip", f"orders@{LOG}=new-log", "a@b@3=distribute", "orders@7=distribute"]
     )
-    assert found == {"orders": DECISIONS, "a@b": Decisions({3: "distribute"})}
+    assert decisions == {"orders": DECISIONS, "a@b": Decisions({3: "distribute"})}
     assert parse_decisions([]) == {}
 
 
@@ -40,7 +40,7 @@ def test_decisions_are_written_as_table_what_and_action() -> None:
     ]
     + ["orders@12=new-log", f"orders@{LOG}=skip", f"orders@{LOG[1:]}=new-log", f"@{LOG}=new-log"],
 )
-def test_what_is_no_decision_is_refused(text: str) -> None:
+def test_an_invalid_decision_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="is not understood; write <table>@<version>=distribute"):
         parse_decisions([text])
 
@@ -50,8 +50,8 @@ def test_decisions_of_version_1_are_read_and_written_the_same() -> None:
     assert DECISIONS.encode() == DECISIONS_V1
 
 
-def test_decisions_are_recorded_and_added_to(tmp_path: Path) -> None:
-    """Fails when a decision lives in the process that was given it: the next start would hold the stream again."""
+def test_decisions_are_recorded_and_accumulate(tmp_path: Path) -> None:
+    """Fails when a decision is kept in the process alone: the next start holds the stream again."""
     decisions = StoredDecisions(str(tmp_path))
     assert decisions.load("orders") == Decisions()
     decisions.record("orders", Decisions())
@@ -77,8 +77,8 @@ def test_decisions_are_recorded_and_added_to(tmp_path: Path) -> None:
     ]
     + [DECISIONS_V1.replace(b'"7"', b'"x"'), DECISIONS_V1.replace(b"operations", b"operators")],
 )
-def test_f55_a_record_that_cannot_be_read_is_no_empty_one(tmp_path: Path, data: bytes) -> None:
-    """A decision that is forgotten could skip what was to be sent. Fails when an unreadable record counts as none."""
+def test_f55_an_unreadable_record_is_an_error(tmp_path: Path, data: bytes) -> None:
+    """Forgetting a decision could skip what is to be sent. Fails when it counts as no record."""
     (tmp_path / "decisions").mkdir()
     (tmp_path / "decisions" / "orders.json").write_bytes(data)
     with pytest.raises(

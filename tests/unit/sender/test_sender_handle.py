@@ -335,8 +335,8 @@ def test_a_held_stream_stops_no_other_with_available_now(until: Until) -> None:
     def fail() -> None:
         raise SourceError("orders: there is no Delta table")
 
-    def say(status: dict[str, Any]) -> None:
-        if status["held"]:
+    def say(status: StreamStatus) -> None:
+        if status.held:
             said.set()
 
     here.tables["orders"].before_look = fail

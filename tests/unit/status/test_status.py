@@ -23,7 +23,7 @@ SITES = ("seattle", "denver")
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Topology:
-    """newark sends flights to seattle and denver; a second sender takes readings to denver over another channel."""
+    """newark sends flights to seattle and denver, and readings to denver over another channel."""
     places = {"newark": "./newark/{}", "seattle": "./seattle/{}", "denver": "./denver/{}"}
     content = {
         "version": 1,
@@ -52,18 +52,18 @@ def topology(tmp_path: Path) -> Topology:
 
 def publish(
     topology: Topology,
-    number: int,
+    epoch: int,
     *,
     events: int,
     size: int,
     log_id: str = "log-1",
     addressees: tuple[str, ...] = SITES,
 ) -> None:
-    """Append epoch ``number`` with one frame; it covers version ``number`` of the source."""
+    """Append ``epoch`` with one frame; it covers the version of that number."""
     manifest = Manifest(
         stream=STREAM,
         log_id=log_id,
-        epoch=number,
+        epoch=epoch,
         previous="",
         kind=CAPTURE,
         origin="newark",
@@ -74,16 +74,16 @@ def publish(
         selection="all",
         keys=("id",),
         schema={"type": "struct", "fields": []},
-        first_version=number,
-        last_version=number,
-        start=number == 1,
+        first_version=epoch,
+        last_version=epoch,
+        start=epoch == 1,
         commits=(),
         identity="",
-        frames=(FrameRef(f"frames/{STREAM}/{number:032x}-00000.frame", events, size, 0),),
+        frames=(FrameRef(f"frames/{STREAM}/{epoch:032x}-00000.frame", events, size, 0),),
         disjoint=True,
-        created=1_000 * number,
+        created=1_000 * epoch,
     )
-    open_channel(topology.sender("east").channel).append(STREAM, number, manifest.encode())
+    open_channel(topology.sender("east").channel).append(STREAM, epoch, manifest.encode())
 
 
 def answer(
@@ -103,10 +103,8 @@ def channels(topology: Topology, site: str | None = None) -> dict[str, ChannelRe
     return {by_url[channel.url]: channel for channel in read_status(topology, site)}
 
 
-def test_a_channel_that_nobody_has_made_is_not_made_by_looking(
-    topology: Topology, tmp_path: Path
-) -> None:
-    """Fails without the look at the directory in `_channel`: obstore makes it."""
+def test_reading_the_status_creates_no_channel(topology: Topology, tmp_path: Path) -> None:
+    """Fails without the check of the directory in `_channel`: obstore creates it."""
     stream = flights(topology)
     assert (stream.epoch, stream.version, stream.problem) == (0, None, None)
     assert stream.sites == (SiteReport("denver", 0, 0, 0, 0), SiteReport("seattle", 0, 0, 0, 0))
@@ -116,7 +114,7 @@ def test_a_channel_that_nobody_has_made_is_not_made_by_looking(
 def test_a_stream_that_is_removed_while_it_is_read_is_no_problem(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails (IndexError) when the newest manifest of none is read."""
+    """Fails (IndexError) when the newest manifest of an empty log is read."""
     publish(topology, 1, events=10, size=1_000)
     monkeypatch.setattr(ObjectStoreChannel, "manifest", _removed)
     monkeypatch.setattr(ObjectStoreChannel, "stream_epochs", lambda *_: [])
@@ -142,7 +140,7 @@ def test_the_backlog_of_a_site_is_what_it_has_not_acked(topology: Topology) -> N
 
 
 def test_an_ack_counts_for_its_own_log_only(topology: Topology) -> None:
-    """Fails when `_acked` leaves the log_id out."""
+    """Fails when `acked_through` ignores the log ID."""
     publish(topology, 1, events=10, size=1_000, log_id="log-2")
     answer(topology, "seattle", 1, log_id="log-1")
     assert flights(topology).sites[0] == SiteReport("seattle", 0, 1, 10, 1_000)
@@ -161,7 +159,7 @@ def test_a_trimmed_log_is_no_problem(topology: Topology) -> None:
     assert [(site.acked, site.backlog_epochs) for site in stream.sites] == [(3, 0), (3, 0)]
 
 
-def test_what_a_site_holds_is_told_with_its_cause(topology: Topology) -> None:
+def test_a_held_stream_is_reported_with_its_cause(topology: Topology) -> None:
     publish(topology, 1, events=10, size=1_000)
     answer(topology, "denver", 0, held=1, cause="the table is missing", dead_letters=7)
     denver = flights(topology).sites[1]
@@ -171,22 +169,22 @@ def test_what_a_site_holds_is_told_with_its_cause(topology: Topology) -> None:
 def test_a_gap_in_the_log_is_a_problem_of_its_stream(topology: Topology) -> None:
     for number in (1, 3):
         publish(topology, number, events=1, size=100)
-    found = channels(topology)
-    assert "goes from 1 to 3" in (found["east"].streams[0].problem or "")
-    assert [stream.problem for stream in found["west"].streams] == [None]
+    reports = channels(topology)
+    assert "goes from 1 to 3" in (reports["east"].streams[0].problem or "")
+    assert [stream.problem for stream in reports["west"].streams] == [None]
 
 
-def test_a_stray_below_the_log_is_no_problem(topology: Topology) -> None:
-    """f47: what a frozen writer left where the log is trimmed."""
+def test_a_stray_manifest_below_the_log_is_no_problem(topology: Topology) -> None:
+    """f47: a frozen writer left it where the log is trimmed."""
     for number in (1, 3):
         publish(topology, number, events=1, size=100)
     for site in ("denver", "seattle"):
         answer(topology, site, 2)
-    found = flights(topology)
-    assert (found.problem, [site.backlog_epochs for site in found.sites]) == (None, [1, 1])
+    stream = flights(topology)
+    assert (stream.problem, [site.backlog_epochs for site in stream.sites]) == (None, [1, 1])
 
 
-def test_f52_a_site_that_is_no_longer_served_is_shown_as_such(topology: Topology) -> None:
+def test_f52_a_site_that_is_no_longer_served_is_reported_as_such(topology: Topology) -> None:
     publish(topology, 1, events=1, size=100, addressees=("denver", "seattle", "tacoma"))
     assert {site.site: site.served for site in flights(topology).sites} == {
         "denver": True,
@@ -202,13 +200,13 @@ def test_an_altered_manifest_is_a_problem_of_its_stream(topology: Topology, tmp_
     assert "truncated or altered" in (flights(topology).problem or "")
 
 
-def test_foreign_files_are_named(topology: Topology, tmp_path: Path) -> None:
+def test_foreign_files_are_reported(topology: Topology, tmp_path: Path) -> None:
     publish(topology, 1, events=1, size=100)
     (tmp_path / "channel" / "notes.txt").write_text("whose is this?")
     assert channels(topology)["east"].foreign == ("notes.txt",)
 
 
-def test_only_the_streams_of_a_site_are_told_when_it_is_named(topology: Topology) -> None:
+def test_only_the_streams_of_the_named_site_are_reported(topology: Topology) -> None:
     assert set(channels(topology, "seattle")) == {"east"}
     assert set(channels(topology, "denver")) == {"east", "west"}
 

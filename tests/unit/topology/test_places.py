@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_topology import refused, topology
+from topologies import refusal, topology
 
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
@@ -34,8 +34,8 @@ CATALOG_NAMES = [
 
 
 @pytest.mark.parametrize(("name", "parts"), CATALOG_NAMES)
-def test_a_catalog_name_is_parsed_once_for_all(name: str, parts: tuple[str, ...]) -> None:
-    """Dots, slashes and backticks inside backticks belong to the name: the SQL name has as many parts as the catalog."""
+def test_catalog_and_sql_parse_a_catalog_name_alike(name: str, parts: tuple[str, ...]) -> None:
+    """Dots, slashes and backticks inside backticks are part of the name, in SQL as here."""
     assert topology((AT, name)).table("flights").location("seattle") == name
     assert not is_path(name)
     assert catalog_parts(name) == parts
@@ -58,15 +58,15 @@ def test_a_catalog_name_is_parsed_once_for_all(name: str, parts: tuple[str, ...]
         "my-lake.s.t",
     ],
 )
-def test_what_is_no_catalog_name_is_refused_with_the_way_to_write_one(name: str) -> None:
-    assert "odd names in backticks" in refused((AT, name))
+def test_an_invalid_catalog_name_is_refused_with_a_hint(name: str) -> None:
+    assert "odd names in backticks" in refusal((AT, name))
     with pytest.raises(TopologyError, match="is not a catalog name"):
         catalog_parts(name)
 
 
-def test_sparks_way_to_name_a_path_is_refused_with_the_path() -> None:
+def test_a_path_named_as_in_spark_sql_is_refused_with_the_path() -> None:
     """``delta.`/x` `` would escape the comparison of places."""
-    assert refused((AT, "delta.`/lake/flights`")).endswith(
+    assert refusal((AT, "delta.`/lake/flights`")).endswith(
         "is Spark's way to name a path; write /lake/flights"
     )
 
@@ -85,7 +85,7 @@ def test_sparks_way_to_name_a_path_is_refused_with_the_path() -> None:
 )
 def test_two_spellings_of_one_place_are_one_place(one: str, other: str) -> None:
     """Two tables at one place would overwrite each other."""
-    message = refused((AT, one), ("tables.readings.at.seattle", other))
+    message = refusal((AT, one), ("tables.readings.at.seattle", other))
     assert f"tables.readings.at.seattle: table 'flights' is at {other!r} already" in message
 
 
@@ -99,7 +99,7 @@ def test_two_spellings_of_one_place_are_one_place(one: str, other: str) -> None:
         ("a.`b``c`", "a.`bc`"),
     ],
 )
-def test_two_places_are_two_places(one: str, other: str) -> None:
+def test_similar_names_of_two_places_are_two_places(one: str, other: str) -> None:
     loaded = topology((AT, one), ("tables.readings.at.seattle", other))
     assert loaded.table("readings").location("seattle") == other
 
@@ -123,7 +123,7 @@ def test_a_table_may_be_wherever_spark_reads(location: str) -> None:
     "place",
     ["/Volumes/main/s/v/x", "/dbfs/mnt/x", "file:///x", "s3a://b/x", "s3://b/x", "gs://b/x"],
 )
-def test_a_channel_and_a_state_may_be_in_object_stores_and_in_mounted_folders(place: str) -> None:
+def test_channels_and_states_may_be_in_object_stores_and_mounted_directories(place: str) -> None:
     loaded = topology(
         ("senders.east.channel", place), ("sites.seattle.state", f"{place}/of/seattle")
     )
@@ -133,57 +133,35 @@ def test_a_channel_and_a_state_may_be_in_object_stores_and_in_mounted_folders(pl
     )
 
 
+OURS = ("sites.newark.state", "senders.east.channel")
+"""Read and written through the object store's client."""
+REFUSED = [
+    (OURS, "dbfs:/mnt/x", "write its mount /dbfs/"),
+    (OURS, "dbfs:///mnt/x", "write its mount /dbfs/"),
+    (OURS, "hdfs://name/x", "HDFS mount"),
+    (OURS, "HDFS://name/x", "HDFS mount"),
+    (OURS, "wasbs://c@a/x", "write abfss://"),
+    (OURS, "https://host/x", "unknown scheme 'https'"),
+    ((*OURS, AT), "file:/x", "write file://..."),
+    ((*OURS, AT), "file://x", "write file:///..."),
+    (("sites.newark.state", AT), "az://c/x", "write abfss://"),
+    (("sites.newark.state", AT), "memory://x", "Spark does not know it"),
+    ((AT,), "s3:/b/x", "write s3://..."),
+]
+
+
 @pytest.mark.parametrize(
-    ("path", "place", "way"),
-    [
-        *(
-            (path, "dbfs:/mnt/x", "write its mount /dbfs/")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "dbfs:///mnt/x", "write its mount /dbfs/")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "hdfs://name/x", "HDFS mount")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "HDFS://name/x", "HDFS mount")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "wasbs://c@a/x", "write abfss://")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "https://host/x", "unknown scheme 'https'")
-            for path in ("sites.newark.state", "senders.east.channel")
-        ),
-        *(
-            (path, "file:/x", "write file://...")
-            for path in ("sites.newark.state", "senders.east.channel", AT)
-        ),
-        *(
-            (path, "file://x", "write file:///...")
-            for path in ("sites.newark.state", "senders.east.channel", AT)
-        ),
-        *((path, "az://c/x", "write abfss://") for path in ("sites.newark.state", AT)),
-        *((path, "memory://x", "Spark does not know it") for path in ("sites.newark.state", AT)),
-        (AT, "s3:/b/x", "write s3://..."),
-    ],
+    ("path", "place", "hint"),
+    [(path, place, hint) for paths, place, hint in REFUSED for path in paths],
 )
-def test_other_places_are_refused_with_the_way_to_do_it(path: str, place: str, way: str) -> None:
-    """``dbfs:/`` became a folder of that name here, and ``hdfs://`` was taken, and then held every stream."""
-    message = refused((path, place))
-    assert (
-        message.startswith(f"/etc/wan/topology.yaml: {path}: ")
-        and way in message
-        and place in message
-    )
+def test_other_places_are_refused_with_a_hint(path: str, place: str, hint: str) -> None:
+    """Once ``dbfs:/`` became a directory of that name, and ``hdfs://`` later held every stream."""
+    message = refusal((path, place))
+    assert message.startswith(f"/etc/wan/topology.yaml: {path}: ")
+    assert hint in message and place in message
 
 
-def test_the_sinks_channel_is_checked_alike() -> None:
+def test_the_channel_of_a_sink_is_checked_the_same_way() -> None:
     with pytest.raises(
         ValueError, match="option channel: 'dbfs:/x': the scheme 'dbfs' cannot be used here"
     ):
@@ -200,14 +178,14 @@ def test_the_sinks_channel_is_checked_alike() -> None:
 
 
 def test_s3_and_s3a_are_one_place_for_states_and_channels_too() -> None:
-    message = refused(("sites.newark.state", "s3a://b/x"), ("senders.east.channel", "s3://b/x/"))
+    message = refusal(("sites.newark.state", "s3a://b/x"), ("senders.east.channel", "s3://b/x/"))
     assert "senders.east.channel: 's3://b/x/' is the state of site 'newark'" in message
 
 
 def test_a_state_takes_storage_options_and_shows_no_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a channel does; without them the sender's checkpoint could be kept nowhere but where the environment has the credentials."""
+    """Without them, checkpoints could be kept only where the environment has the credentials."""
     options = {"endpoint": "http://localhost:9000", "secret_access_key": "hunter2"}
     site = topology(("sites.newark.state", "s3://b/x"), ("sites.newark.storage", options)).site(
         "newark"
@@ -215,13 +193,15 @@ def test_a_state_takes_storage_options_and_shows_no_secrets(
     assert site.storage == options
     assert "hunter2" not in repr(site)
     opened: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("spark_wan.control.state.open_store", lambda *told: opened.append(told))
+    monkeypatch.setattr(
+        "spark_wan.control.state.open_store", lambda *arguments: opened.append(arguments)
+    )
     monkeypatch.setattr("spark_wan.control.state.obstore.put", lambda *_: None)
     StoredCheckpoints(site.state, site.storage).save("s", SenderCheckpoint("i", 1))
     assert opened == [("s3://b/x", options)]
 
 
-def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
+def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -> None:
     loaded = topology(
         ("sites.newark.state", "s3://b/x/"), ("sites.newark.storage", {"region": "eu-1"})
     )
@@ -239,5 +219,5 @@ def test_a_sender_keeps_its_memory_with_the_states_storage_options() -> None:
 
 @pytest.mark.parametrize("state", ["./newark/_wan", "file:///newark/_wan"])
 def test_storage_options_of_a_directory_are_refused(state: str) -> None:
-    message = refused(("sites.newark.state", state), ("sites.newark.storage", {"region": "eu-1"}))
+    message = refusal(("sites.newark.state", state), ("sites.newark.storage", {"region": "eu-1"}))
     assert "sites.newark.storage: is for object stores, but the state is the directory" in message

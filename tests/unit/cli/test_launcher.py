@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from spark_wan.cli import launcher as jobs
+from spark_wan.cli import launcher
 from spark_wan.cli.launcher import watch
 from spark_wan.errors import SessionLostError, WanError
 
 
 class Job:
-    """A job with other streams that live on when ``error`` has ended one."""
+    """A job whose other streams still run after ``error`` has ended one."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error, self.stopped = error, False
@@ -32,16 +32,16 @@ class Job:
         self.stopped = True
 
 
-def test_f50_a_stream_that_ended_ends_the_command_though_others_live() -> None:
-    """Fails (hangs) when the exception is asked for only when nothing is active any more."""
+def test_f50_a_stream_that_ends_with_an_error_ends_the_command_while_others_run() -> None:
+    """Fails (hangs) when the exception is read only once nothing is active."""
     job = Job(ValueError("a thread has died"))
     with pytest.raises(WanError, match="a thread has died"):
         watch(job, threading.Event(), lambda _: None)
     assert job.stopped
 
 
-def test_f50_a_session_that_has_ended_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "SIGNAL_WAIT", 0.0)
+def test_f50_an_ended_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "SIGNAL_WAIT", 0.0)
     with pytest.raises(SessionLostError):
         watch(
             Job(SessionLostError("the Spark session has ended")), threading.Event(), lambda _: None
@@ -50,7 +50,7 @@ def test_f50_a_session_that_has_ended_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM to the process group: Python may see the end of the session before its own signal."""
-    monkeypatch.setattr(jobs, "SIGNAL_WAIT", 60.0)
+    monkeypatch.setattr(launcher, "SIGNAL_WAIT", 60.0)
     stopped = threading.Event()
 
     class Slow(Job):

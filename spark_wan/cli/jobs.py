@@ -1,0 +1,65 @@
+"""``send`` and ``receive``: a site's senders and its receiver.
+
+``jobs/send.py`` and ``jobs/receive.py`` run the same commands under spark-submit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+import spark_wan
+from spark_wan.cli.launcher import launch
+from spark_wan.cli.options import JobOptions, Repeated, setting_option, takes
+from spark_wan.cli.output import reporting_errors
+from spark_wan.topology.model import Site
+
+
+@takes(JobOptions)
+def send(
+    options: JobOptions,
+    table: Annotated[Repeated, typer.Option(help="Only this table. May be repeated.")] = None,
+    parallel: Annotated[int | None, setting_option("--parallel", Site, "send_parallel")] = None,
+) -> None:
+    """Run a site's gateway senders until stopped."""
+    with reporting_errors(options.output) as out:
+        topology, decisions = options.read()
+        sender = partial(
+            spark_wan.Sender,
+            topology=topology,
+            site=options.site,
+            senders=options.sender,
+            tables=table,
+            decisions=decisions,
+            parallel=parallel,
+        )
+        launch("sender", sender, options, out, out.sender_progress)
+
+
+@takes(JobOptions)
+def receive(
+    options: JobOptions,
+    interval: Annotated[
+        float | None, setting_option("--interval", Site, "receive_interval")
+    ] = None,
+    parallel: Annotated[int | None, setting_option("--parallel", Site, "receive_parallel")] = None,
+    max_bytes: Annotated[
+        int | None, setting_option("--max-bytes", Site, "receive_max_bytes")
+    ] = None,
+) -> None:
+    """Run a site's gateway receiver until stopped."""
+    with reporting_errors(options.output) as out:
+        topology, decisions = options.read()
+        receiver = partial(
+            spark_wan.Receiver,
+            topology=topology,
+            site=options.site,
+            senders=options.sender,
+            interval=interval,
+            parallel=parallel,
+            max_bytes=max_bytes,
+            decisions=decisions,
+        )
+        launch("receiver", receiver, options, out, out.receiver_progress)

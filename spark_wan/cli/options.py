@@ -1,0 +1,121 @@
+"""Options that several commands share, and how commands take them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spark_wan.control.decisions import Decisions, parse_decisions
+from spark_wan.errors import OptionError
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import load_topology
+from spark_wan.topology.settings import settings_of
+
+SUBMITTED = "submitted"
+"""The context object of a command that runs as a job under spark-submit."""
+
+
+class Format(str, Enum):
+    """How a command prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Repeated = list[str] | None
+"""The type of an option that may be repeated."""
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="Topology file.")]
+OutputFormat = Annotated[
+    Format, typer.Option("--output", "-o", help="Text for people or JSON for scripts.")
+]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """Options of ``send`` and ``receive``."""
+
+    context: typer.Context
+    config: Config
+    site: Annotated[str, typer.Option(help="Site that runs here.")]
+    sender: Annotated[Repeated, typer.Option(help="Only this sender. May be repeated.")] = None
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Process the available data, then exit.")
+    ] = False
+    decide: Annotated[
+        Repeated,
+        typer.Option(
+            help="How to resolve what holds a stream: <table>@<version>=distribute or =skip,"
+            " <table>@<log>=new-log. Recorded: once is enough. May be repeated."
+        ),
+    ] = None
+    conf: Annotated[
+        Repeated,
+        typer.Option(help="Setting of the local session, as <key>=<value>. May be repeated."),
+    ] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")] = False
+    output: OutputFormat = Format.TEXT
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the session is that of spark-submit."""
+        return bool(self.context.obj == SUBMITTED)
+
+    def read(self) -> tuple[Topology, dict[str, Decisions]]:
+        """Return the topology and the decisions. Raises TopologyError, OptionError."""
+        return load_topology(self.config), parse_decisions(self.decide or ())
+
+    def session_settings(self) -> dict[str, Any]:
+        """Return the settings in ``--conf``. Raises OptionError for what is no setting."""
+        settings = {}
+        for text in self.conf or ():
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise OptionError(f"--conf {text!r} is not understood; write <key>=<value>")
+            settings[name] = value
+        if settings and self.submitted:
+            raise OptionError("--conf is for a local session; pass it to spark-submit instead")
+        return settings
+
+
+def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the fields of the dataclass ``kind`` as options, before its own.
+
+    Typer reads options from a signature. The command gets the object as its first argument.
+    """
+    shared = inspect.signature(kind, eval_str=True).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            command(kind(**{name: values.pop(name) for name in shared}), **values)
+
+        signature = inspect.Signature([*shared.values(), *own])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def setting_option(flag: str, kind: type, name: str) -> Any:
+    """Return the option ``flag`` for a setting of ``kind``, with its help text and its parser."""
+    setting = settings_of(kind)[name]
+
+    def parse(text: str) -> Any:
+        try:
+            return setting.parse_text(text)
+        except ValueError as problem:
+            raise typer.BadParameter(str(problem)) from None
+
+    help = f"{setting.help} Default: {name} of the {kind.__name__.lower()}."
+    metavar = flag.strip("-").replace("-", "_").upper()
+    return typer.Option(flag, parser=parse, metavar=metavar, help=help)

@@ -1,0 +1,62 @@
+"""A valid topology of three sites, and variants of it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from spark_wan.errors import TopologyError
+from spark_wan.topology.model import Topology
+from spark_wan.topology.parsing import parse_topology
+
+VALID: dict[str, Any] = yaml.safe_load("""
+version: 1
+sites:
+  newark: {state: ./newark/_wan}
+  seattle: {state: ./seattle/_wan}
+  denver: {state: ./denver/_wan}
+senders:
+  east: {site: newark, remotes: [seattle], channel: ./channel}
+  west: {site: newark, remotes: [denver], channel: ./channel_west}
+  back: {site: seattle, remotes: [newark], channel: ./channel_back}
+tables:
+  flights:
+    keys: [flight_id, day]
+    writers: [newark]
+    senders: [east]
+    at: {newark: ./newark/flights, seattle: ./seattle/flights}
+  readings:
+    writers: [newark]
+    senders: [east]
+    at: {newark: main.raw.readings, seattle: "s3://bucket/readings"}
+""")
+REMOVED = object()
+
+
+def changed(*changes: tuple[str, object]) -> dict[str, Any]:
+    """The valid topology with the values at some key paths replaced, added or removed."""
+    data = copy.deepcopy(VALID)
+    for path, value in changes:
+        *parents, last = path.split(".")
+        place = data
+        for key in parents:
+            place = place[key]
+        if value is REMOVED:
+            del place[last]
+        else:
+            place[last] = value
+    return data
+
+
+def topology(*changes: tuple[str, object]) -> Topology:
+    return parse_topology(changed(*changes), "/etc/wan/topology.yaml")
+
+
+def refusal(*changes: tuple[str, object]) -> str:
+    """The message that refuses the changed topology."""
+    with pytest.raises(TopologyError) as error:
+        topology(*changes)
+    return str(error.value)

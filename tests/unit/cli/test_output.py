@@ -1,0 +1,104 @@
+"""What commands print of a running sender or receiver."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_wan.cli.options import Format
+from spark_wan.cli.output import describe_applied, describe_sent, open_output
+from spark_wan.receiver.stream import TableStatus
+from spark_wan.sender.stream import StreamStatus
+
+SENT = StreamStatus(
+    "newark.east.orders",
+    "orders",
+    published=3,
+    version=7,
+    acked={"seattle": 2, "denver": 3},
+    events=1_200,
+    bytes=24_600_000,
+)
+
+
+def test_a_senders_stream_is_one_line() -> None:
+    assert describe_sent(StreamStatus("a.b.t", "t")) == "a.b.t: nothing published yet"
+    assert describe_sent(SENT) == (
+        "newark.east.orders: published through epoch 3, 1,200 events, 24.6 MB; "
+        "denver has 3, seattle has 2"
+    )
+    held = StreamStatus(
+        "a.b.t",
+        "t",
+        published=1,
+        dead_letters=1_000,
+        held="no change feed",
+        remote_holds={"seattle": "full"},
+        not_served=["denver"],
+    )
+    assert describe_sent(held) == (
+        "a.b.t: published through epoch 1, 0 events, 0 B; no acks yet; 1,000 dead letters; "
+        "denver is no longer served; held by seattle: full; HELD: no change feed"
+    )
+
+
+def test_a_receivers_stream_is_one_line() -> None:
+    assert describe_applied(TableStatus("a.b.t", "t")) == "a.b.t: nothing applied yet"
+    status = TableStatus(
+        "a.b.t",
+        "t",
+        applied=3,
+        events=1_200,
+        duplicates=4,
+        dead_letters=2,
+        local_commits=1,
+        held="missing",
+    )
+    assert describe_applied(status) == (
+        "a.b.t: applied through epoch 3, 1,200 events; 4 duplicates discarded; 2 dead letters; "
+        "1 commits by other writers; HELD: missing"
+    )
+
+
+def test_progress_for_scripts_has_the_fields_of_the_status(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The keys are an interface: the demo reads them, and so may users."""
+    out = open_output(Format.JSON)
+    out.job_event("started", "sender", "newark")
+    out.sender_progress(SENT)
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=3))
+    started, sent, applied = map(json.loads, capsys.readouterr().out.splitlines())
+    for line in (started, sent, applied):
+        assert line.pop("time").endswith("+00:00")
+    assert started == {"event": "started", "job": "sender", "site": "newark"}
+    assert sent == {
+        "event": "progress",
+        "stream": "newark.east.orders",
+        "table": "orders",
+        "published": 3,
+        "version": 7,
+        "acked": {"seattle": 2, "denver": 3},
+        "backlog": 0,
+        "epochs": 0,
+        "events": 1_200,
+        "batches": 0,
+        "bytes": 24_600_000,
+        "dead_letters": 0,
+        "held": None,
+        "remote_holds": {},
+        "not_served": [],
+    }
+    assert applied == {
+        "event": "progress",
+        "stream": "a.b.t",
+        "table": "t",
+        "applied": 3,
+        "epochs": 0,
+        "events": 0,
+        "duplicates": 0,
+        "dead_letters": 0,
+        "local_commits": 0,
+        "held": None,
+    }
