@@ -104,7 +104,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f06sink",
-        [("DeltaTarget._drop_known_events", "fresh & ~below", "F.lit(True)")],
+        [("AppliedEventIds.drop_redelivered", "fresh & ~below", "F.lit(True)")],
         [CRASH + "test_sink_killed.py::test_f06_sinks_checkpoint_deleted"],
     ),
     (
@@ -152,9 +152,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f08recv",
         [
             (
-                "DeltaTarget._append",
-                "writer.option('txnAppId', transaction).option('txnVersion', mark.apply)",
-                "writer.option('txnAppId', transaction)",
+                "MarkedWrite.append",
+                "writer.option('txnAppId', self.transaction).option('txnVersion', self.mark.apply)",
+                "writer.option('txnAppId', self.transaction)",
             )
         ],
         [CRASH + "test_two_at_once.py::test_f08_second_receiver_is_faster"],
@@ -168,13 +168,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "obstore.put(self._store, path, data)",
             ),
             (
-                "DeltaTarget._append",
-                "writer.option('txnAppId', transaction).option('txnVersion', mark.apply)",
-                "writer.option('txnAppId', transaction)",
+                "MarkedWrite.append",
+                "writer.option('txnAppId', self.transaction).option('txnVersion', self.mark.apply)",
+                "writer.option('txnAppId', self.transaction)",
             ),
             (
-                "DeltaTarget._merge",
-                "session.conf.set('spark.databricks.delta.write.txnVersion', str(mark.apply))",
+                "MarkedWrite.merge",
+                "session.conf.set('spark.databricks.delta.write.txnVersion', str(self.mark.apply))",
                 "pass",
             ),
         ],
@@ -272,20 +272,20 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f27a",
-        [("_newest_per_key", "F.col(SEQUENCE).desc", "F.col(SEQUENCE).asc")],
+        [("last_event_wins", "F.col(SEQUENCE).desc", "F.col(SEQUENCE).asc")],
         [CRASH + "test_sink_killed.py::test_f27_same_key_many_times_in_one_write"],
     ),
     (
         "f27b",
         [
             (
-                "_DecodeTask.__call__",
+                "DecodeTask.__call__",
                 "if self.keys:\n    events = _last_of_runs(events, self.keys)",
                 "pass",
             ),
             (
                 "DeltaTarget.resolve",
-                "newest.keys and (constrained or len(work.epochs) > 1 or (not newest.disjoint))",
+                "newest.keys and (constrained or len(batch.epochs) > 1 or (not newest.disjoint))",
                 "False",
             ),
         ],
@@ -295,7 +295,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f55ids",
         [
             (
-                "Ledger._take_up_lost_marks",
+                "Ledger._recover_lost_marks",
                 "check_event_ids(self.table, self.site, marks, self.store.recorded_ids(self.table))",
                 "pass",
             )
@@ -307,12 +307,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f29",
-        [("DeltaTarget._drop_known_events", "floor is None", "True")],
+        [("AppliedEventIds.drop_redelivered", "floor is None", "True")],
         [CRASH + "test_sink_killed.py::test_f29_event_ids_expired_then_a_replay"],
     ),
     (
         "f30",
-        [("_Reader.read", "found if found.each else None", "None")],
+        [("ConstraintReader.read", "constraints if constraints.all else None", "None")],
         [CRASH + "test_target_faults.py::test_f30_rows_that_the_target_refuses"],
     ),
     (
@@ -322,7 +322,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f53raise",
-        [("Constraints.judge", "view = keep(self._view(rows))", "raise")],
+        [("Constraints.judge", "view = persist(self._view(rows))", "raise")],
         [
             FAMILY
             + "test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter[check that raises-keyed]"
@@ -343,7 +343,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f53cap",
-        [("DeltaTarget.resolve", "work.dead_letters > self.max_dead_letters", "False")],
+        [("DeltaTarget.resolve", "batch.dead_letters > self.max_dead_letters", "False")],
         [FAMILY + "test_f53_a_table_that_takes_no_row_is_held_by_name[too_many]"],
     ),
     (
@@ -359,7 +359,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "letterparts",
-        [("TableApplier._apply_sound", "len(epochs) > 1", "False")],
+        [("TableApplier._apply_valid", "len(epochs) > 1", "False")],
         [UNIT + "receiver/test_dead_letter_cap.py::test_how_many_epochs_wait_decides_nothing"],
     ),
     (
@@ -416,8 +416,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "merge_statement",
-                "f'MERGE INTO {reference(location)} t USING {source} s ON {on} WHEN MATCHED AND s.{OP} = {destroy} THEN DELETE '",
-                "f'MERGE INTO {reference(location)} t USING {source} s ON {on} '",
+                "f'WHEN MATCHED AND s.{OP} = {destroy} THEN DELETE'",
+                "''",
             )
         ],
         [WITH_SPARK + "test_propagation.py::test_b01_creates_updates_and_deletes_arrive"],
@@ -582,7 +582,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "raised",
-        [("Ledger._catch_up", "sound, self._sound = (self._sound, False)", "sound = self._sound")],
+        [
+            (
+                "Ledger._catch_up",
+                "caught_up, self._caught_up = (self._caught_up, False)",
+                "caught_up = self._caught_up",
+            )
+        ],
         [
             UNIT
             + "receiver/test_apply.py::test_f32_a_table_that_is_not_the_same_is_held_again_and_again"
@@ -643,7 +649,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "b80",
         [
             (
-                "DeltaTarget._alter",
+                "SchemaEvolution._alter",
                 "for statement in statements:\n    ...",
                 "for statement in ():\n    ...",
             )
@@ -679,8 +685,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f49seen",
         [
             (
-                "Ledger._record",
-                "self.store.append(self.table, [Seen(self.target_id, self._looked, self._last, self.columns.moved)])",
+                "Ledger._record_position",
+                "self.store.append(self.table, [position])",
                 "pass",
             )
         ],
@@ -693,8 +699,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f49same",
         [
             (
-                "Ledger._still_known",
-                "there is None or is_same_commit(there.identity, self._last)",
+                "Ledger._unchanged_through",
+                "there is None or is_same_commit(there.identity, self._read_identity)",
                 "True",
             )
         ],
@@ -705,7 +711,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f49gap",
-        [("Ledger._check_gap", "following != self.last_apply", "False")],
+        [("Ledger._check_gap", "last != self.last_apply", "False")],
         [UNIT + "capture/test_resting_tables.py::test_a_mark_that_log_cleanup_took_unseen_holds"],
     ),
     (
@@ -743,7 +749,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f54rows",
-        [("Ledger._check_place", "others and (not target.is_empty())", "False")],
+        [("Ledger._check_not_shared", "others and (not target.is_empty())", "False")],
         [
             UNIT
             + "ledger/test_reused_places.py::test_f54_a_new_name_at_a_place_with_rows_of_another_is_held"
@@ -762,7 +768,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f54skip",
-        [("TableApplier._apply", "self.ledger.last_apply < number", "False")],
+        [("TableApplier._apply", "self.ledger.last_apply < apply_number", "False")],
         [
             UNIT
             + "ledger/test_reused_places.py::test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause"
@@ -817,19 +823,25 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "old-files",
-        [("_write_as_it_is", "session.conf.set(name, 'CORRECTED')", "pass")],
+        [("_write_unchanged", "session.conf.set(name, 'CORRECTED')", "pass")],
         [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
     ),
     (
         "char-keys",
-        [("_write_as_it_is", "session.conf.set('spark.sql.readSideCharPadding', 'false')", "pass")],
+        [
+            (
+                "_write_unchanged",
+                "session.conf.set('spark.sql.readSideCharPadding', 'false')",
+                "pass",
+            )
+        ],
         [WITH_SPARK + "test_type_family.py::test_every_type_as_key"],
     ),
     (
         "milliseconds",
         [
             (
-                "_write_as_it_is",
+                "_write_unchanged",
                 "session.conf.set('spark.sql.parquet.outputTimestampType', 'TIMESTAMP_MICROS')",
                 "pass",
             )
@@ -848,7 +860,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f46 planned before",
-        [("AppliedColumns.after_mark", "known != path and place == path", "False")],
+        [("AppliedColumns.after_mark", "place == path", "False")],
         [
             UNIT
             + "ledger/test_applied_columns.py::test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_back"
@@ -858,8 +870,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f46 checked",
         [
             (
-                "DeltaTarget._with_columns",
-                "applied.check(here, travelling, self.table, self.site, name, users)",
+                "SchemaEvolution.evolve",
+                "applied.check(existing, travelling, self.name, self.users)",
                 "pass",
             )
         ],
@@ -1870,7 +1882,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f55 marks taken up",
-        [("Ledger._take_up_lost_marks", "list(told)", "[]")],
+        [("Ledger._recover_lost_marks", "if recovered:\n    ...", "pass")],
         [
             UNIT
             + "ledger/test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed"
@@ -1941,9 +1953,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "letters then frame",
         [
             (
-                "TableApplier._apply_sound",
-                "yield from self._apply_sound(epochs[: len(epochs) // 2], number, result)",
-                "yield from self._apply(epochs[: len(epochs) // 2], number, result)",
+                "TableApplier._apply_valid",
+                "yield from self._apply_valid(epochs[: len(epochs) // 2], apply_number, result)",
+                "yield from self._apply(epochs[: len(epochs) // 2], apply_number, result)",
             )
         ],
         [
@@ -1956,8 +1968,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "TableApplier._before_bad_frame",
-                "yield from self._apply_sound(epochs[:index], number, result)",
-                "yield from self._apply(epochs[:index], number, result)",
+                "yield from self._apply_valid(epochs[:index], apply_number, result)",
+                "yield from self._apply(epochs[:index], apply_number, result)",
             )
         ],
         [
@@ -1970,7 +1982,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "TableApplier._before_bad_frame",
-                "self.ledger.catch_up(self.target) != number",
+                "self.ledger.catch_up(self.target) != apply_number",
                 "False",
             )
         ],

@@ -1,4 +1,4 @@
-"""How far a site's table is."""
+"""How far a site has applied the streams of a table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from spark_wan.wire.records import Origin
 
 @dataclass
 class Progress:
-    """How far a site's table is: summed up from its marked commits."""
+    """How far a site's table is: the sum of its marked commits."""
 
     through: dict[Origin, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(stream, log_id) -> the last epoch of it that took effect."""
+    """(stream, log_id) -> the last epoch of it that was applied."""
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """(stream, log_id) -> the fingerprint of that epoch's manifest."""
     lost: bool = False
-    """Some of the marks are lost: of a stream without progress it is not known whether it was ever applied."""
+    """Some marks are lost: a stream without progress may have been applied before."""
 
     def copy(self) -> Progress:
         return Progress(
@@ -28,7 +28,7 @@ class Progress:
     def advance(
         self, origin: Origin, through: int, stream: str, log_id: str, epoch: int, fingerprint: str
     ) -> None:
-        """Epoch ``epoch`` took effect. Progress never goes back."""
+        """Take up an applied epoch. Progress never goes back."""
         if through >= 0:
             self.through[origin] = max(through, self.through.get(origin, -1))
         place = (stream, log_id)

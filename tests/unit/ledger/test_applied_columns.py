@@ -15,7 +15,8 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import LedgerRow, TargetName
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.steps import run
 from spark_wan.wire.mark import Mark
@@ -319,7 +320,7 @@ def test_f46_nested_fields_too(
     before = AppliedColumns().with_columns(column_paths(TRAVELLING))
     after = before.after(ddl(5, operation, **parameters))
     try:
-        after.check(TRAVELLING, TRAVELLING, "orders", "seattle", "delta.`/o`")
+        after.check(TRAVELLING, TRAVELLING, TargetName("orders", "seattle", "delta.`/o`"))
     except Exception as error:
         assert told is not None and f"as they were: {told}" in str(error)
         assert ";" not in str(error).split("as they were: ")[1].split(". They are")[0]

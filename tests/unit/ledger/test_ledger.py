@@ -10,9 +10,10 @@ import pytest
 from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
 
 from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError, WanError
-from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
-from spark_wan.ledger.store import _read
+from spark_wan.ledger.records import LedgerRow
+from spark_wan.ledger.store import decode_row
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 MARK = Mark(
@@ -110,7 +111,9 @@ def test_a_mark_with_missing_fields_is_a_ledger_error(field: str) -> None:
 def test_what_another_version_has_added_to_a_mark_is_passed_over() -> None:
     """In the table and in the ledger. Fails when it is an error: the older of two receivers could not follow."""
     assert Mark.read(MARK_V1.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
-    assert _read("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow("target-1", 7, MARK)
+    assert decode_row("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow(
+        "target-1", 7, MARK
+    )
 
 
 # --- catching up ------------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ def test_marked_commits_are_taken_up_and_fix_the_apply_number() -> None:
     assert found.catch_up(table) == 3
     assert found.progress.through == {ORIGIN: 19}
     assert found.progress.positions == {PLACE: 2}
-    assert found.applied_now("t2") and not found.applied_now("t3")
+    assert "t2" in found.tokens and "t3" not in found.tokens
     assert [row.target_version for row in found.store.load("orders")] == [1, 2]
     table.put(mark(3).user_metadata())
     assert found.catch_up(table) == 4
@@ -242,7 +245,7 @@ def test_f32_a_table_put_back_to_an_older_state_is_found() -> None:
         found,
         table,
         TableReplacedError,
-        "has no version 2 any more. It was put back to an older state",
+        "no longer has version 2. It was restored to an older state",
     )
 
 
@@ -418,7 +421,7 @@ def test_a_lost_ledger_is_told_where_the_history_does_not_reach_back() -> None:
         running,
         table,
         LedgerError,
-        r"has taken 2 applies, but neither its history nor the ledger knows one.*restore the ledger",
+        r"has taken 2 applies, but neither its history nor the ledger has one.*restore the ledger",
     )
     store.rows = rows
     assert running.catch_up(table) == 3

@@ -86,7 +86,7 @@ def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(
 )
 def test_an_error_that_names_the_ledger_is_the_ledgers(text: str, told: bool) -> None:
     """Also where a whole table is gone. Fails (the target would be called missing) when only files in it count."""
-    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_told_of(ValueError(text)) is told
+    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_named_in(ValueError(text)) is told
 
 
 def test_what_the_ledger_cannot_read_is_the_ledgers_whatever_it_names(

@@ -11,8 +11,9 @@ from test_ledger import held, ledger, mark, target
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import TableReplacedError
-from spark_wan.ledger.ledger import Ledger, LedgerRow, Seen, transaction_name
-from spark_wan.ledger.store import _read, _written
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import HistoryPosition, LedgerRow, transaction_name
+from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.steps import run
 
@@ -143,8 +144,8 @@ def test_the_name_of_a_transaction_tells_site_table_and_target() -> None:
 
 def test_the_ledgers_rows_are_read_as_they_were_written() -> None:
     """Version 1: a mark, or how far the history was seen."""
-    rows: list[Any] = [LedgerRow("target-1", 7, mark(3)), Seen("target-1", 9, "abc@123")]
-    written = [_written(row) for row in rows]
+    rows: list[Any] = [LedgerRow("target-1", 7, mark(3)), HistoryPosition("target-1", 9, "abc@123")]
+    written = [encode_row(row) for row in rows]
     assert written[1] == {
         "target_id": "target-1",
         "target_version": 9,
@@ -152,5 +153,6 @@ def test_the_ledgers_rows_are_read_as_they_were_written() -> None:
     }
     assert (written[0]["apply"], written[0]["token"]) == (3, "t3")
     assert [
-        _read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in written
+        decode_row(row["target_id"], row["target_version"], json.loads(row["mark"]))
+        for row in written
     ] == rows

@@ -29,6 +29,7 @@ from spark_wan.receiver.apply import ATTEMPTS, ApplyResult, TableApplier
 from spark_wan.steps import run
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import Mark
 
 STEPS = [
     "apply.1 caught-up",
@@ -311,12 +312,12 @@ def test_f55_the_ledger_is_read_again_after_any_of_its_errors(where: str) -> Non
     read = site.target.read
 
     def of_a_user(*args: Any) -> Any:
-        work = read(*args)
-        work.ids, work.new_ids = True, 2
-        return work
+        batch = read(*args)
+        batch.new_ids = 2
+        return batch
 
-    def recorded(work: Any, apply: int, token: str) -> None:
-        site.store.tokens_with_ids.add(token)
+    def recorded(batch: Any, mark: Mark) -> None:
+        site.store.tokens_with_ids.add(mark.token)
 
     site.target.read, site.target.record = of_a_user, recorded  # type: ignore[method-assign]
     for number in (1, 2, 3):

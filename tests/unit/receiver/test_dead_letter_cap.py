@@ -14,7 +14,7 @@ from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import ApplyWork, TableApplier
+from spark_wan.receiver.apply import ApplyBatch, TableApplier
 from spark_wan.steps import run
 
 
@@ -134,10 +134,12 @@ class Refusing(Target):
             {int(name.removeprefix("epoch")): n for name, n in letters.items()},
         )
 
-    def resolve(self, work: ApplyWork) -> None:
-        work.dead_letters = sum(self.letters.get(epoch.manifest.epoch, 0) for epoch in work.epochs)
-        if work.dead_letters > self.most:
-            raise DeadLettersError(f"{work.dead_letters} dead letters")
+    def resolve(self, batch: ApplyBatch) -> None:
+        batch.dead_letters = sum(
+            self.letters.get(epoch.manifest.epoch, 0) for epoch in batch.epochs
+        )
+        if batch.dead_letters > self.most:
+            raise DeadLettersError(f"{batch.dead_letters} dead letters")
 
 
 def applied(target: Refusing, log: StreamLog) -> tuple[int, int | None]:
@@ -151,7 +153,7 @@ def applied(target: Refusing, log: StreamLog) -> tuple[int, int | None]:
 
 
 def test_how_many_epochs_wait_decides_nothing() -> None:
-    """Epochs that together make too many dead letters, and none alone, go on in parts. Fails with ``_before_dead_letters`` taken out."""
+    """Epochs that together make too many dead letters, and none alone, go on in parts. Fails with the splitting of ``TableApplier._apply_valid`` taken out."""
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     publish(log, 1, 2, 3, 4, 5, 6, 7)
@@ -185,9 +187,9 @@ class Vanishing(Refusing):
         super().__init__(channel, most, **letters)
         self.path = path
 
-    def resolve(self, work: ApplyWork) -> None:
+    def resolve(self, batch: ApplyBatch) -> None:
         self.channel.trim_frames(STREAM, [self.path])
-        super().resolve(work)
+        super().resolve(batch)
 
 
 def test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause() -> None:

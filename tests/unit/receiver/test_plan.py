@@ -11,7 +11,7 @@ from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.errors import ManifestError
 from spark_wan.ledger.progress import Progress, origin_of
-from spark_wan.receiver.plan import StreamPlan, plan_stream
+from spark_wan.receiver.plan import StreamPlan, StreamPlanner
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
@@ -48,9 +48,8 @@ def plan(
     for place, position in progress.positions.items():
         if not progress.fingerprints[place] and position in log.manifests:
             progress.fingerprints[place] = log.manifests[position].fingerprint
-    return plan_stream(
-        STREAM, sorted(log.manifests), log, progress, site, {A: acked}, **{**wide, **limits}
-    )
+    planner = StreamPlanner(STREAM, site, log, progress, {A: acked}, **{**wide, **limits})
+    return planner.plan(sorted(log.manifests))
 
 
 def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> Progress:

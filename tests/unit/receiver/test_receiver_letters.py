@@ -13,7 +13,7 @@ from fakes import HEADER, memory_channel
 
 from spark_wan.capture.source import _CaptureTask
 from spark_wan.channels.batches import BatchLimits
-from spark_wan.receiver.target import _LetterTask
+from spark_wan.receiver.dead_letters import LetterTask
 
 DAYS = pa.array([-800_000, 0, 4_000_000], pa.date32())
 TIMES = pa.array([-80_000_000_000_000_001, 1, 400_000_000_000_000_001], pa.timestamp("us", "UTC"))
@@ -40,7 +40,7 @@ def test_the_payload_is_the_row(kind: str) -> None:
         [pa.array([7, 7, 7]), *[pa.concat_arrays([values.slice(n, 1) for n in (0, 1, 0)])]],
         names=["_wan_version", "v"],
     )
-    (found,) = _LetterTask(("v",))(iter([batch]))
+    (found,) = LetterTask(("v",))(iter([batch]))
     for index, payload in enumerate(found.column("_wan_payload").to_pylist()):
         with pa.ipc.open_stream(payload) as reader:
             assert (

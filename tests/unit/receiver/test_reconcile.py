@@ -8,6 +8,7 @@ import pytest
 from fakes import schema
 
 from spark_wan.errors import SchemaError
+from spark_wan.ledger.records import TargetName
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
 
 
@@ -20,7 +21,7 @@ def array(element: Any) -> dict[str, Any]:
 
 
 def found(existing: dict[str, Any], travelling: dict[str, Any]) -> Changes:
-    return reconcile(existing, travelling, "orders", "seattle", "delta.`/orders`")
+    return reconcile(existing, travelling, TargetName("orders", "seattle", "delta.`/orders`"))
 
 
 def test_columns_of_the_targets_own_and_wider_ones_need_nothing() -> None:

@@ -11,9 +11,10 @@ import pytest
 from fakes import commit, manifest, memory_channel
 
 import spark_wan.receiver.target as target_module
-from spark_wan.receiver.apply import ApplyWork
+from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
+from spark_wan.receiver.write import MarkedWrite
 
 
 def write_log(table: Path, version: int) -> Path:
@@ -71,8 +72,6 @@ def test_the_transaction_names_the_target_whoever_made_the_ledger_known(
     target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
     seen: list[str] = []
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
-    monkeypatch.setattr(
-        target, "_merge", lambda content, keys, chars, mark, transaction: seen.append(transaction)
-    )
-    target.write(ApplyWork([PlannedEpoch(manifest(), -1)]), nothing)
+    monkeypatch.setattr(MarkedWrite, "merge", lambda write, *_: seen.append(write.transaction))
+    target.write(ApplyBatch([PlannedEpoch(manifest(), -1)]), nothing)
     assert seen == ["spark_wan/seattle/orders/0123-4567"]
