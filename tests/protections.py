@@ -730,7 +730,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f49wake",
-        [("WakeUpReader._retries", "now >= self._look_at", "False")],
+        [("WakeUpReader._retries", "now >= self._idle_until", "False")],
         [
             UNIT
             + "capture/test_resting_tables.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"

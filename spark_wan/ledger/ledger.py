@@ -171,9 +171,7 @@ class Ledger:
             self.dead_letters[mark.stream] = max(
                 mark.dead_letters, self.dead_letters.get(mark.stream, 0)
             )
-            self.progress.advance(
-                mark.key, mark.through, mark.stream, mark.log_id, mark.epoch, mark.fingerprint
-            )
+            self.progress.advance(mark.key, mark.through, mark)
         for position in rows:
             if (
                 isinstance(position, HistoryPosition)
@@ -234,16 +232,20 @@ class Ledger:
 
     def _check_identity(self, target_id: str, newest: int, after: int) -> None:
         if self.target_id is not None and target_id != self.target_id:
-            raise TableReplacedError(
-                f"{self.table}: the table at site {self.site} has the ID {target_id}; the ledger "
-                f"knows {self.target_id}. It was dropped and recreated, or replaced. Nothing is "
-                f"applied to it; restore the old one, or {self.resend_advice}."
+            raise self._replaced(
+                f"the table at site {self.site} has the ID {target_id}; the ledger knows "
+                f"{self.target_id}. It was dropped and recreated, or replaced",
+                "restore the old one, or ",
             )
         if newest < after:
-            raise TableReplacedError(
-                f"{self.table}: the table at site {self.site} no longer has version {after}. It "
-                f"was restored to an older state. Nothing is applied to it; {self.resend_advice}."
+            raise self._replaced(
+                f"the table at site {self.site} no longer has version {after}. It was restored to "
+                "an older state"
             )
+
+    def _replaced(self, cause: str, first: str = "") -> TableReplacedError:
+        advice = first + self.resend_advice
+        return TableReplacedError(f"{self.table}: {cause}. Nothing is applied to it; {advice}.")
 
     def _check_last_mark(self, commits: Sequence[Commit]) -> None:
         """Check that the newest marked commit is the one that the ledger has."""
@@ -252,10 +254,9 @@ class Ledger:
                 continue
             mark = Mark.read(commit.user_metadata, self.site, self.table)
             if mark is None or mark.token not in self.tokens:
-                raise TableReplacedError(
-                    f"{self.table}: version {commit.version} at site {self.site} is not the commit "
-                    "that the ledger knows. The table was restored to an older state and written "
-                    f"to again. Nothing is applied to it; {self.resend_advice}."
+                raise self._replaced(
+                    f"version {commit.version} at site {self.site} is not the commit that the "
+                    "ledger knows. The table was restored to an older state and written to again"
                 )
 
     def _check_gap(
@@ -382,18 +383,18 @@ class Ledger:
             if mark is not None:
                 rows.append(LedgerRow(target_id, commit.version, mark))
                 continue
-            where = f"{self.table}: version {commit.version} at site {self.site}"
+            where = f"version {commit.version} at site {self.site}"
             other = read_mark(commit.user_metadata) or {}
             if "site" in other and (self.target_id is not None or rows):
-                raise TableReplacedError(
+                raise self._replaced(
                     f"{where} was applied as table {other.get('table')} at site {other['site']}: "
-                    "two tables of the topology share one place. Nothing is applied to it; give "
-                    f"each a place of its own, then {self.resend_advice}."
+                    "two tables of the topology share one place",
+                    "give each a place of its own, then ",
                 )
             if commit.operation == "RESTORE" and (self.target_id is not None or rows):
-                raise TableReplacedError(
+                raise self._replaced(
                     f"{where} is a RESTORE: the table went back to an older state, the ledger did "
-                    f"not. Nothing is applied to it; {self.resend_advice}."
+                    "not"
                 )
             newly_read = commit.version > self._read_version
             if commit.changes_rows and not commit.stays_here and newly_read:

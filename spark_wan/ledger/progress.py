@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import Origin
+
+
+class LogEpoch(Protocol):
+    """An epoch of a log: a manifest, or a mark of its apply."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def log_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the epoch's manifest."""
 
 
 @dataclass
@@ -25,16 +40,14 @@ class Progress:
             dict(self.through), dict(self.positions), dict(self.fingerprints), self.lost
         )
 
-    def advance(
-        self, origin: Origin, through: int, stream: str, log_id: str, epoch: int, fingerprint: str
-    ) -> None:
-        """Take up an applied epoch. Progress never goes back."""
+    def advance(self, origin: Origin, through: int, applied: LogEpoch) -> None:
+        """Take up an applied epoch; ``through``: the origin's version, or -1. Never goes back."""
         if through >= 0:
             self.through[origin] = max(through, self.through.get(origin, -1))
-        place = (stream, log_id)
-        if epoch > self.positions.get(place, 0):
-            self.positions[place] = epoch
-            self.fingerprints[place] = fingerprint
+        place = (applied.stream, applied.log_id)
+        if applied.epoch > self.positions.get(place, 0):
+            self.positions[place] = applied.epoch
+            self.fingerprints[place] = applied.fingerprint
 
 
 def origin_of(manifest: Manifest) -> Origin:

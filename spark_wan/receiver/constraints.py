@@ -160,8 +160,8 @@ class ConstraintReader:
         error = error_with(names)
         if error is not None:
             raise SchemaError(
-                f"{self.where}: {what} cannot be evaluated ({error_text(error)}), so rows cannot be "
-                "judged by it. The stream is held. Drop it "
+                f"{self.where}: {what} cannot be evaluated ({error_text(error)}), so rows cannot "
+                "be judged by it. The stream is held. Drop it "
                 f"(ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …), or make what it uses known "
                 "to the receiver's session."
             )
@@ -199,8 +199,8 @@ class ConstraintReader:
         for path, own, theirs in _chars(name, here, origin):
             key = "key " if self._is_key(name) else ""
             raise SchemaError(
-                f"{self.where}: {key}column {path} is {own} here and {theirs} at the origin. Values "
-                "would be padded with blanks, so that rows differ and keys that end in blanks are "
+                f"{self.where}: {key}column {path} is {own} here and {theirs} at the origin. "
+                "Values would be padded with blanks, so that rows differ and keys that end in blanks are "
                 "taken for one another or never found. The stream is held. Change the column here: "
                 f"ALTER TABLE {self.name.sql_name} ALTER COLUMN {quoted(name)} TYPE STRING (blanks "
                 "that are there stay: UPDATE with rtrim), or replace the table here by one whose "

@@ -97,11 +97,12 @@ class StreamPlanner:
                     break
                 plan.new.append(PlannedEpoch(manifest, above))
                 plan.size += manifest.bytes
-                _advance(ahead, manifest, -1 if manifest.kind == EVENTS else manifest.last_version)
+                last = -1 if manifest.kind == EVENTS else manifest.last_version
+                ahead.advance(origin_of(manifest), last, manifest)
                 continue
             position = ahead.positions.get((self.stream, manifest.log_id), 0)
             if not for_site and epoch == position + 1:
-                _advance(ahead, manifest, -1)  # an epoch for other sites is no gap
+                ahead.advance(origin_of(manifest), -1, manifest)  # for other sites: no gap
             if not plan.new:
                 plan.known = epoch
                 if for_site and epoch > self.acked.get(manifest.log_id, 0):
@@ -143,17 +144,6 @@ class StreamPlanner:
             or manifest.keys != last.keys
             or fingerprint(manifest.schema) != fingerprint(last.schema)
         )
-
-
-def _advance(progress: Progress, manifest: Manifest, through: int) -> None:
-    progress.advance(
-        origin_of(manifest),
-        through,
-        manifest.stream,
-        manifest.log_id,
-        manifest.epoch,
-        manifest.fingerprint,
-    )
 
 
 _RESEND = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,13 @@ class MarkedWrite:
     def _session_with(self, frame: DataFrame) -> Iterator[tuple[SparkSession, str]]:
         """Yield a session for the write, and the view that has the rows in it."""
         view = f"wan_{self.mark.token}"
-        with _session_for_writes(self.spark, self.settings) as session:
+        if is_connect(self.spark):
+            opened: AbstractContextManager[SparkSession] = cloned_session(self.spark)
+        else:
+            settings = self.settings or SessionSettings.of(self.spark)
+            opened = nullcontext(settings.new_session(self.spark))
+        with opened as session:
+            _write_unchanged(session)
             frame.createOrReplaceGlobalTempView(view)
             try:
                 yield session, f"global_temp.{view}"
@@ -131,21 +137,6 @@ def char_lengths(schema: SchemaJson) -> dict[str, int]:
     )
     matches = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
     return {name: int(match[1]) for name, match in matches if match is not None}
-
-
-@contextmanager
-def _session_for_writes(
-    spark: SparkSession, settings: SessionSettings | None
-) -> Iterator[SparkSession]:
-    """Yield a new session, classic or Connect, that writes values unchanged."""
-    if is_connect(spark):
-        with cloned_session(spark) as session:
-            _write_unchanged(session)
-            yield session
-    else:
-        session = (settings or SessionSettings.of(spark)).new_session(spark)
-        _write_unchanged(session)
-        yield session
 
 
 def _write_unchanged(session: SparkSession) -> None:

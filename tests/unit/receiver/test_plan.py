@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,10 +53,16 @@ def plan(
     return planner.plan(sorted(log.manifests))
 
 
+def in_log(epoch: int, fingerprint: str) -> Any:
+    """An epoch of the log with a fingerprint of the test's own."""
+    return SimpleNamespace(stream=STREAM, log_id=A, epoch=epoch, fingerprint=fingerprint)
+
+
 def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> Progress:
     """What a site has applied. Without a fingerprint, the manifest that is there is the one that was applied."""
     progress = Progress()
-    progress.advance(origin_of(replace(MANIFEST, **origin)), through, STREAM, A, epoch, fingerprint)
+    origin_key = origin_of(replace(MANIFEST, **origin))
+    progress.advance(origin_key, through, in_log(epoch, fingerprint))
     return progress
 
 
@@ -283,7 +290,7 @@ def users(*numbers: int, **changes: Any) -> Log:
 
 def position(epoch: int, fingerprint: str = "") -> Progress:
     progress = Progress()
-    progress.advance(("newark", "events", "all"), -1, STREAM, A, epoch, fingerprint)
+    progress.advance(("newark", "events", "all"), -1, in_log(epoch, fingerprint))
     return progress
 
 
@@ -314,7 +321,7 @@ def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() 
     assert new(plan(log, position(7), accepts={begun}.__contains__)) == [(1, -1), (2, -1)]
     assert plan(log, position(7), accepts={A}.__contains__).held == 1
     went_on = position(7)
-    went_on.advance(("newark", "events", "all"), -1, STREAM, begun, 1, log.manifests[1].fingerprint)
+    went_on.advance(("newark", "events", "all"), -1, log.manifests[1])
     assert new(plan(log, went_on)) == [(2, -1)]
 
 
@@ -323,7 +330,7 @@ def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() 
 
 def test_progress_never_goes_back() -> None:
     progress = applied(30, 3, "newer")
-    progress.advance(ORIGIN, 20, STREAM, A, 2, "older")
+    progress.advance(ORIGIN, 20, in_log(2, "older"))
     assert (
         progress.through[ORIGIN],
         progress.positions[STREAM, A],
@@ -349,13 +356,6 @@ def test_planning_bit_by_bit_is_planning_at_once(cut: int) -> None:
     step: Callable[[], StreamPlan] = lambda: plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)  # noqa: E731
     while (part := step()).new:
         for each in part.new:
-            progress.advance(
-                ORIGIN,
-                each.manifest.last_version,
-                STREAM,
-                A,
-                each.manifest.epoch,
-                each.manifest.fingerprint,
-            )
+            progress.advance(ORIGIN, each.manifest.last_version, each.manifest)
         found += new(part)
     assert found == everything
