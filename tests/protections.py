@@ -355,12 +355,18 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [UNIT + "receiver/test_dead_letter_cap.py::test_a_task_ends_early"],
+        [
+            UNIT
+            + "receiver/test_dead_letter_cap.py::test_a_task_with_too_many_dead_letters_ends_early"
+        ],
     ),
     (
         "letterparts",
         [("TableApplier._apply_valid", "len(epochs) > 1", "False")],
-        [UNIT + "receiver/test_dead_letter_cap.py::test_how_many_epochs_wait_decides_nothing"],
+        [
+            UNIT
+            + "receiver/test_dead_letter_cap.py::test_epochs_that_exceed_the_maximum_only_together_are_applied"
+        ],
     ),
     (
         "letterdays",
@@ -371,7 +377,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "pass",
             )
         ],
-        [UNIT + "receiver/test_receiver_letters.py::test_a_sender_sets_such_rows_aside_too[times]"],
+        [
+            UNIT
+            + "receiver/test_receiver_letters.py::test_a_sender_records_rows_outside_of_pythons_range[times]"
+        ],
     ),
     (
         "f32a",
@@ -578,7 +587,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "self._end[0] == version and os.path.exists(self.location)",
             )
         ],
-        [UNIT + "receiver/test_target.py::test_a_target_that_was_put_back_is_not_unchanged"],
+        [UNIT + "receiver/test_target.py::test_a_restored_target_is_not_unchanged"],
     ),
     (
         "raised",
@@ -589,10 +598,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "caught_up = self._caught_up",
             )
         ],
-        [
-            UNIT
-            + "receiver/test_apply.py::test_f32_a_table_that_is_not_the_same_is_held_again_and_again"
-        ],
+        [UNIT + "receiver/test_apply.py::test_f32_a_replaced_table_stays_held"],
     ),
     (
         "large",
@@ -771,7 +777,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("TableApplier._apply", "self.ledger.last_apply < apply_number", "False")],
         [
             UNIT
-            + "ledger/test_reused_places.py::test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause"
+            + "ledger/test_reused_places.py::test_a_write_skipped_by_delta_without_a_known_apply_holds_with_its_cause"
         ],
     ),
     (
@@ -853,9 +859,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Ledger._follow_columns", "columns.after(commit)", "columns")],
         [
             UNIT
-            + "ledger/test_applied_columns.py::test_f46_a_column_that_is_added_under_the_old_name_is_another_one",
+            + "ledger/test_applied_columns.py::test_f46_a_column_added_under_the_old_name_is_another_one",
             UNIT
-            + "ledger/test_applied_columns.py::test_f46_columns_that_change_names_with_each_other_hold_the_stream",
+            + "ledger/test_applied_columns.py::test_f46_columns_that_swap_names_hold_the_stream",
         ],
     ),
     (
@@ -863,7 +869,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("AppliedColumns.after_mark", "place == path", "False")],
         [
             UNIT
-            + "ledger/test_applied_columns.py::test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_back"
+            + "ledger/test_applied_columns.py::test_renaming_back_does_not_undo_an_apply_planned_before_the_rename"
         ],
     ),
     (
@@ -909,7 +915,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_reconcile.py::test_b81_what_cannot_be_reconciled_is_named_with_a_way_out"
+            + "receiver/test_reconcile.py::test_b81_columns_that_cannot_be_reconciled_are_named_with_a_way_out"
         ],
     ),
     (
@@ -1126,7 +1132,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "version 1 marks",
         [("Mark.of", "upgraded(content)", "content")],
-        [UNIT + "ledger/test_ledger.py::test_a_mark_is_read_and_written_the_same"],
+        [UNIT + "ledger/test_ledger.py::test_a_mark_survives_a_round_trip_in_its_golden_bytes"],
     ),
     (
         "version 1 checkpoints",
@@ -1788,19 +1794,17 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Ledger.catch_up", "self.forget()", "pass")],
         [
             UNIT
-            + "ledger/test_ledger.py::test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again",
-            UNIT
-            + "ledger/test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
+            + "ledger/test_ledger.py::test_f47_a_receiver_frozen_past_the_log_retention_reads_the_ledger_again",
+            UNIT + "ledger/test_ledger.py::test_f55_lost_marks_of_event_ids_hold_the_stream",
         ],
     ),
     (
         "f55 marks",
         [("check_event_ids", "lost and users", "False")],
         [
+            UNIT + "ledger/test_ledger.py::test_f55_lost_marks_of_event_ids_hold_the_stream",
             UNIT
-            + "ledger/test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
-            UNIT
-            + "ledger/test_ledger.py::test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed",
+            + "ledger/test_ledger.py::test_f55_lost_marks_of_a_user_stream_below_those_of_a_captured_stream_hold_the_stream",
         ],
     ),
     (
@@ -1814,7 +1818,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "ledger/test_ledger.py::test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed"
+            + "ledger/test_ledger.py::test_f55_lost_marks_of_a_user_stream_below_those_of_a_captured_stream_hold_the_stream"
         ],
     ),
     (
@@ -1828,7 +1832,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost"
+            + "ledger/test_ledger.py::test_f55_event_ids_reveal_a_user_stream_whose_marks_are_all_lost"
         ],
     ),
     (
@@ -1836,7 +1840,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("check_event_ids", "lost and users", "lost")],
         [
             UNIT
-            + "ledger/test_ledger.py::test_f55_a_captured_stream_alone_needs_its_newest_mark_only"
+            + "ledger/test_ledger.py::test_f55_a_captured_stream_alone_needs_only_its_newest_mark"
         ],
     ),
     (
@@ -1850,7 +1854,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_of_version_0_1_0_that_are_all_gone_are_missed"
+            + "ledger/test_ledger.py::test_f55_event_ids_of_version_0_1_0_that_are_all_lost_hold_the_stream"
         ],
     ),
     (
@@ -1866,7 +1870,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Ledger._catch_up", "self._check_not_lost(target, target_id)", "pass")],
         [
             UNIT
-            + "ledger/test_ledger.py::test_a_lost_ledger_is_told_where_the_history_does_not_reach_back"
+            + "ledger/test_ledger.py::test_a_lost_ledger_is_reported_when_the_history_does_not_reach_back"
         ],
     ),
     (
@@ -1878,23 +1882,17 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [UNIT + "ledger/test_ledger.py::test_an_apply_number_that_comes_again_is_told"],
+        [UNIT + "ledger/test_ledger.py::test_a_reused_apply_number_is_reported"],
     ),
     (
         "f55 marks taken up",
         [("Ledger._recover_lost_marks", "if recovered:\n    ...", "pass")],
-        [
-            UNIT
-            + "ledger/test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed"
-        ],
+        [UNIT + "ledger/test_ledger.py::test_f55_lost_marks_of_event_ids_hold_the_stream"],
     ),
     (
         "f55 each",
         [("check_event_ids", "mark.new_ids and (not recorded.has(mark))", "False")],
-        [
-            UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream"
-        ],
+        [UNIT + "ledger/test_ledger.py::test_f55_lost_event_ids_hold_the_stream"],
     ),
     (
         "f55 none new",
@@ -1911,43 +1909,38 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f55 loaded",
         [("Ledger._catch_up", "[*self._unchecked, *rows]", "rows")],
         [
-            UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream",
-            UNIT
-            + "ledger/test_ledger.py::test_f55_marks_without_which_event_ids_do_not_count_are_missed",
+            UNIT + "ledger/test_ledger.py::test_f55_lost_event_ids_hold_the_stream",
+            UNIT + "ledger/test_ledger.py::test_f55_lost_marks_of_event_ids_hold_the_stream",
         ],
     ),
     (
         "f55 found",
         [("Ledger._catch_up", "[*self._unchecked, *rows]", "self._unchecked")],
         [
-            UNIT + "ledger/test_ledger.py::test_f29_a_ledger_lost_with_its_event_ids_is_held",
             UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream",
+            + "ledger/test_ledger.py::test_f29_a_ledger_lost_with_its_event_ids_holds_the_stream",
+            UNIT + "ledger/test_ledger.py::test_f55_lost_event_ids_hold_the_stream",
         ],
     ),
     (
         "f55 once",
         [("Ledger._catch_up", "self._unchecked = None", "pass")],
-        [
-            UNIT
-            + "ledger/test_ledger.py::test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream"
-        ],
+        [UNIT + "ledger/test_ledger.py::test_f55_lost_event_ids_hold_the_stream"],
     ),
     (
         "time zero",
         [("Mark.content", "value != later[name]", "value")],
-        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_one"],
+        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_a_time"],
     ),
     (
         "time zero floor",
         [("RecordedIds.has", "floor is not None", "bool(floor)")],
-        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_one"],
+        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_a_time"],
     ),
     (
         "time zero until",
         [("RecordedIds.has", "mark.ids_until is not None", "bool(mark.ids_until)")],
-        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_one"],
+        [UNIT + "ledger/test_ledger.py::test_an_event_time_of_zero_is_a_time"],
     ),
     (
         "letters then frame",
@@ -1960,7 +1953,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_dead_letter_cap.py::test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause"
+            + "receiver/test_dead_letter_cap.py::test_a_frame_deleted_while_epochs_are_split_is_the_cause"
         ],
     ),
     (
@@ -1974,7 +1967,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_dead_letter_cap.py::test_a_bad_frame_behind_them_is_the_cause[letters0]"
+            + "receiver/test_dead_letter_cap.py::test_a_bad_frame_after_too_many_dead_letters_is_the_cause[letters0]"
         ],
     ),
     (
@@ -1988,7 +1981,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_apply.py::test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_nothing"
+            + "receiver/test_apply.py::test_f08_frames_trimmed_after_another_receiver_applied_them_do_not_hold"
         ],
     ),
     (
@@ -2002,7 +1995,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_apply.py::test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_nothing"
+            + "receiver/test_apply.py::test_f47_a_receiver_overtaken_after_it_read_the_ledger_does_not_hold"
         ],
     ),
     (
@@ -2040,7 +2033,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "receiver/test_dead_letter_cap.py::test_a_bad_frame_behind_them_is_the_cause[letters0]"
+            + "receiver/test_dead_letter_cap.py::test_a_bad_frame_after_too_many_dead_letters_is_the_cause[letters0]"
         ],
     ),
     (
@@ -2054,10 +2047,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "frame passed before",
         [("TableApplier.round", "self._passed = None", "pass")],
-        [
-            UNIT
-            + "receiver/test_apply.py::test_frames_that_could_not_be_read_for_a_moment_hold_nothing"
-        ],
+        [UNIT + "receiver/test_apply.py::test_frames_that_are_unreadable_for_a_moment_do_not_hold"],
     ),
     (
         "unbegun",

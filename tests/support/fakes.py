@@ -1,4 +1,4 @@
-"""What the unit tests of the core share: a manifest to vary, a clock to turn, a table to capture from and one to apply to."""
+"""What unit tests of the core share: a manifest, a clock, a source table and a target table."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ HEADER = FrameHeader(
 
 
 def manifest(number: int = 1, **changes: Any) -> Manifest:
-    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 unless told otherwise."""
+    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 by default."""
     versions = {
         "first_version": 10 * number - 10,
         "last_version": 10 * number - 1,
@@ -110,7 +110,7 @@ def memory_channel() -> Channel:
 def put_frame(
     channel: Channel, rows: int = 1, stream: str = STREAM, index: int = 0, write: str | None = None
 ) -> FrameRef:
-    """Publish a frame with ids 0, 1, 2 …; what a manifest says of it. ``write``: the one that it is part of."""
+    """Publish a frame with ids 0, 1, 2 …, and return its reference. ``write``: of its attempt."""
     batch = pa.record_batch(
         {"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())}
     )
@@ -274,7 +274,7 @@ class LedgerRows:
 
 @dataclass
 class Target:
-    """A target table that keeps, instead of rows, which epochs were written to it, commit by commit."""
+    """A target table that keeps the epochs written by each commit instead of rows."""
 
     channel: Channel
     id: str | None = "target-1"

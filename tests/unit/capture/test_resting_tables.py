@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
+from ledgers import ORIGIN, held, ledger, mark, target
 from test_inbound_channel import TOPOLOGY
-from test_ledger import ORIGIN, held, ledger, mark, target
 from test_publish import Site
 
 from spark_wan.capture import source as source_module

@@ -1,4 +1,4 @@
-"""Rows that become dead letters at a receiver: whole, whatever their types."""
+"""Rows that become dead letters are recorded exactly, whatever their types."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ ODD: dict[str, pa.Array] = {
     "days as map keys": pa.MapArray.from_arrays([0, 1, 2, 3], DAYS, TIMES),
     "bytes": pa.array([b"\x00\xff", b"", None]),
     "floats": pa.array([float("nan"), float("-inf"), -0.0]),
-    "decimals": pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("-99999999999999999999.9")], pa.decimal128(38, 1)),
-    "struct keys": pa.array([[({"k": 1}, "x")], [], None], pa.map_(pa.struct([("k", pa.int32())]), pa.string())),
+    "decimals": pa.array(
+        [decimal.Decimal("1.5"), None, decimal.Decimal("-99999999999999999999.9")],
+        pa.decimal128(38, 1),
+    ),
+    "struct keys": pa.array(
+        [[({"k": 1}, "x")], [], None], pa.map_(pa.struct([("k", pa.int32())]), pa.string())
+    ),
     "bytes as map keys": pa.array([[(b"\x00", 1)], [], None], pa.map_(pa.binary(), pa.int32())),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_the_payload_is_the_row(kind: str) -> None:
-    """To the bit; equal rows have one hash, others another."""
+def test_the_payload_is_the_exact_row(kind: str) -> None:
+    """Equal rows have equal hashes, others do not."""
     values = ODD[kind]
     batch = pa.RecordBatch.from_arrays(
         [pa.array([7, 7, 7]), *[pa.concat_arrays([values.slice(n, 1) for n in (0, 1, 0)])]],
@@ -55,8 +60,11 @@ def test_the_payload_is_the_row(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_a_sender_sets_such_rows_aside_too(kind: str) -> None:
-    """Python has no such days; its JSON is for people, the payload is the row. Fails with ``_readable`` taken out."""
+def test_a_sender_records_rows_outside_of_pythons_range(kind: str) -> None:
+    """Python has no such days. JSON is for people; the payload is the exact row.
+
+    Fails with ``_readable`` taken out.
+    """
     values = ODD[kind]
     batch = pa.RecordBatch.from_arrays(
         [
@@ -79,7 +87,7 @@ def test_a_sender_sets_such_rows_aside_too(kind: str) -> None:
 
 
 def test_ordinary_times_stay_readable() -> None:
-    """A row's text is its values as people write them."""
+    """A row's text has its values as people write them."""
     batch: Any = pa.RecordBatch.from_pydict(
         {
             "id": pa.array([None], pa.int64()),
