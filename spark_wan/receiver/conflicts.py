@@ -16,13 +16,12 @@ it needs more than the last captured event of each key, ``DeltaTarget.read`` mus
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from spark_wan.delta.sql import select_columns
 from spark_wan.events.operations import ID, SEQUENCE, VERSION
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def last_event_wins(events: DataFrame, keys: Sequence[str], user_stream: bool) -> DataFrame:
@@ -30,9 +29,6 @@ def last_event_wins(events: DataFrame, keys: Sequence[str], user_stream: bool) -
 
     The order of arrival decides nothing. The target's row is replaced whatever it is.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     order = [F.col(VERSION).desc()]
     if user_stream:
         order += [F.col(SEQUENCE).desc(), F.col(ID).desc()]

@@ -21,7 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VarcharType,
+)
 
 from spark_wan.delta.errors import error_text, is_cancelled
 from spark_wan.delta.sql import quoted, select_columns
@@ -30,10 +42,6 @@ from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.ledger.records import TargetName
 from spark_wan.receiver.evolve import table_properties
 from spark_wan.receiver.judge import Constraints
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
 
 _GENERATED, _IDENTITY = "delta.generationExpression", "delta.identity."
 _CONSTRAINT = "delta.constraints."
@@ -65,8 +73,6 @@ class ConstraintReader:
 
         Raises SchemaError for constraints that no row can satisfy.
         """
-        from pyspark.sql import functions as F
-
         fields = {f.name: f for f in self.target.schema.fields}
         origin = {f.name.lower(): f for f in self.travelling.fields}
         carried = {name: origin[name.lower()].name for name in fields if name.lower() in origin}
@@ -131,8 +137,6 @@ class ConstraintReader:
 
     def _add_computed(self, constraints: Constraints, own: StructField) -> None:
         """Add the constraints of a generated column that does not travel."""
-        from pyspark.sql import functions as F
-
         expression = constraints.generated[own.name]
         uses = (own.name, *self._local(expression, constraints.carried))
         for cause, column in [*_nulls(own), *_too_long_values(own)]:
@@ -145,7 +149,6 @@ class ConstraintReader:
         self, expression: str, carried: Mapping[str, str], what: str = "generated column"
     ) -> list[str]:
         """Return the columns that an expression uses and that do not travel."""
-        from pyspark.sql import functions as F
 
         def error_with(names: Sequence[str]) -> Exception | None:
             try:
@@ -211,8 +214,6 @@ class ConstraintReader:
         self, constraints: Constraints, columns: Sequence[tuple[str, list[Violation]]]
     ) -> None:
         """Check that the defaults of NOT NULL columns that do not travel are not null."""
-        from pyspark.sql import functions as F
-
         if not columns:
             return
         row = self.spark.range(1).select(
@@ -266,8 +267,6 @@ def _nulls(own: StructField) -> list[Violation]:
 
 def _too_long_values(own: StructField) -> list[Violation]:
     """Return where a column's text must not be longer than declared, at every depth."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import CharType, VarcharType
 
     def too_long(path: str, kind: DataType, value: Column, nullable: bool) -> Iterator[Violation]:
         if isinstance(kind, (CharType, VarcharType)):
@@ -277,8 +276,6 @@ def _too_long_values(own: StructField) -> list[Violation]:
 
 
 def _violations(rule: Rule, own: StructField, kind: DataType) -> list[Violation]:
-    from pyspark.sql import functions as F
-
     value = F.col(quoted(own.name))
     return list(_walk(rule, own.name, kind, value, own.nullable, inside=False))
 
@@ -287,8 +284,6 @@ def _walk(
     rule: Rule, path: str, kind: DataType, value: Column, nullable: bool, inside: bool
 ) -> Iterator[Violation]:
     """Apply a rule at every depth of a column. ``inside``: inside an array or a map."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType
 
     def in_any(array: Column, part: str, kind: DataType, nullable: bool) -> Iterator[Violation]:
         return _in_any(
@@ -314,7 +309,6 @@ def _walk(
 
 def _in_any(array: Column, judge: Callable[[Column], Iterator[Violation]]) -> Iterator[Violation]:
     """Return what ``judge`` finds in any element of an array."""
-    from pyspark.sql import functions as F
 
     def broken_at(place: int) -> Callable[[Column], Column]:
         return lambda item: F.coalesce([*judge(item)][place][1], F.lit(False))
@@ -325,8 +319,6 @@ def _in_any(array: Column, judge: Callable[[Column], Iterator[Violation]]) -> It
 
 def _chars(path: str, here: DataType, origin: DataType) -> Iterator[tuple[str, str, str]]:
     """Yield the chars here that are something else at the origin, at every depth."""
-    from pyspark.sql.types import ArrayType, CharType, MapType, StructType
-
     if isinstance(here, CharType):
         if here != origin:
             yield path, here.simpleString(), origin.simpleString()
@@ -344,7 +336,5 @@ def _chars(path: str, here: DataType, origin: DataType) -> Iterator[tuple[str, s
 
 def _declared(entry: StructField) -> DataType:
     """Return a column's type with the lengths of its chars and varchars."""
-    from pyspark.sql.types import DataType
-
     text = (entry.metadata or {}).get(CHAR_VARCHAR)
     return DataType.fromDDL(text) if text else entry.dataType

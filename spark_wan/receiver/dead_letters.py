@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from spark_wan.delta.sql import select_columns
 from spark_wan.delta.tables import map_in_arrow
@@ -21,16 +23,11 @@ from spark_wan.receiver.rows import EXACT_JSON, EventRows
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _PAYLOAD, _HASH = "_wan_payload", "_wan_hash"
 
 
 def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> DeadLettersError:
     """Return the error for ``count`` dead letters of one apply, with the most frequent cause."""
-    from pyspark.sql import functions as F
-
     causes = dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1)
     [(cause, of_cause)] = causes.collect()
     [(key,)] = dead.where(F.col(CAUSE) == cause).select(rows.key_json()).limit(1).collect()
@@ -46,10 +43,6 @@ def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> 
 
 def ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mark) -> DataFrame:
     """Return dead letters as rows of the ledger's table ``dead_letters``."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-
     # JSON is for people: it does not show all map keys and kinds of null. The payload is exact.
     added = [StructField(_PAYLOAD, BinaryType()), StructField(_HASH, StringType())]
     full = StructType([*dead.schema.fields, *added])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from spark_wan.delta.sql import literal, quoted, reference
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
@@ -12,9 +14,6 @@ from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.decode import CONTENT
 from spark_wan.receiver.judge import CAUSE
 from spark_wan.receiver.rows import EventRows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _KNOWN, _NTH, _FIRST = "_wan_known", "_wan_nth", "_wan_first"
 
@@ -33,9 +32,6 @@ class AppliedEventIds:
         An ID that is used again with other content makes a dead letter, as does an event older than
         the IDs that are kept.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         rows: EventRows = batch.content
         order = Window.partitionBy(ID).orderBy(VERSION, SEQUENCE, CONTENT)
         judged = rows.persist(
@@ -70,8 +66,6 @@ class AppliedEventIds:
         rows.new_ids = rows.frame.select(ID, CONTENT, TIME)
 
     def record(self, new_ids: DataFrame, token: str) -> None:
-        from pyspark.sql import functions as F
-
         self.ledger.append_frame(
             "event_ids",
             new_ids.select(
@@ -108,8 +102,6 @@ class AppliedEventIds:
 
     def _known(self) -> DataFrame:
         """Return each applied ID with its content hash. An ID counts once its token is marked."""
-        from pyspark.sql import functions as F
-
         marks = self.ledger.read("applied").where(F.col("table") == self.table)
         return (
             self._recorded()
@@ -120,16 +112,12 @@ class AppliedEventIds:
 
     def _floor(self) -> int | None:
         """Return the time (microseconds) through which IDs may have expired; None: none have."""
-        from pyspark.sql import functions as F
-
         with self.ledger.errors():
             floors = self._recorded().where(F.col("event_id").isNull())
             floor = floors.agg(F.max("time")).collect()[0][0]
         return int(floor) if floor is not None else None
 
     def _recorded(self) -> DataFrame:
-        from pyspark.sql import functions as F
-
         return self.ledger.read("event_ids").where(
             (F.col("table") == self.table) & (F.col("origin") == self.origin)
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.schema import schema_json
@@ -16,9 +17,6 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName
 from spark_wan.receiver.apply import WriteConflict
 from spark_wan.receiver.reconcile import Changes, reconcile
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _ATTEMPTS = 5
 """Attempts while other writers change the columns, before the apply starts over."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DataType
 
 from spark_wan.delta.errors import condition, error_text, is_cancelled
 from spark_wan.delta.sql import quoted, select_columns
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 CAUSE = "_wan_cause"
 """Column with the cause for which the target refuses a row; null when it takes the row."""
@@ -58,8 +57,6 @@ class Constraints:
         self, rows: DataFrame, persist: Callable[[DataFrame], DataFrame]
     ) -> tuple[DataFrame, int]:
         """Return the rows with the column :data:`CAUSE`, and how many the target refuses."""
-        from pyspark.sql import functions as F
-
         judged = persist(self._judged(self._view(rows), {}))
         try:
             return judged, judged.where(F.col(CAUSE).isNotNull()).count()
@@ -74,8 +71,6 @@ class Constraints:
 
     def _judged(self, view: DataFrame, raising: Mapping[int, str]) -> DataFrame:
         """Return the events of a view with their causes, those of rows in ``raising`` as given."""
-        from pyspark.sql import functions as F
-
         alive = F.col(OP) != int(Operation.DESTROY)
         safe = alive & ~F.col(_ROW).isin(list(raising)) if raising else alive
         known = [F.when(F.col(_ROW) == row, F.lit(cause)) for row, cause in raising.items()]
@@ -85,8 +80,6 @@ class Constraints:
 
     def _cause(self, safe: Column, first: int | None = None) -> Column:
         """Return the cause by all constraints, or the ``first`` few, evaluated where ``safe``."""
-        from pyspark.sql import functions as F
-
         # Nested, since Spark may evaluate the right side of an AND before the left one.
         causes = (F.when(each.broken, F.lit(each.cause)) for each in self.all[:first])
         return F.when(safe, F.coalesce(*causes))
@@ -100,8 +93,6 @@ class Constraints:
 
         Columns have the target's names. Those that Delta computes are left out.
         """
-        from pyspark.sql import functions as F
-
         types = {f.name: f.dataType for f in self.target.schema.fields}
         event = F.struct(*select_columns(rows.columns)).alias(_EVENT)
         carried = [
@@ -141,8 +132,6 @@ class Constraints:
 
     def _computed(self, view: DataFrame, safe: Column) -> DataFrame:
         """Add the columns that Delta computes, where it is ``safe``: they may raise."""
-        from pyspark.sql import functions as F
-
         types = {f.name: f.dataType for f in self.target.schema.fields}
         columns = (
             F.when(safe, F.expr(self.generated[name]).cast(types[name])).alias(name)
@@ -192,8 +181,6 @@ class Constraints:
         self, view: DataFrame, low: int, high: int, first: int | None = None
     ) -> Exception | None:
         """Return what the constraints raise for the rows ``low`` to ``high``."""
-        from pyspark.sql import functions as F
-
         safe = (F.col(OP) != int(Operation.DESTROY)) & F.col(_ROW).between(low, high)
         try:
             self._computed(view, safe).select(F.count(self._cause(safe, first))).collect()
@@ -206,16 +193,11 @@ class Constraints:
 
 def widened(value: Column, kind: DataType, target: DataType) -> Column:
     """Cast a value to its target's wider type: ``a + b`` may fit there and not here."""
-    from pyspark.sql.types import AtomicType
-
     return value.cast(target) if isinstance(target, AtomicType) and kind != target else value
 
 
 def _first_cause_per_event(judged: DataFrame) -> DataFrame:
     """Keep one row per event: a key may be in the target twice, and one refused row is enough."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     window = Window.partitionBy(_ROW).orderBy(F.col(CAUSE).desc_nulls_last())
     return (
         judged.withColumn("_wan_place", F.row_number().over(window))
@@ -226,7 +208,5 @@ def _first_cause_per_event(judged: DataFrame) -> DataFrame:
 
 def _bounds(view: DataFrame) -> list[tuple[int, int]]:
     """Return the first and the last row number of each partition."""
-    from pyspark.sql import functions as F
-
     ranges = view.groupBy(F.shiftright(_ROW, 33)).agg(F.min(_ROW), F.max(_ROW)).collect()
     return sorted((row[1], row[2]) for row in ranges)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.sql import select_columns
@@ -13,10 +17,6 @@ from spark_wan.receiver.decode import CONTENT, DecodeTask
 from spark_wan.receiver.judge import Constraints
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.manifest import EVENTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 EXACT_JSON = {
     "ignoreNullFields": "false",
@@ -58,8 +58,6 @@ class EventRows:
         )
 
     def key_json(self) -> Column:
-        from pyspark.sql import functions as F
-
         if not self.keys:
             return F.lit(None).cast("string")
         return F.to_json(F.struct(*select_columns(self.keys)), EXACT_JSON)
@@ -76,9 +74,6 @@ def decoded(
 
     ``all_of_a_key``: return also captured events that a later one of their key replaces.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
-
     newest = epochs[-1].manifest
     user_stream = newest.kind == EVENTS
     reserved = [StructField(OP, ByteType()), StructField(VERSION, LongType())]

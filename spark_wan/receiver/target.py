@@ -8,7 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
@@ -45,9 +49,6 @@ from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.topology.values import is_path
 from spark_wan.wire.frame import decode_frame
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +134,6 @@ class DeltaTarget:
         return TargetName(self.table, self.site, self.sql_name)
 
     def create(self, epoch: PlannedEpoch) -> None:
-        from pyspark.sql.types import StructType
-
         schema = StructType.fromJson(portable_schema(epoch.manifest.schema))
         with self._errors():
             writer = self.spark.createDataFrame([], schema).write.format("delta").mode("ignore")
@@ -148,8 +147,6 @@ class DeltaTarget:
                 writer.saveAsTable(self.sql_name)
 
     def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
-        from pyspark.sql.types import StructType
-
         batch = ApplyBatch(epochs)
         newest = batch.newest
         with self._errors():
@@ -182,8 +179,6 @@ class DeltaTarget:
         return self._logged[1]
 
     def resolve(self, batch: ApplyBatch) -> None:
-        from pyspark.sql import functions as F
-
         rows: EventRows = batch.content
         newest = batch.newest
         with self._errors():

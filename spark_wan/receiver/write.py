@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect
 from spark_wan.delta.sql import quoted, reference, select_columns
@@ -23,10 +25,6 @@ from spark_wan.receiver.judge import widened
 from spark_wan.receiver.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,6 @@ def _write_unchanged(session: SparkSession) -> None:
 
 def _widened(rows: DataFrame, target: StructType) -> DataFrame:
     """Cast rows to the target's types: an append does not cast columns that a constraint uses."""
-    from pyspark.sql import functions as F
-
     types = {f.name.lower(): f.dataType for f in target.fields}
     return rows.select(
         *(
@@ -174,9 +170,6 @@ def _with_not_null(rows: DataFrame, columns: Sequence[str], target: StructType) 
     All travel as nullable. Rows were judged, so none is null except in a destroy, whose values are
     not written.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructField, StructType
-
     types = {f.name.lower(): f.dataType for f in target.fields}
     strict = {name for name in columns if _has_not_null(types[name.lower()])}
     if not strict:
@@ -206,8 +199,6 @@ def _has_not_null(kind: DataType) -> bool:
 
 def _strict(kind: DataType, target: DataType) -> DataType:
     """Return a type, with its fields in their order, with NOT NULL where ``target`` has it."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
     if isinstance(kind, StructType) and isinstance(target, StructType):
         theirs = {f.name.lower(): f for f in target.fields}
         return StructType(
