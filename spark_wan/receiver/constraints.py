@@ -203,8 +203,8 @@ class ConstraintReader:
             key = "key " if self._is_key(name) else ""
             raise SchemaError(
                 f"{self.where}: {key}column {path} is {own} here and {theirs} at the origin. "
-                "Values would be padded with blanks, so that rows differ and keys that end in blanks are "
-                "taken for one another or never found. The stream is held. Change the column here: "
+                "Values would be padded with blanks, so that rows differ and keys that end in "
+                "blanks are taken for one another or never found. The stream is held. Change the column here: "
                 f"ALTER TABLE {self.name.sql_name} ALTER COLUMN {quoted(name)} TYPE STRING (blanks "
                 "that are there stay: UPDATE with rtrim), or replace the table here by one whose "
                 f"column {name} is as at the origin."
@@ -249,9 +249,9 @@ def _may_compute_columns(properties: Mapping[str, str]) -> bool:
     ) in ("4", "5", "6")
 
 
-Violation = tuple[str, "Column"]
+Violation = tuple[str, Column]
 """A cause, and whether a row has it."""
-Rule = Callable[[str, "DataType", "Column", bool], Iterator[Violation]]
+Rule = Callable[[str, DataType, Column, bool], Iterator[Violation]]
 """From the path, type, value and nullability of a column, field or element."""
 
 

@@ -85,7 +85,7 @@ HEADER = FrameHeader(
 
 
 def manifest(number: int = 1, **changes: Any) -> Manifest:
-    """The manifest above, with changes. Epoch n covers versions 10 n - 10 to 10 n - 1 by default."""
+    """The manifest above, with changes. By default epoch n has versions 10 n - 10 to 10 n - 1."""
     versions = {
         "first_version": 10 * number - 10,
         "last_version": 10 * number - 1,
