@@ -204,10 +204,10 @@ class ConstraintReader:
             raise SchemaError(
                 f"{self.where}: {key}column {path} is {own} here and {theirs} at the origin. "
                 "Values would be padded with blanks, so that rows differ and keys that end in "
-                "blanks are taken for one another or never found. The stream is held. Change the column here: "
-                f"ALTER TABLE {self.name.sql_name} ALTER COLUMN {quoted(name)} TYPE STRING (blanks "
-                "that are there stay: UPDATE with rtrim), or replace the table here by one whose "
-                f"column {name} is as at the origin."
+                "blanks are taken for one another or never found. The stream is held. Change "
+                f"the column here: ALTER TABLE {self.name.sql_name} ALTER COLUMN {quoted(name)} "
+                "TYPE STRING (blanks that are there stay: UPDATE with rtrim), or replace the "
+                f"table here by one whose column {name} is as at the origin."
             )
 
     def _check_defaults(
