@@ -32,7 +32,7 @@ import spark_wan
 from bench.memory import PeakMemory
 from spark_wan.delta.sql import reference
 from spark_wan.local import local_session
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.receiver.write import MarkedWrite
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 
@@ -262,13 +262,13 @@ class Bench:
         self.merging += self.merged - began
 
     def _time_the_merges_of_spark_wan(self) -> None:
-        inner = DeltaTarget._merge
+        inner = MarkedWrite.merge
 
-        def timed(target: DeltaTarget, *args: Any) -> None:
+        def timed(write: MarkedWrite, *args: Any) -> None:
             with self.timed_merge():
-                inner(target, *args)
+                inner(write, *args)
 
-        DeltaTarget._merge = timed  # type: ignore[method-assign]
+        MarkedWrite.merge = timed  # type: ignore[method-assign]
 
 
 def topology_of(place: Path) -> Topology:

@@ -1,31 +1,35 @@
 """The columns that a site has applied, and where they are in its table now.
 
-Delta shows the identity of a column in no DataFrame, but the table's history tells of every change to it: a column stays the same column until a commit
-renames, drops or replaces it. So the ledger follows each applied column from commit to commit, and a mark carries the result: a column that is added
-under an old name is another column.
+A DataFrame does not show the identity of a Delta column, but the table's history has every change
+to it: a column stays the same column until a commit renames, drops or replaces it. So the ledger
+follows each applied column from commit to commit, and a mark carries the result: a column that is
+added under an old name is another column.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import SchemaError, anew
 from spark_wan.events.columns import SchemaJson, column_paths
+from spark_wan.ledger.records import TargetName
 from spark_wan.wire.mark import Mark
 
 
 @dataclass(frozen=True)
 class AppliedColumns:
-    """Columns and nested fields, as :func:`spark_wan.events.columns.column_paths` writes them -> where each is in the target now: under its own name, under
-    another one, or nowhere any more (None)."""
+    """Applied columns and nested fields -> their places in the target now, None for deleted ones.
+
+    Paths are as :func:`spark_wan.events.columns.column_paths` writes them.
+    """
 
     places: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mark: Mark) -> AppliedColumns:
-        """What a mark says."""
         return cls({**{path: path for path in mark.columns}, **mark.moved})
 
     @property
@@ -34,15 +38,15 @@ class AppliedColumns:
 
     @property
     def moved(self) -> dict[str, str | None]:
-        """Those that are not where they were."""
+        """Those that are not at their old place."""
         return {path: place for path, place in self.places.items() if place != path}
 
     def with_columns(self, paths: Iterable[str]) -> AppliedColumns:
-        """With those that an apply writes."""
+        """Add those that an apply writes."""
         return AppliedColumns({**{path: path for path in paths}, **self.places})
 
     def after(self, commit: Commit) -> AppliedColumns:
-        """After a commit of the target that has no mark."""
+        """Return the columns after a commit of the target without a mark."""
         if not commit.moves_columns:
             return self
         return AppliedColumns(
@@ -53,84 +57,70 @@ class AppliedColumns:
         )
 
     def after_mark(self, marked: AppliedColumns) -> AppliedColumns:
-        """After a marked commit. A column that its writer still took for where it was may have been written under its old name, by then another
-        column's: whatever is renamed later, it never has all of its values again."""
+        """Return the columns after a marked commit.
+
+        If its writer did not know yet that a column was moved, it may have written the values
+        under the old name, by then another column's. Whatever is renamed later, no column has all
+        of the values again.
+        """
         places = dict(self.places)
         for path, place in marked.places.items():
             known = places.get(path, path)
-            places[path] = (
-                None if known != path and place == path else place if known == path else known
-            )
+            if known == path:
+                places[path] = place
+            elif place == path:
+                places[path] = None
         return AppliedColumns(places)
 
     def check(
         self,
         existing: SchemaJson,
         travelling: SchemaJson,
-        table: str,
-        site: str,
-        sql_name: str,
+        target: TargetName,
         users: bool = False,
     ) -> None:
-        """Raise SchemaError when a travelling column that was applied is not in the target any more, or is another one there. ``users``: of a user's
-        stream."""
+        """Raise SchemaError when a travelling column that was applied is moved or deleted.
+
+        ``users``: the columns are those of a user stream.
+        """
         there = set(column_paths(existing))
-        told: dict[str, str] = {}
-        back: list[str] = []
-        renamed_only = True
+        causes: dict[str, str] = {}
+        renames: list[str] = []
         for path in column_paths(travelling):
-            if path not in self.places or any(path.startswith(f"{parent}.") for parent in told):
+            if path not in self.places or any(path.startswith(f"{parent}.") for parent in causes):
                 continue
             place = self.places[path]
             if place is None:
-                again = ", and another column has its name now" if path in there else ""
-                told[path] = f"{path} was dropped, or was written to after it was renamed{again}"
-                renamed_only = False
+                other = ", and another column has its name now" if path in there else ""
+                causes[path] = f"{path} was dropped, or was written to after it was renamed{other}"
             elif place != path:
-                told[path] = f"{path} is named {place} now"
-                new_name = _last_part(path)
-                back.append(f"ALTER TABLE {sql_name} RENAME COLUMN {_sql(place)} TO {new_name}")
+                causes[path] = f"{path} is named {place} now"
+                old_name = _sql_parts(path)[-1]
+                renames.append(
+                    f"ALTER TABLE {target.sql_name} RENAME COLUMN "
+                    f"{'.'.join(_sql_parts(place))} TO {old_name}"
+                )
             elif path not in there:
-                told[path] = f"{path} is gone"
-                renamed_only = False
-        if not told:
+                causes[path] = f"{path} is gone"
+        if not causes:
             return
-        rename = (
-            f"Rename back ({'; '.join(back)}), and the stream goes on. Or "
-            if renamed_only
-            else "The way out: "
+        first = (
+            f"Rename back ({'; '.join(renames)}), and the stream goes on. Or "
+            if len(renames) == len(causes)
+            else "To resolve this, "
         )
-        ways = f"{rename}{anew(users)}."
         raise SchemaError(
-            f"{table}: columns that were applied at site {site} are not there as they were: {'; '.join(told.values())}. They are not added again, since "
-            f"they would be empty. The stream is held. {ways}"
+            f"{target.table}: columns applied at site {target.site} are no longer as they were: "
+            f"{'; '.join(causes.values())}. They are not added again, since they would be empty. "
+            f"The stream is held. {first}{anew(users)}."
         )
 
 
-def _parts(path: str) -> list[str]:
-    """The names in a path; one with dots is in backticks.
+def _sql_parts(path: str) -> list[str]:
+    """Return the names in a path, quoted for SQL; a name with dots is in backticks.
 
-    >>> _parts("a.`b.c`.d")
-    ['a', 'b.c', 'd']
+    >>> _sql_parts("a.`b.c`.d")
+    ['`a`', '`b.c`', '`d`']
     """
-    parts: list[str] = []
-    rest = path
-    while rest:
-        if rest.startswith("`") and (end := rest.find("`.", 1)) > 0:
-            parts.append(rest[1:end])
-            rest = rest[end + 2 :]
-        elif rest.startswith("`") and rest.endswith("`") and len(rest) > 1:
-            parts.append(rest[1:-1])
-            rest = ""
-        else:
-            part, _, rest = rest.partition(".")
-            parts.append(part)
-    return parts
-
-
-def _sql(path: str) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in _parts(path))
-
-
-def _last_part(path: str) -> str:
-    return "`" + _parts(path)[-1].replace("`", "``") + "`"
+    names = re.findall(r"(?s)(?:^|\.)(?:`(.*?)`(?=\.|$)|([^.]*))", path)
+    return ["`" + (dotted or plain).replace("`", "``") + "`" for dotted, plain in names]

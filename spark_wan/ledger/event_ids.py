@@ -1,7 +1,8 @@
-"""Whether the ledger still has the event IDs of every apply, and the mark under which they count.
+"""Whether the ledger still has the event IDs of every apply, and the marks that make them count.
 
-What a Delta table loses as a whole commit (its newest log files deleted, or a RESTORE) it loses without a word, and replays of the events behind those
-IDs would be applied once more. So each mark says how many IDs its apply recorded.
+A Delta table that loses a whole commit (its newest log files deleted, or a RESTORE) reports no
+error. Redelivered events behind the lost IDs would then be applied again. So each mark says how
+many IDs its apply recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from spark_wan.wire.mark import Mark
 
 
-_RESTORE = f"Stop this site's receivers and restore the ledger's table {{}} from a backup; or send {AGAIN}."
+_RESTORE = (
+    "replays of those events would not be recognised. Stop this site's receivers and restore the "
+    f"ledger's table {{}} from a backup; or send {AGAIN}."
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,12 @@ class RecordedIds:
     """What the ledger has of a table's event IDs."""
 
     tokens: frozenset[str] = frozenset()
-    """Of the applies under which IDs are there."""
+    """Tokens of the applies with recorded IDs."""
     floors: Mapping[str, int] = field(default_factory=dict)
-    """Per origin: IDs of events at or before this time (microseconds) may have been removed."""
+    """Per origin: IDs of events at or before this time (microseconds) may have expired."""
 
     def has(self, mark: Mark) -> bool:
-        """Whether the IDs of an apply are there, or may be gone by their age."""
+        """Whether the IDs of an apply are recorded, or may have expired."""
         if mark.token in self.tokens:
             return True
         floor = self.floors.get(mark.origin)
@@ -37,31 +41,35 @@ class RecordedIds:
 
 
 def lost_applies(marks: Sequence[Mark]) -> list[int]:
-    """The numbers of applies whose marks are missing: they begin with 1, and have no gap."""
+    """Return the numbers of applies without a mark: numbers begin with 1 and have no gap."""
     numbers = {mark.apply for mark in marks}
     return sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
 
 
 def check_event_ids(table: str, site: str, marks: Sequence[Mark], recorded: RecordedIds) -> None:
-    """Raise LedgerError when IDs, or marks under which IDs count, are missing. ``marks``: all of the table that there are."""
+    """Raise LedgerError when IDs, or marks that make them count, are lost.
+
+    ``marks``: all of the table.
+    """
+    ledger = f"{table}: the ledger at site {site}"
     for mark in marks:
         if mark.new_ids and not recorded.has(mark):
             raise LedgerError(
-                f"{table}: the ledger at site {site} has lost the {mark.new_ids} event IDs of apply {mark.apply}: replays of those events would not be "
-                f"recognised. {_RESTORE.format('event_ids')}"
+                f"{ledger} has lost the {mark.new_ids} event IDs of apply {mark.apply}: "
+                f"{_RESTORE.format('event_ids')}"
             )
-    # Of 0.1.0, which did not say how many.
+    # Marks of version 0.1.0, which did not say how many.
     uncounted = [mark for mark in marks if mark.ids and mark.new_ids is None]
     if uncounted and not any(recorded.has(mark) for mark in uncounted):
         raise LedgerError(
-            f"{table}: the ledger at site {site} has none of the event IDs of {len(uncounted)} applies: replays of those events would not be recognised. "
+            f"{ledger} has none of the event IDs of {len(uncounted)} applies: "
             f"{_RESTORE.format('event_ids')}"
         )
     lost = lost_applies(marks)
     users = any(mark.ids for mark in marks) or recorded.tokens - {mark.token for mark in marks}
     if lost and users:
         raise LedgerError(
-            f"{table}: the ledger at site {site} has lost the marks of {len(lost)} applies, the first of them apply {lost[0]}, and the table's history has "
-            "them no more. The event IDs that they recorded do not count without them: replays of those events would not be recognised. "
-            f"{_RESTORE.format('applied')}"
+            f"{ledger} has lost the marks of {len(lost)} applies, the first of them apply "
+            f"{lost[0]}, and the table's history no longer has them. Event IDs that these applies "
+            f"recorded do not count without them: {_RESTORE.format('applied')}"
         )

@@ -1,18 +1,21 @@
-"""Whether a target's columns can take what travels, by name, and what must be added or widened first."""
+"""Whether a target's columns can take those that travel, by name, and what must change first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from spark_wan.errors import SchemaError, anew
 from spark_wan.events.columns import FieldJson, Path, SchemaJson, differences, widens
+from spark_wan.ledger.records import TargetName
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What the target needs: columns and nested fields that it lacks, and those that are narrower (path, type here, type at the origin)."""
+    """What the target needs: missing columns and nested fields, and narrower ones.
+
+    ``widened`` has (path, type here, type at the origin).
+    """
 
     added: list[tuple[Path, FieldJson]]
     widened: list[tuple[Path, str, str]]
@@ -22,50 +25,52 @@ class Changes:
 
 
 def reconcile(
-    existing: SchemaJson,
-    travelling: SchemaJson,
-    table: str,
-    site: str,
-    sql_name: str,
-    users: bool = False,
+    existing: SchemaJson, travelling: SchemaJson, target: TargetName, users: bool = False
 ) -> Changes:
-    """What must change before ``existing`` takes ``travelling``, of a ``users``' stream or a captured one. Raises SchemaError for what cannot be
-    reconciled by name."""
+    """Return what must change before ``existing`` takes ``travelling``.
+
+    ``users``: the columns are those of a user stream. Raises SchemaError for columns that cannot be
+    reconciled by name.
+    """
     found = differences(existing, travelling)
-    declared_only = {path for path, *_ in found.retyped if _same_base(existing, travelling, path)}
     widened, clashes = [], []
     for path, here, there in found.retyped:
-        if path in declared_only or widens(there, here):
+        if _differs_by_length(existing, travelling, path) or widens(there, here):
             continue
         if widens(here, there):
             widened.append((path, here, there))
         else:
             clashes.append(f"{'.'.join(path)} is {here} here and {there} at the origin")
-    # A struct is written as a whole: a field of the target's own in it would be lost.
-    alone = [".".join(path) for path in found.dropped if len(path) > 1]
-    if clashes or alone:
-        what = "; ".join(
-            [
-                *clashes,
-                *(
-                    f"{path} is a field of this site's own inside a column that travels"
-                    for path in alone
-                ),
-            ]
+    # A struct is written as a whole: a field that only the target has would be lost.
+    own = [".".join(path) for path in found.dropped if len(path) > 1]
+    if clashes:
+        first = (
+            "Change the column's type here (ALTER TABLE … ALTER COLUMN … TYPE, or overwrite the "
+            "table with overwriteSchema)"
         )
-        first = "Change the column's type here (ALTER TABLE … ALTER COLUMN … TYPE, or overwrite the table with overwriteSchema)"
-        if not clashes:
-            statements = "; ".join(f"ALTER TABLE {sql_name} DROP COLUMN {path}" for path in alone)
-            first = f"Move such fields to columns of their own ({statements}; it needs 'delta.columnMapping.mode' = 'name')"
+    else:
+        statements = "; ".join(f"ALTER TABLE {target.sql_name} DROP COLUMN {path}" for path in own)
+        first = (
+            f"Move such fields to columns of their own ({statements}; it needs "
+            "'delta.columnMapping.mode' = 'name')"
+        )
+    if clashes or own:
+        clashes += [
+            f"{path} is a field of this site's own inside a column that travels" for path in own
+        ]
         raise SchemaError(
-            f"{table}: columns at site {site} cannot be reconciled: {what}. The stream is held. {first}, or {anew(users)}."
+            f"{target.table}: columns at site {target.site} cannot be reconciled: "
+            f"{'; '.join(clashes)}. The stream is held. {first}, or {anew(users)}."
         )
     return Changes(found.added, widened)
 
 
 def fitted(travelling: SchemaJson, existing: SchemaJson) -> dict[str, Any]:
-    """``travelling`` with the types of ``existing``, which holds all of its values: nested fields in the order of the target, numbers as wide as there."""
-    here = {entry["name"].lower(): entry["type"] for entry in existing["fields"]}
+    """Return ``travelling`` with the types of ``existing``, which hold all of its values.
+
+    Nested fields get the order of the target, numbers its width.
+    """
+    here = _types(existing)
     fields = [
         {**entry, "type": here.get(entry["name"].lower(), entry["type"])}
         for entry in travelling["fields"]
@@ -73,17 +78,12 @@ def fitted(travelling: SchemaJson, existing: SchemaJson) -> dict[str, Any]:
     return {**travelling, "fields": fields}
 
 
-def _same_base(existing: SchemaJson, travelling: SchemaJson, path: Path) -> bool:
-    """Whether a column's types are equal but for what a char or varchar declares."""
+def _types(schema: SchemaJson) -> dict[str, Any]:
+    return {entry["name"].lower(): entry["type"] for entry in schema["fields"]}
 
-    def kind(schema: SchemaJson) -> Any:
-        found: Mapping[str, Any] = {
-            entry["name"].lower(): entry["type"] for entry in schema["fields"]
-        }
-        return found[path[0].lower()]
 
-    return (
-        len(path) == 1
-        and isinstance(kind(existing), str)
-        and bool(kind(existing) == kind(travelling))
-    )
+def _differs_by_length(existing: SchemaJson, travelling: SchemaJson, path: Path) -> bool:
+    """Whether a column's types differ only by the declared length of a char or varchar."""
+    name = path[0].lower()
+    here = _types(existing)[name]
+    return len(path) == 1 and isinstance(here, str) and bool(here == _types(travelling)[name])

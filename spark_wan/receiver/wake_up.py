@@ -1,6 +1,6 @@
-"""What wakes a receiver: a streaming source without rows, whose offset changes when there is something to do.
+"""What wakes a receiver: a streaming source without rows, whose offset changes when work may wait.
 
-A receiver plans from log and ledger. Its streaming query says only *when*: its micro-batches are empty.
+A receiver plans from log and ledger. Its streaming query only triggers it: micro-batches are empty.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from spark_wan.receiver.stream import IDLE_INTERVAL
 log = logging.getLogger(__name__)
 
 FORMAT = "wan-receiver"
-"""The source's name in Spark. Options: ``channel``, ``site``, ``token``, ``retryInterval``, ``storage.*``."""
+"""The source's name in Spark.
+
+Options: ``channel``, ``site``, ``token``, ``retryInterval``, ``storage.*``.
+"""
 
 
 class WakeUpSource(DataSource):
-    """The ``wan-receiver`` source. It is the receiver's own, and checks no options."""
+    """The ``wan-receiver`` source. Only the receiver uses it, so it checks no options."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,21 +41,22 @@ class WakeUpSource(DataSource):
         return "stream string"
 
     def streamReader(self, schema: StructType) -> WakeUpReader:
-        given = {name.lower(): value for name, value in self.options.items()}
+        options = {name.lower(): value for name, value in self.options.items()}
         storage = {
             name.removeprefix("storage."): value
-            for name, value in given.items()
+            for name, value in options.items()
             if name.startswith("storage.")
         }
-        channel = open_channel(given["channel"], storage)
-        return WakeUpReader(channel, given["site"], given["token"], float(given["retryinterval"]))
+        retry_interval = float(options["retryinterval"])
+        channel = open_channel(options["channel"], storage)
+        return WakeUpReader(channel, options["site"], options["token"], retry_interval)
 
 
 class WakeUpReader(LogReader):
-    """Wakes the receiver of a site when a log has changed, when it was started anew, and to look again.
+    """Wakes a site's receiver when a log has changed, at each start, and for retries.
 
     Args:
-        token: Another one for each start of the receiver's query.
+        token: A new one for each start of the receiver's query.
         retry_interval: Seconds between wake-ups while the site holds a stream.
     """
 
@@ -62,10 +66,10 @@ class WakeUpReader(LogReader):
         self.token = token
         self.retry_interval = retry_interval
         self._retry_at = 0.0
-        self._look_at = time.monotonic() + IDLE_INTERVAL
+        self._idle_until = time.monotonic() + IDLE_INTERVAL
 
     def initialOffset(self) -> Offset:
-        return self._offset({}, {}, 0, token="")
+        return self._offset({}, {}, 0, wake="")
 
     def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
         ends = self.newest
@@ -75,14 +79,14 @@ class WakeUpReader(LogReader):
                 for stream, end in ends.items()
                 if stream in self.until
             }
-        # A log that was begun anew ends at a lower epoch, and must wake its receiver too.
+        # A restarted log ends at a lower epoch, and must wake its receiver too.
         ends = {**dict.fromkeys(start["streams"], 0), **ends}
         return self._offset(ends, {**start["again"], **self.announced()}, self._retries(start))
 
     def without_channel(self, start: Offset, error: ChannelError) -> Offset:
         if self.until is not None:
             raise error
-        # A receiver outlives its channel's absence. It is woken, since only its micro-batch can say what it waits for.
+        # The receiver outlives a missing channel. Only its micro-batch can report that it waits.
         log.warning("%s", error)
         return self._offset(start["streams"], start["again"], int(start["retry"]) + 1)
 
@@ -90,7 +94,7 @@ class WakeUpReader(LogReader):
         return self._offset(self.newest, {}, 0)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """None: what is wrong with one stream must not end the query of all."""
+        """Return none: an error of one stream must not end the query of all."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -101,19 +105,23 @@ class WakeUpReader(LogReader):
         streams: Mapping[str, int],
         again: Mapping[str, int],
         retries: int,
-        token: str | None = None,
+        wake: str | None = None,
     ) -> Offset:
-        wake = self.token if token is None else token
+        wake = self.token if wake is None else wake
         return {**offset(streams, again), "wake": wake, "retry": retries}
 
     def _retries(self, start: Offset) -> int:
-        """A number that rises every ``retry_interval`` seconds while this site holds a stream, and after ``IDLE_INTERVAL``."""
+        """Return a number that rises when the receiver must be woken though no log has changed.
+
+        Every ``retry_interval`` seconds while the site holds a stream, and after
+        ``IDLE_INTERVAL``.
+        """
         before = int(start["retry"])
         now = time.monotonic()
         if self.until is not None:
             return before
-        if now >= self._look_at:
-            self._look_at = now + IDLE_INTERVAL
+        if now >= self._idle_until:
+            self._idle_until = now + IDLE_INTERVAL
             return before + 1
         if now < self._retry_at:
             return before
@@ -121,6 +129,4 @@ class WakeUpReader(LogReader):
         if first:
             return before
         acks = (StreamLog(self.channel, stream).acks().get(self.site) for stream in self.newest)
-        return (
-            before + 1 if any(ack is not None and ack.held is not None for ack in acks) else before
-        )
+        return before + any(ack is not None and ack.held is not None for ack in acks)

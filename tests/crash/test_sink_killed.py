@@ -109,7 +109,7 @@ def test_f05_frames_of_a_failed_attempt_are_never_named(
 def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path) -> None:
     """The whole stream comes again under a new query ID, together with what is new: the receiver drops what it had, by event ID.
 
-    Taken out once: the filter of known event IDs in `DeltaTarget._drop_known_events`: rows were doubled.
+    Taken out once: the filter of known event IDs in `AppliedEventIds.drop_redelivered`: rows were doubled.
     """
     checkpoint = tmp_path / "checkpoint"
     ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
@@ -128,7 +128,7 @@ def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path
 def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
     """The sequence decides, in whatever order and partition the events of a key arrive.
 
-    Taken out once: the order by sequence in `_newest_per_key` (turned round).
+    Taken out once: the order by sequence in `last_event_wins` (turned round).
     """
     spark_wan.register(spark)
     wan: Sites = sites()
@@ -143,7 +143,7 @@ def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
 def test_f29_event_ids_expired_then_a_replay(spark: Any, clicked: Sites) -> None:
     """Event IDs are forgotten below a floor. A replay from below it is set aside, with its cause; what is newer is applied.
 
-    Taken out once: the floor in `_drop_known_events`.
+    Taken out once: the floor in `AppliedEventIds.drop_redelivered`.
     """
     origin = "newark"
     clicked.write_events(

@@ -59,7 +59,7 @@ def test_f26_collisions_without_end(
 def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> None:
     """A dozen commits of one key, deleted and made again between, in frames of three events: the last one wins.
 
-    Taken out once: one row per key (`_last_of_runs` and `_newest_per_key`).
+    Taken out once: one row per key (`_last_of_runs` and `last_event_wins`).
     """
     replicated.write_topology(batch_size=3)
     for turn in range(5):
@@ -131,7 +131,7 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
     [
         ("dropped", "is missing"),
         ("dropped and made again", "has the ID"),
-        ("put back from a backup", "put back to an older state"),
+        ("put back from a backup", "restored to an older state"),
         ("RESTORE", "is a RESTORE"),
     ],
     ids=["dropped", "dropped and made again", "put back from a backup", "RESTORE"],

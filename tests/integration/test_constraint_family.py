@@ -19,10 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from pair import Pair
 from sites import SEATTLE
 
-import spark_wan.receiver.constraints as constraints
+import spark_wan.receiver.judge as judge
 from spark_wan.delta.tables import load
 from spark_wan.receiver.stream import TableStatus
-from spark_wan.receiver.target import merge_statement
+from spark_wan.receiver.write import merge_statement
 from spark_wan.wire.ack import Ack
 
 DAY = datetime.date(2024, 5, 6)
@@ -426,7 +426,7 @@ def test_f53_more_rows_that_raise_than_are_looked_for(
     spark: Any, family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is held before anything is written, and goes on without the constraint."""
-    monkeypatch.setattr(constraints, "MAX_RAISING", 1)
+    monkeypatch.setattr(judge, "MAX_RAISING", 1)
     wan = Pair(family.pair.copy(tmp_path / "wan").folder)
     insert(wan, "keyless", [{**GOOD, "id": n, "code": f"{n} x"} for n in (30, 31)], COLUMNS)
     wan.send(spark)

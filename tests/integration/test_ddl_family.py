@@ -30,7 +30,9 @@ PROPERTIES = {
     LATE: "delta.enableTypeWidening = true",
 }
 EQUAL = ""
-WAY_OUT = r"new (table )?name|ALTER TABLE|--decide|full copy|put the old one back"
+WAY_OUT = (
+    r"new (table )?name|ALTER TABLE|--decide|full copy|put the old one back|restore the old one"
+)
 NEW_NAME = "a full copy under a new table name"
 WIDEN = "ALTER TABLE {seattle} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
 
@@ -250,8 +252,8 @@ CASES = [
     target("retyped", PLAIN, "OVERWRITE SELECT * EXCEPT (qty), string(qty) qty FROM {t}", ends="qty is string here and integer at the origin"),
     target("nested-own", PLAIN, "ALTER TABLE {t} ADD COLUMNS (s.own int)", ends="s.own is a field of this site's own.*DROP COLUMN s.own"),
     target("drop", PLAIN, "DROP", ends="is missing.*full copy"),
-    target("drop-create", PLAIN, "DROP", f"CREATE TABLE {{t}} ({COLUMNS}) USING delta", ends="made again.*full copy"),
-    target("create-or-replace", MAPPED, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L id, 1 qty", ends="made again, or replaced.*full copy"),
+    target("drop-create", PLAIN, "DROP", f"CREATE TABLE {{t}} ({COLUMNS}) USING delta", ends="dropped and recreated.*full copy"),
+    target("create-or-replace", MAPPED, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1L id, 1 qty", ends="recreated, or replaced.*full copy"),
     target("restore", PLAIN, "RESTORE TABLE {t} TO VERSION AS OF 0", ends="is a RESTORE.*full copy"),
 ]  # fmt: skip
 

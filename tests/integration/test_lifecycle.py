@@ -239,9 +239,7 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
 
         [held] = [status for status in receiver.status() if status.held]
         assert held.table == "orders"
-        assert (
-            held.held and "is missing at site seattle" in held.held and "put it back" in held.held
-        )
+        assert held.held and "is missing at site seattle" in held.held and "restore it" in held.held
         ack = here.ack("orders")
         assert ack and ack.held == ack.applied + 1 and ack.cause == held.held
         [told] = [status for status in sender.status() if status.remote_holds]
@@ -286,7 +284,7 @@ def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, site
 
     here.append("orders", [], site=SEATTLE)
     statuses = here.receive(spark)
-    assert "It was dropped and made again" in str(statuses["orders"].held)
+    assert "It was dropped and recreated" in str(statuses["orders"].held)
     assert "full copy" in str(statuses["orders"].held)
     assert here.table("orders", SEATTLE).num_rows == 0
     ack = here.ack("orders")

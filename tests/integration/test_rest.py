@@ -86,7 +86,7 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
 ) -> None:
     """A receiver that looked in time recorded what it saw; without one, Delta's transaction number shows that no apply is missing.
 
-    Taken out once: the append of `Seen` in `Ledger._record`."""
+    Taken out once: the append of the position in `Ledger._record_position`."""
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     applied = max(
@@ -102,7 +102,7 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
     with caplog.at_level(logging.WARNING):
         status = here.replicate(spark)["orders"]
     assert status.held is None
-    assert ("log cleanup took versions" in caplog.text) is not looked
+    assert ("log cleanup removed versions" in caplog.text) is not looked
     here.assert_same(spark, "orders")
 
 

@@ -68,7 +68,7 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
     """Rows from before have nulls there, at both sites.
 
-    Taken out once: the adding of columns in `DeltaTarget.read`.
+    Taken out once: the adding of columns in `SchemaEvolution._alter`.
     """
     pair.assert_same(spark, "people", "events")
     assert load(spark, pair.location("people", SEATTLE)).where("age IS NULL").count() == 2
@@ -80,7 +80,7 @@ def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
 def test_b80_also_when_the_target_starts_late(spark: Any, pair: Pair) -> None:
     """All epochs, each with other columns, were waiting when seattle received for the first time.
 
-    Taken out once: the adding of columns in `DeltaTarget.read`.
+    Taken out once: the adding of columns in `SchemaEvolution._alter`.
     """
     assert len({len(manifest.schema["fields"]) for manifest in pair.manifests("later")}) > 2
     pair.assert_same(spark, "later")

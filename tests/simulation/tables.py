@@ -25,8 +25,13 @@ from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSI
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
-from spark_wan.receiver.apply import ApplyWork, WriteConflict
+from spark_wan.ledger.records import (
+    HistoryPosition,
+    LedgerRow,
+    TargetName,
+    transaction_name,
+)
+from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame
 from spark_wan.wire.manifest import EVENTS
@@ -310,17 +315,17 @@ class SimulatedLedger:
 
     effect: Effect
     rows: list[LedgerRow] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    positions: list[HistoryPosition] = field(default_factory=list)
     ids: list[tuple[str, str, str]] = field(default_factory=list)
     """(event ID, content hash, token)"""
 
-    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
-        return [*self.rows, *self.seen]
+    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
+        return [*self.rows, *self.positions]
 
-    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+    def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
         def append() -> None:
             self.rows += [row for row in rows if isinstance(row, LedgerRow)]
-            self.seen += [row for row in rows if isinstance(row, Seen)]
+            self.positions += [row for row in rows if isinstance(row, HistoryPosition)]
 
         self.effect("the ledger is written", append)
 
@@ -390,29 +395,30 @@ class SimulatedTarget:
 
         self.effect("the table is created", create)
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
         newest = epochs[-1].manifest
+        target = TargetName("orders", self.site, "`orders`")
         columns = schema(**self.table.columns)
-        applied.check(columns, newest.schema, "orders", self.site, "`orders`")
+        applied.check(columns, newest.schema, target)
         added = differences(columns, newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
         self._began = len(self.table.commits)
-        return ApplyWork(epochs, ids=newest.kind == EVENTS)
+        return ApplyBatch(epochs)
 
     def _add_columns(self, columns: dict[str, str]) -> None:
         self.table.columns |= columns
         self.table.commit("ADD COLUMNS", self.clock())
 
-    def resolve(self, work: ApplyWork) -> None:
+    def resolve(self, batch: ApplyBatch) -> None:
         """A user's events are decoded and judged here; captured ones only when they are written, as
         Spark does."""
-        if not work.ids:
+        if not batch.has_event_ids:
             return
         known, first = self.ledger.known_ids(), {}
         rows = []
         for row in sorted(
-            self._decode(work.epochs),
+            self._decode(batch.epochs),
             key=lambda row: (row[VERSION], row.get(SEQUENCE, 0), row[CONTENT]),
         ):
             seen = known.get(row[ID], first.get(row[ID]))
@@ -423,28 +429,28 @@ class SimulatedTarget:
                 assert seen == row[CONTENT], (
                     f"event ID {row[ID]} came with two contents; no source wrote that"
                 )
-                work.duplicates += 1
-        work.content, work.new_ids = rows, len(rows)
+                batch.duplicates += 1
+        batch.content, batch.new_ids = rows, len(rows)
 
-    def record(self, work: ApplyWork, apply: int, token: str) -> None:
-        if work.ids:
-            fresh = [(row[ID], row[CONTENT], token) for row in work.content]
+    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+        if batch.has_event_ids:
+            fresh = [(row[ID], row[CONTENT], mark.token) for row in batch.content]
             self.effect("event IDs are recorded", lambda: self.ledger.ids.extend(fresh))
 
-    def write(self, work: ApplyWork, mark: Mark) -> None:
-        rows = work.content if work.ids else self._decode(work.epochs)
-        keyed = bool(work.epochs[-1].manifest.keys)
+    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+        rows = batch.content if batch.has_event_ids else self._decode(batch.epochs)
+        keyed = bool(batch.epochs[-1].manifest.keys)
         app = transaction_name(mark.site, mark.table, str(self.table_id()))
         began = self._began if self.begins_early else len(self.table.commits)
         self.effect(
-            "the table is written", lambda: self._transaction(began, rows, work, mark, app, keyed)
+            "the table is written", lambda: self._transaction(began, rows, batch, mark, app, keyed)
         )
 
     def _transaction(
         self,
         began: int,
         rows: list[dict[str, Any]],
-        work: ApplyWork,
+        batch: ApplyBatch,
         mark: Mark,
         app: str,
         keyed: bool,
@@ -456,12 +462,12 @@ class SimulatedTarget:
         if (
             self.table.transactions.get(app, 0) < mark.apply
         ):  # otherwise it is skipped: no error, no commit
-            self._commit(rows, work, mark, app, keyed)
+            self._commit(rows, batch, mark, app, keyed)
 
     def _commit(
-        self, rows: list[dict[str, Any]], work: ApplyWork, mark: Mark, app: str, keyed: bool
+        self, rows: list[dict[str, Any]], batch: ApplyBatch, mark: Mark, app: str, keyed: bool
     ) -> None:
-        names = list(_columns(work.epochs[-1]))
+        names = list(_columns(batch.epochs[-1]))
         table = self.table
         if keyed:
             newest: dict[Any, dict[str, Any]] = {}
@@ -488,8 +494,8 @@ class SimulatedTarget:
         table.commit("MERGE" if keyed else "WRITE", self.clock(), mark.user_metadata())
         self.on_write(self.site, mark)
 
-    def done(self, work: ApplyWork) -> None:
-        work.content = None
+    def done(self, batch: ApplyBatch) -> None:
+        batch.content = None
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:

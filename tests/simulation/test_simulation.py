@@ -22,7 +22,7 @@ from machine import Replication
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
-from spark_wan.receiver.apply import ApplyResult, ApplyWork, TableApplier
+from spark_wan.receiver.apply import ApplyBatch, ApplyResult, TableApplier
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.steps import Steps
 from spark_wan.wire.mark import Mark
@@ -87,8 +87,8 @@ class AcksBeforeItApplies(TableApplier):
 class TakesTheNumberLate(TableApplier):
     """Does not fix the apply number at step 1: takes the next one right before the write."""
 
-    def _mark(self, epochs: Sequence[PlannedEpoch], number: int, work: ApplyWork) -> Mark:
-        return super()._mark(epochs, self.ledger.catch_up(self.target) or 1, work)
+    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
+        return super()._mark(batch, self.ledger.catch_up(self.target) or 1)
 
 
 def ack_before_apply(patch: pytest.MonkeyPatch) -> None:

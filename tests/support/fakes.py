@@ -20,8 +20,13 @@ from spark_wan.errors import FrameError, WanError
 from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.ledger import LedgerRow, Seen, transaction_name
-from spark_wan.receiver.apply import ApplyWork, WriteConflict
+from spark_wan.ledger.records import (
+    HistoryPosition,
+    LedgerRow,
+    TargetName,
+    transaction_name,
+)
+from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -249,16 +254,16 @@ class LedgerRows:
     """A ledger store that is a list."""
 
     rows: list[LedgerRow] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    positions: list[HistoryPosition] = field(default_factory=list)
     tokens_with_ids: set[str] = field(default_factory=set)
     floors: dict[str, int] = field(default_factory=dict)
 
-    def load(self, table: str) -> Sequence[LedgerRow | Seen]:
-        return [*self.seen, *(row for row in self.rows if row.mark.table == table)]
+    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
+        return [*self.positions, *(row for row in self.rows if row.mark.table == table)]
 
-    def append(self, table: str, rows: Sequence[LedgerRow | Seen]) -> None:
+    def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
         self.rows += [row for row in rows if isinstance(row, LedgerRow)]
-        self.seen += [row for row in rows if isinstance(row, Seen)]
+        self.positions += [row for row in rows if isinstance(row, HistoryPosition)]
 
     def names(self, target_id: str) -> set[str]:
         return {row.mark.table for row in self.rows if row.target_id == target_id}
@@ -269,7 +274,7 @@ class LedgerRows:
 
 @dataclass
 class Target:
-    """A target table that keeps no rows, but which epochs each commit wrote."""
+    """A target table that keeps the epochs written by each commit instead of rows."""
 
     channel: Channel
     id: str | None = "target-1"
@@ -313,9 +318,9 @@ class Target:
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyWork:
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
         travelling = epochs[-1].manifest.schema
-        applied.check(self.columns, travelling, "orders", "seattle", "`orders`")
+        applied.check(self.columns, travelling, TargetName("orders", "seattle", "`orders`"))
         added = [entry for _, entry in differences(self.columns, travelling).added]
         if added:
             self.columns = {**self.columns, "fields": [*self.columns["fields"], *added]}
@@ -323,15 +328,15 @@ class Target:
         for epoch in epochs:
             self.check_frames(epoch)
         self.open_work += 1
-        return ApplyWork(epochs, dead_letters=self.letters_per_apply)
+        return ApplyBatch(epochs, dead_letters=self.letters_per_apply)
 
-    def resolve(self, work: ApplyWork) -> None:
+    def resolve(self, batch: ApplyBatch) -> None:
         pass
 
-    def record(self, work: ApplyWork, apply: int, token: str) -> None:
-        self.recorded.append((apply, token))
+    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+        self.recorded.append((mark.apply, mark.token))
 
-    def write(self, work: ApplyWork, mark: Mark) -> None:
+    def write(self, batch: ApplyBatch, mark: Mark) -> None:
         if self.before_write:
             self.before_write.pop(0)()
         # As Delta does: a transaction number that is there already skips the write.
@@ -339,7 +344,7 @@ class Target:
         if self.transactions.get(name, 0) >= mark.apply:
             return
         self.put(mark.user_metadata(), "MERGE")
-        self.written.append([epoch.manifest.epoch for epoch in work.epochs])
+        self.written.append([epoch.manifest.epoch for epoch in batch.epochs])
 
     def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
         """Add a commit, of a receiver or another writer."""
@@ -350,7 +355,7 @@ class Target:
             name = transaction_name(mark["site"], mark["table"], str(self.id))
             self.transactions[name] = mark["apply"]
 
-    def done(self, work: ApplyWork) -> None:
+    def done(self, batch: ApplyBatch) -> None:
         self.open_work -= 1
 
     def check_frames(self, epoch: PlannedEpoch) -> None:

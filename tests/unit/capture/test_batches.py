@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fakes import HEADER, STREAM, memory_channel
+from feeds import changes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dead_letter_cap import changes
 
 from spark_wan.capture.source import _CaptureTask
 from spark_wan.channels.base import Channel, write_of

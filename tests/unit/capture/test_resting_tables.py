@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
+from ledgers import ORIGIN, held, ledger, mark, target
 from publishing import Site
 from test_inbound_channel import TOPOLOGY
-from test_ledger import ORIGIN, held, ledger, mark, target
 
 from spark_wan.capture import source as source_module
 from spark_wan.capture.source import DeltaSource
@@ -184,7 +184,7 @@ def test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on(
 ) -> None:
     """How far its history was seen is kept durably: also a receiver that begins anew each day needs no copy.
 
-    The log's files cannot be read here, so that nothing else proves it. Fails when no ``Seen`` is appended, or none is read.
+    The log's files cannot be read here, so that nothing else proves it. Fails when no ``HistoryPosition`` is appended, or none is read.
     """
     table, store, _ = resting(40, restarts, "OPTIMIZE", "WRITE")
     table.log_is_readable = False
@@ -200,15 +200,15 @@ def test_f49_what_was_seen_is_recorded_once_and_not_at_every_look() -> None:
     table.put(None, "OPTIMIZE", time=clock())
     for _ in range(5):
         found.catch_up(table)
-    assert store.seen == []
+    assert store.positions == []
     clock.pass_seconds(86_400)
     for _ in range(5):
         found.catch_up(table)
-    assert [(each.target_version, each.target_id) for each in store.seen] == [(2, "target-1")]
+    assert [(each.target_version, each.target_id) for each in store.positions] == [(2, "target-1")]
     for each in (found, ledger(store, clock=clock)):
         clock.pass_seconds(86_400)
         each.catch_up(table)
-    assert len(store.seen) == 1
+    assert len(store.positions) == 1
 
 
 def test_a_mark_covers_what_is_before_it() -> None:
@@ -219,7 +219,7 @@ def test_a_mark_covers_what_is_before_it() -> None:
     table.put(mark(2).user_metadata(), time=clock())
     clock.pass_seconds(3 * 86_400)
     found.catch_up(table)
-    assert store.seen == []
+    assert store.positions == []
 
 
 def test_what_was_seen_hides_no_mark() -> None:
@@ -229,12 +229,12 @@ def test_what_was_seen_hides_no_mark() -> None:
     table.put(None, "OPTIMIZE", time=clock())
     clock.pass_seconds(86_400)
     found.catch_up(table)
-    older = LedgerRows(list(store.rows), list(store.seen))
+    older = LedgerRows(list(store.rows), list(store.positions))
     table.put(mark(2).user_metadata())
     table.put(None, "OPTIMIZE", time=clock())
     clock.pass_seconds(86_400)
     ledger(store, clock=clock).catch_up(table)
-    assert [each.target_version for each in store.seen] == [2, 4]
+    assert [each.target_version for each in store.positions] == [2, 4]
     again = ledger(older, clock=clock)
     assert again.catch_up(table) == 3
     assert found.catch_up(table) == 3
@@ -269,7 +269,7 @@ def test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark() -> Non
         table.put(None, "OPTIMIZE", time=clock())
     clock.pass_seconds(86_400)
     found.catch_up(table)
-    assert [each.target_version for each in store.seen] == [4]
+    assert [each.target_version for each in store.positions] == [4]
     del table.commits[3:]
     table.put(mark(2).user_metadata(), "MERGE")
     for _ in range(2):
@@ -315,7 +315,7 @@ def test_maintenance_that_log_cleanup_took_unseen_does_not_hold(
     found = ledger(store)
     with caplog.at_level(logging.WARNING):
         assert found.catch_up(table) == 2
-    assert "log cleanup took versions 2 to 5" in caplog.text
+    assert "log cleanup removed versions 2 to 5" in caplog.text
     assert found.local_commits == 4
     caplog.clear()
     table.log_is_readable = False
@@ -337,7 +337,7 @@ def test_a_mark_that_log_cleanup_took_unseen_holds(readable: bool) -> None:
         ledger(store),
         table,
         LedgerError,
-        "may have been applied by a receiver.*full copy under a new table name",
+        "receiver may have applied in between.*full copy under a new table name",
     )
 
 
@@ -434,7 +434,7 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
             clock.pass_seconds(wake_up.IDLE_INTERVAL)
             inbound.apply_all(spark)
         assert len(looks) == times
-    assert [each.target_version for each in store.seen] == [2]
+    assert [each.target_version for each in store.positions] == [2]
 
 
 # --- what Spark is asked ----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.ledger.progress import Progress
-from spark_wan.receiver.plan import plan_stream
+from spark_wan.receiver.plan import StreamPlanner
 from spark_wan.wire.records import RENAMED
 
 
@@ -386,5 +386,5 @@ def test_a_log_of_version_1_continues_in_version_2(log: StreamLog) -> None:
     assert last == first
     log.append(replace(manifest(2), previous=last.fingerprint))
     limits: dict[str, Any] = {"max_bytes": 1 << 30, "max_epochs": 9}
-    found = plan_stream(STREAM, log.since(0), log.read, Progress(), "seattle", {}, **limits)
+    found = StreamPlanner(STREAM, "seattle", log.read, Progress(), {}, **limits).plan(log.since(0))
     assert ([each.manifest.epoch for each in found.new], found.cause) == ([1, 2], None)

@@ -1,4 +1,7 @@
-"""Columns that a site has applied are followed through its table's history: one that is renamed, dropped or another one now holds its stream."""
+"""Applied columns are followed through the target's history.
+
+One that is renamed, dropped or replaced by another column holds its stream.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.ledger import Ledger, LedgerRow
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import LedgerRow, TargetName
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.steps import run
 from spark_wan.wire.mark import Mark
@@ -33,7 +37,10 @@ def ddl(version: int, operation: str, **parameters: Any) -> Commit:
 
 @dataclass
 class Site:
-    """A target with column identities of its own, and an applier of a stream that carries ``travelling``."""
+    """A target with column identities of its own, and the applier of a stream.
+
+    ``travelling``: the columns of the stream.
+    """
 
     travelling: tuple[str, ...] = ("id", "a", "b")
     number: int = 0
@@ -111,8 +118,8 @@ def site() -> Site:
     return site
 
 
-def held(site: Site, told: str) -> None:
-    """Now, asked again, after a restart, and after the loss of the ledger; and nothing is written."""
+def assert_held(site: Site, told: str) -> None:
+    """Assert a hold: now, again, after a restart, and after the ledger is lost."""
     written = list(site.target.written)
     columns = site.target.columns
     for before in (lambda: None, lambda: None, site.restart, site.lose_ledger):
@@ -126,9 +133,9 @@ def held(site: Site, told: str) -> None:
 def test_f46_a_column_renamed_at_the_target_holds_the_stream_until_it_is_renamed_back(
     site: Site,
 ) -> None:
-    """It is not added again, empty."""
+    """It is not added again without its values."""
     site.rename("a", "label")
-    held(site, "a is named label now")
+    assert_held(site, "a is named label now")
     assert "ALTER TABLE `orders` RENAME COLUMN `label` TO `a`" in str(site.apply().cause)
     site.rename("label", "a")
     assert site.apply().applied == 2
@@ -136,45 +143,48 @@ def test_f46_a_column_renamed_at_the_target_holds_the_stream_until_it_is_renamed
 
 def test_f46_a_column_dropped_at_the_target_holds_the_stream(site: Site) -> None:
     site.drop("a")
-    held(site, "a was dropped")
+    assert_held(site, "a was dropped")
 
 
-def test_f46_a_column_that_is_added_under_the_old_name_is_another_one(site: Site) -> None:
-    """Its name and type are right, its values are not there."""
+def test_f46_a_column_added_under_the_old_name_is_another_one(site: Site) -> None:
+    """Its name and type are right, but it lacks the values."""
     site.drop("a")
     site.add("a")
-    held(
+    assert_held(
         site,
-        "a was dropped, or was written to after it was renamed, and another column has its name now",
+        "a was dropped, or was written to after it was renamed, and another column has its name "
+        "now",
     )
 
 
-def test_f46_columns_that_change_names_with_each_other_hold_the_stream(site: Site) -> None:
+def test_f46_columns_that_swap_names_hold_the_stream(site: Site) -> None:
     site.rename("a", "t")
     site.rename("b", "a")
     site.rename("t", "b")
-    held(site, "a is named b now; b is named a now")
+    assert_held(site, "a is named b now; b is named a now")
 
 
 def test_f46_replaced_columns_hold_the_stream(site: Site) -> None:
     site.replace_with("id", "b")
     site.add("a")
-    held(site, "a was dropped")
+    assert_held(site, "a was dropped")
 
 
-def test_f46_a_column_that_is_gone_without_a_word_holds_the_stream(site: Site) -> None:
+def test_f46_a_missing_column_that_the_history_does_not_mention_holds_the_stream(
+    site: Site,
+) -> None:
     """An overwrite with another schema names no columns in the history."""
     del site.ids["a"]
     site.execute("WRITE", mode="Overwrite")
-    held(site, "a is gone")
+    assert_held(site, "a is gone")
 
 
-def test_f46_the_key_too(site: Site) -> None:
+def test_f46_a_renamed_key_column_holds_the_stream(site: Site) -> None:
     site.rename("id", "number")
-    held(site, "id is named number now")
+    assert_held(site, "id is named number now")
 
 
-def test_case_order_and_columns_of_the_targets_own_do_not_count(site: Site) -> None:
+def test_case_order_and_columns_of_the_target_alone_do_not_matter(site: Site) -> None:
     site.add("mine")
     site.drop("mine")
     site.rename("a", "t")
@@ -185,19 +195,22 @@ def test_case_order_and_columns_of_the_targets_own_do_not_count(site: Site) -> N
     assert site.apply().applied == 2
 
 
-def test_a_column_that_was_there_before_it_travels_is_used(site: Site) -> None:
-    """Added by a local user, or by a receiver that was killed before it applied; dropped again before, it is added anew."""
+def test_a_column_that_exists_before_it_travels_is_used(site: Site) -> None:
+    """A local user added it, or a receiver that was killed before it applied.
+
+    If it is dropped before it travels, the receiver adds it again.
+    """
     site.add("c")
     site.travelling = ("id", "a", "b", "c")
     site.publish()
     assert (site.apply().applied, site.apply().applied) == (2, 3)
     site.drop("c")
     site.publish()
-    held(site, "c was dropped")
+    assert_held(site, "c was dropped")
 
 
-def test_another_streams_apply_in_between_forgets_nothing(site: Site) -> None:
-    """The first thing after the change is an epoch that does not carry the column."""
+def test_an_apply_of_another_stream_in_between_does_not_hide_a_rename(site: Site) -> None:
+    """The first commit after the rename is an epoch that does not carry the column."""
     site.rename("a", "label")
     other = Site()
     other.target, other.store, other.travelling = site.target, site.store, ("id", "b")
@@ -208,15 +221,18 @@ def test_another_streams_apply_in_between_forgets_nothing(site: Site) -> None:
     other.ids = site.ids
     outcome = other.apply()
     assert (outcome.applied, outcome.held) == (1, None), outcome.cause
-    held(site, "a is named label now")
+    assert_held(site, "a is named label now")
     site.rename("label", "a")
     assert site.apply().applied == 2
 
 
-def test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_back(
+def test_renaming_back_does_not_undo_an_apply_planned_before_the_rename(
     site: Site,
 ) -> None:
-    """Between plan and write the column was renamed and another one added under its name: what was written is in that one."""
+    """Between plan and write the column was renamed, and another one added under its name.
+
+    That one has the values.
+    """
 
     def meanwhile() -> None:
         site.rename("a", "label")
@@ -227,11 +243,11 @@ def test_an_apply_that_was_planned_before_the_change_is_not_undone_by_renaming_b
     site.publish()
     site.drop("a")
     site.rename("label", "a")
-    held(site, "a was dropped, or was written to after it was renamed")
+    assert_held(site, "a was dropped, or was written to after it was renamed")
 
 
 def test_marks_without_columns_are_read_and_followed_from_then_on() -> None:
-    """Those of a ledger that was written before columns were recorded."""
+    """A ledger from before columns were recorded has such marks."""
     site = Site()
     site.publish()
     site.apply()
@@ -246,7 +262,7 @@ def test_marks_without_columns_are_read_and_followed_from_then_on() -> None:
     assert site.apply().applied == 2
     site.drop("b")
     site.publish()
-    held(site, "b was dropped")
+    assert_held(site, "b was dropped")
 
 
 def test_the_mark_of_a_table_with_columns_is_read_and_written_the_same() -> None:
@@ -268,7 +284,7 @@ def test_the_mark_of_a_table_with_columns_is_read_and_written_the_same() -> None
 
 def test_a_change_of_columns_that_the_history_does_not_explain_holds_the_stream(site: Site) -> None:
     site.execute("DROP COLUMNS")
-    held(site, "the table's history does not say of which columns")
+    assert_held(site, "the table's history does not say of which columns")
 
 
 def nested(**fields: Any) -> dict[str, Any]:
@@ -312,14 +328,14 @@ TRAVELLING = schema(
         ("DROP COLUMNS", {"columns": ["sx", "lis"]}, None),
     ],
 )
-def test_f46_nested_fields_too(
+def test_f46_a_moved_nested_field_is_reported_once(
     operation: str, parameters: dict[str, Any], told: str | None
 ) -> None:
-    """And the outermost alone is named."""
+    """Only the outermost moved field is named."""
     before = AppliedColumns().with_columns(column_paths(TRAVELLING))
     after = before.after(ddl(5, operation, **parameters))
     try:
-        after.check(TRAVELLING, TRAVELLING, "orders", "seattle", "delta.`/o`")
+        after.check(TRAVELLING, TRAVELLING, TargetName("orders", "seattle", "delta.`/o`"))
     except Exception as error:
         assert told is not None and f"as they were: {told}" in str(error)
         assert ";" not in str(error).split("as they were: ")[1].split(". They are")[0]
@@ -338,10 +354,13 @@ def test_f46_nested_fields_too(
         max_size=25,
     )
 )
-def test_f46_whatever_is_done_to_the_target_a_column_is_applied_to_itself_or_the_stream_is_held(
+def test_f46_random_changes_never_apply_a_column_to_another_one(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """Random changes of columns at the target between applies, with restarts and lost ledgers: compared with identities that the test itself keeps."""
+    """Random changes of columns between applies, with restarts and lost ledgers.
+
+    The result is compared with column identities that the test itself keeps.
+    """
     site = Site()
     site.publish()
     site.apply()

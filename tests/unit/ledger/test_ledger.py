@@ -1,4 +1,4 @@
-"""The ledger: what the marked commits of a table add up to, and a table that is not what it was."""
+"""The ledger: the sum of a table's marked commits, and tables that were replaced or restored."""
 
 from __future__ import annotations
 
@@ -7,85 +7,38 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
+from fakes import MANIFEST, STREAM, LedgerRows, Target, memory_channel
+from ledgers import MARK, ORIGIN, PLACE, held, ledger, mark, target
 
-from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError, WanError
-from spark_wan.ledger.ledger import Ledger, LedgerRow
-from spark_wan.ledger.progress import origin_of
-from spark_wan.ledger.store import _read
+from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import LedgerRow
+from spark_wan.ledger.store import decode_row
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
-MARK = Mark(
-    site="seattle",
-    table="orders",
-    apply=1,
-    token="t1",
-    origin="newark",
-    table_id=MANIFEST.table_id,
-    selection="all",
-    through=9,
-    stream=STREAM,
-    log_id=MANIFEST.log_id,
-    epoch=1,
-    fingerprint=MANIFEST.fingerprint,
-    ids=False,
-)
-ORIGIN = origin_of(MANIFEST)
-PLACE = (STREAM, MANIFEST.log_id)
-
 MARK_V1 = (
-    '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1","origin":"newark",'
-    '"table_id":"11111111-2222-3333-4444-555555555555","selection":"all","through":9,"stream":"newark.east.orders",'
+    '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1",'
+    '"origin":"newark","table_id":"11111111-2222-3333-4444-555555555555","selection":"all",'
+    '"through":9,"stream":"newark.east.orders",'
     '"incarnation":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"fingerprint":"'
     + MANIFEST.fingerprint
     + '","ids":false,"dead_letters":0}}'
 )
 
 
-def mark(apply: int, **changes: Any) -> Mark:
-    return replace(
-        MARK,
-        apply=apply,
-        **{"token": f"t{apply}", "through": 10 * apply - 1, "epoch": apply, **changes},
-    )
-
-
-def target(*marks: Mark) -> Target:
-    made = Target(memory_channel())
-    for each in marks:
-        made.put(each.user_metadata(), "MERGE")
-    return made
-
-
-def ledger(store: LedgerRows | None = None, **more: Any) -> Ledger:
-    return Ledger(
-        "seattle",
-        "orders",
-        store if store is not None else LedgerRows(),
-        **{"clock": Clock(), **more},
-    )
-
-
-def held(found: Ledger, table: Target, error: type[WanError], match: str) -> None:
-    """Now, and asked again, and after a restart."""
-    for each in (found, found, ledger(found.store)):  # type: ignore[arg-type]
-        with pytest.raises(error, match=match):
-            each.catch_up(table)
-
-
-# --- marks ------------------------------------------------------------------------------------------------------------
+# --- marks ----------------------------------------------------------------------------------------
 
 
 MARK_V2 = MARK_V1.replace('"version":1', '"version":2').replace("incarnation", "log_id")
 
 
-def test_a_mark_is_read_and_written_the_same() -> None:
+def test_a_mark_survives_a_round_trip_in_its_golden_bytes() -> None:
     assert Mark.read(MARK_V1, "seattle", "orders") == MARK
     assert Mark.read(MARK_V2, "seattle", "orders") == MARK
     assert MARK.user_metadata() == MARK_V2
 
 
-def test_marks_of_others_are_not_ours() -> None:
+def test_marks_of_other_sites_and_tables_are_ignored() -> None:
     for site, table in (("tacoma", "orders"), ("seattle", "cities")):
         assert Mark.read(MARK_V1, site, table) is None
     for text in (None, "", "nightly", LOCAL_ONLY, '{"spark_wan": 5}'):
@@ -107,13 +60,18 @@ def test_a_mark_with_missing_fields_is_a_ledger_error(field: str) -> None:
         Mark.read(json.dumps(content), "seattle", "orders")
 
 
-def test_what_another_version_has_added_to_a_mark_is_passed_over() -> None:
-    """In the table and in the ledger. Fails when it is an error: the older of two receivers could not follow."""
+def test_unknown_fields_of_a_mark_are_ignored() -> None:
+    """In the table and in the ledger.
+
+    Fails when they raise an error: the older of two receivers could not go on.
+    """
     assert Mark.read(MARK_V1.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
-    assert _read("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow("target-1", 7, MARK)
+    assert decode_row("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow(
+        "target-1", 7, MARK
+    )
 
 
-# --- catching up ------------------------------------------------------------------------------------------------------
+# --- catching up ----------------------------------------------------------------------------------
 
 
 def test_without_a_table_there_is_no_apply_number() -> None:
@@ -126,20 +84,20 @@ def test_a_table_without_marks_is_at_apply_1() -> None:
     assert ledger().catch_up(target()) == 1
 
 
-def test_marked_commits_are_taken_up_and_fix_the_apply_number() -> None:
+def test_marked_commits_determine_the_apply_number() -> None:
     table, found = target(mark(1), mark(2)), ledger()
     assert found.catch_up(table) == 3
     assert found.progress.through == {ORIGIN: 19}
     assert found.progress.positions == {PLACE: 2}
-    assert found.applied_now("t2") and not found.applied_now("t3")
+    assert "t2" in found.tokens and "t3" not in found.tokens
     assert [row.target_version for row in found.store.load("orders")] == [1, 2]
     table.put(mark(3).user_metadata())
     assert found.catch_up(table) == 4
     assert found.progress.through == {ORIGIN: 29}
 
 
-def test_f25_what_the_ledger_lost_the_table_gives_back() -> None:
-    """Killed between table commit and ledger commit; or all of the ledger lost."""
+def test_f25_marks_that_the_ledger_lost_are_recovered_from_the_table() -> None:
+    """Killed between table commit and ledger commit; or the whole ledger lost."""
     table = target(mark(1), mark(2))
     assert ledger().catch_up(table) == 3
     store = LedgerRows()
@@ -149,7 +107,7 @@ def test_f25_what_the_ledger_lost_the_table_gives_back() -> None:
     assert found.progress.through == {ORIGIN: 19}
 
 
-def test_what_the_history_lost_the_ledger_keeps() -> None:
+def test_the_ledger_keeps_marks_that_log_cleanup_removed() -> None:
     """Log cleanup took the marked commits."""
     table, store = target(mark(1), mark(2)), LedgerRows()
     ledger(store).catch_up(table)
@@ -160,7 +118,7 @@ def test_what_the_history_lost_the_ledger_keeps() -> None:
     assert found.progress.through == {ORIGIN: 19}
 
 
-def test_doubled_ledger_rows_do_no_harm() -> None:
+def test_duplicate_ledger_rows_do_no_harm() -> None:
     table, store = target(mark(1), mark(2)), LedgerRows()
     ledger(store).catch_up(table)
     store.rows += store.rows
@@ -168,7 +126,7 @@ def test_doubled_ledger_rows_do_no_harm() -> None:
     assert (found.catch_up(table), found.progress.through) == (3, {ORIGIN: 19})
 
 
-def test_ledger_rows_come_in_any_order() -> None:
+def test_ledger_rows_may_come_in_any_order() -> None:
     table, store = target(mark(1), mark(2), mark(3)), LedgerRows()
     ledger(store).catch_up(table)
     store.rows.reverse()
@@ -201,7 +159,7 @@ def test_local_commits_are_counted_and_cost_nothing() -> None:
     assert found.local_commits == 1
 
 
-def test_an_unchanged_table_is_not_written_about() -> None:
+def test_an_unchanged_table_adds_no_ledger_rows() -> None:
     table, found = target(mark(1)), ledger()
     found.catch_up(table)
     before = list(found.store.load("orders"))
@@ -209,7 +167,7 @@ def test_an_unchanged_table_is_not_written_about() -> None:
     assert found.store.load("orders") == before
 
 
-# --- a table that is not what it was ----------------------------------------------------------------------------------
+# --- a table that is not what it was --------------------------------------------------------------
 
 
 def known(*marks: Mark) -> tuple[Target, Ledger]:
@@ -218,13 +176,13 @@ def known(*marks: Mark) -> tuple[Target, Ledger]:
     return table, found
 
 
-def test_b33_a_dropped_table_is_reported_and_not_made_again() -> None:
+def test_b33_a_dropped_table_is_reported_and_not_recreated() -> None:
     table, found = known(mark(1))
     table.id, table.commits = None, []
     held(found, table, TargetError, "the table is missing at site seattle, but the ledger knows it")
 
 
-def test_f32_a_table_made_again_is_found() -> None:
+def test_f32_a_recreated_table_is_detected() -> None:
     """Fails when table IDs are not compared."""
     _, found = known(mark(1))
     again = target()
@@ -234,7 +192,7 @@ def test_f32_a_table_made_again_is_found() -> None:
     held(found, again, TableReplacedError, "has the ID target-2; the ledger knows target-1")
 
 
-def test_f32_a_table_put_back_to_an_older_state_is_found() -> None:
+def test_f32_a_table_restored_to_an_older_state_is_detected() -> None:
     """Fails when the newest version is not compared."""
     table, found = known(mark(1), mark(2))
     table.commits = table.commits[:2]
@@ -242,12 +200,15 @@ def test_f32_a_table_put_back_to_an_older_state_is_found() -> None:
         found,
         table,
         TableReplacedError,
-        "has no version 2 any more. It was put back to an older state",
+        "no longer has version 2. It was restored to an older state",
     )
 
 
-def test_f32_a_table_put_back_and_written_to_again_is_found() -> None:
-    """The ledger's version is there, but is another commit. Fails when its mark is not looked at."""
+def test_f32_a_table_restored_and_written_to_again_is_detected() -> None:
+    """The ledger's version exists, but is another commit.
+
+    Fails when its mark is not compared.
+    """
     table, found = known(mark(1), mark(2))
     table.commits = table.commits[:2]
     for _ in range(3):
@@ -260,22 +221,22 @@ def test_f32_a_table_put_back_and_written_to_again_is_found() -> None:
     )
 
 
-def test_f32_a_restore_is_found() -> None:
-    """Fails when RESTORE is taken for any local commit."""
+def test_f32_a_restore_is_detected() -> None:
+    """Fails when RESTORE counts as a local commit."""
     table, found = known(mark(1), mark(2))
     table.put(None, "RESTORE")
     held(found, table, TableReplacedError, "version 3 at site seattle is a RESTORE")
 
 
-def test_a_restore_before_the_first_apply_is_nobodys_business() -> None:
+def test_a_restore_before_the_first_apply_is_allowed() -> None:
     table = target()
     table.put(None, "RESTORE")
     table.put(mark(1).user_metadata())
     assert ledger().catch_up(table) == 2
 
 
-def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
-    """Marks may be missing in between. Fails when the gap is not looked for."""
+def test_a_history_that_does_not_reach_back_to_the_ledger_holds_the_stream() -> None:
+    """Marks may be missing in between. Fails when the gap is not detected."""
     table, found = known(mark(1))
     for _ in range(4):
         table.put(None)
@@ -286,8 +247,8 @@ def test_a_history_that_does_not_reach_back_to_the_ledger_is_held() -> None:
             each.catch_up(table)
 
 
-def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
-    """Replays of a user's stream could not be recognised. Fails when the IDs are not looked for."""
+def test_f29_a_ledger_lost_with_its_event_ids_holds_the_stream() -> None:
+    """Replays of a user stream would not be recognised. Fails when the IDs are not checked."""
     table = target(mark(1, ids=True, through=-1))
     held(ledger(), table, LedgerError, "has none of the event IDs of 1 applies")
     store = LedgerRows(tokens_with_ids={"t1"})
@@ -295,8 +256,10 @@ def test_f29_a_ledger_lost_with_its_event_ids_is_held() -> None:
 
 
 def test_f25_a_first_apply_without_new_event_ids_has_lost_none() -> None:
-    """All of its events were dead letters, and the receiver was killed before the mark was in the ledger. Fails when a first mark without IDs is taken for
-    a ledger that is gone: nothing would let the stream go on."""
+    """All of its events were dead letters; then the receiver was killed before it ledgered.
+
+    Fails when a first mark without IDs counts as a lost ledger: the stream could never go on.
+    """
     assert ledger().catch_up(target(users(1, new_ids=0))) == 2
 
 
@@ -309,9 +272,11 @@ def users(apply: int, **changes: Any) -> Mark:
     return mark(apply, **{"ids": True, "through": -1, "new_ids": 3, **changes})
 
 
-def test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream() -> None:
-    """The newest log files of the ledger's table are gone, or it was restored. Fails when only the first apply's IDs are looked for: replays of the
-    others are applied again."""
+def test_f55_lost_event_ids_hold_the_stream() -> None:
+    """The newest log files of the ledger's table are deleted, or it was restored.
+
+    Fails when only the first apply's IDs are checked: replays of the others are applied again.
+    """
     table = target(users(1), users(2), users(3))
     store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
     assert ledger(store).catch_up(table) == 4
@@ -332,10 +297,10 @@ def test_f55_event_ids_that_the_ledger_has_lost_hold_the_stream() -> None:
     ("until", "floor", "is_held"),
     [(50, 50, False), (51, 50, True), (None, 50, True), (50, None, True)],
 )
-def test_f55_event_ids_that_have_expired_are_not_lost(
+def test_f55_expired_event_ids_are_not_lost(
     until: int | None, floor: int | None, is_held: bool
 ) -> None:
-    """Fails when the floor is not asked, or counts for events without a time, which are kept for ever."""
+    """Fails when the floor is ignored, or counts for events without a time, which never expire."""
     table = target(users(1), users(2, ids_until=until))
     floors = {"newark": floor} if floor is not None else {}
     store = LedgerRows(tokens_with_ids={"t1"}, floors=floors)
@@ -345,9 +310,12 @@ def test_f55_event_ids_that_have_expired_are_not_lost(
         assert ledger(store).catch_up(table) == 3
 
 
-def test_f55_marks_without_which_event_ids_do_not_count_are_missed() -> None:
-    """A commit in the middle of the ledger's table is gone. Fails when the newest mark is thought to say all. What the table's history still has is taken
-    from there; and a running receiver sees that the ledger was restored."""
+def test_f55_lost_marks_of_event_ids_hold_the_stream() -> None:
+    """A commit in the middle of the ledger's table is lost.
+
+    Marks that the table's history still has are recovered, and a running receiver notices a
+    restored ledger. Fails when the newest mark is taken for the sum of all.
+    """
     table = target(users(1), users(2), users(3))
     store = LedgerRows(tokens_with_ids={"t1", "t2", "t3"})
     ledger(store).catch_up(table)
@@ -362,9 +330,12 @@ def test_f55_marks_without_which_event_ids_do_not_count_are_missed() -> None:
     assert running.catch_up(table) == 4
 
 
-def test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_missed() -> None:
-    """Both streams go to one table. Its IDs are there, but do not count without their marks. Fails when the lowest mark that is known, of a captured
-    stream, is thought to be the first one that matters: older events are applied again."""
+def test_f55_lost_marks_of_a_user_stream_below_those_of_a_captured_stream_hold_the_stream() -> None:
+    """Both streams go to one table. The IDs are recorded, but do not count without their marks.
+
+    Fails when the lowest known mark, of a captured stream, is taken for the first that matters:
+    older events are applied again.
+    """
     table = target(users(1), users(2), mark(3), users(4))
     store = LedgerRows(tokens_with_ids={"t1", "t2", "t4"})
     ledger(store).catch_up(table)
@@ -385,7 +356,7 @@ def test_f55_a_user_s_marks_that_are_lost_below_those_of_a_captured_stream_are_m
     )
 
 
-def test_f55_a_captured_stream_alone_needs_its_newest_mark_only() -> None:
+def test_f55_a_captured_stream_alone_needs_only_its_newest_mark() -> None:
     table, store = target(mark(1), mark(2), mark(3)), LedgerRows()
     table.commits = table.commits[2:]
     found = ledger(store)
@@ -393,8 +364,8 @@ def test_f55_a_captured_stream_alone_needs_its_newest_mark_only() -> None:
     assert found.progress.lost
 
 
-def test_f55_event_ids_of_version_0_1_0_that_are_all_gone_are_missed() -> None:
-    """Its marks do not say how many there were. Fails when only counted ones are looked for."""
+def test_f55_event_ids_of_version_0_1_0_that_are_all_lost_hold_the_stream() -> None:
+    """Marks of that version do not count their IDs. Fails when only counted IDs are checked."""
     old = [users(n, new_ids=None) for n in (1, 2)]
     table, store = (
         target(*old),
@@ -406,8 +377,11 @@ def test_f55_event_ids_of_version_0_1_0_that_are_all_gone_are_missed() -> None:
     held(ledger(store), table, LedgerError, "has none of the event IDs of 2 applies")
 
 
-def test_a_lost_ledger_is_told_where_the_history_does_not_reach_back() -> None:
-    """Delta's own number is left. Fails when the table is taken for one to which nothing was applied: what holds the stream then names another cause."""
+def test_a_lost_ledger_is_reported_when_the_history_does_not_reach_back() -> None:
+    """Only Delta's transaction number is left.
+
+    Fails when the table counts as one without applies: the hold then has another cause.
+    """
     table, store = target(mark(1), mark(2)), LedgerRows()
     ledger(store).catch_up(table)
     rows, store.rows = store.rows, []
@@ -418,14 +392,17 @@ def test_a_lost_ledger_is_told_where_the_history_does_not_reach_back() -> None:
         running,
         table,
         LedgerError,
-        r"has taken 2 applies, but neither its history nor the ledger knows one.*restore the ledger",
+        r"has taken 2 applies, but neither its history nor the ledger has one.*restore the ledger",
     )
     store.rows = rows
     assert running.catch_up(table) == 3
 
 
-def test_an_apply_number_that_comes_again_is_told() -> None:
-    """A receiver of a version that calls its transactions otherwise is at work beside this one. Fails when the second mark is folded like any other."""
+def test_a_reused_apply_number_is_reported() -> None:
+    """A receiver whose version names its transactions otherwise runs beside this one.
+
+    Fails when the second mark is folded like any other.
+    """
     table = target(mark(1), mark(2))
     found = ledger()
     found.catch_up(table)
@@ -438,8 +415,8 @@ def test_an_apply_number_that_comes_again_is_told() -> None:
 
 
 @pytest.mark.parametrize("kinds", [{False}, {True}, {False, True}])
-def test_the_way_out_is_that_of_the_streams_that_were_applied(kinds: set[bool]) -> None:
-    """A full copy has only what comes from now on of a user's stream. Fails when it is advised for all."""
+def test_the_advice_fits_the_streams_that_were_applied(kinds: set[bool]) -> None:
+    """A full copy lacks the earlier events of a user stream. Fails when it is advised for all."""
     table = target(*(users(n) if user else mark(n) for n, user in enumerate(sorted(kinds), 1)))
     store = LedgerRows(tokens_with_ids={"t1", "t2"})
     ledger(store).catch_up(table)
@@ -451,8 +428,11 @@ def test_the_way_out_is_that_of_the_streams_that_were_applied(kinds: set[bool]) 
     )
 
 
-def test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost() -> None:
-    """Only a captured stream's mark is left, in the ledger and in the history. Fails when marks alone say whether IDs matter."""
+def test_f55_event_ids_reveal_a_user_stream_whose_marks_are_all_lost() -> None:
+    """Ledger and history have only the mark of a captured stream.
+
+    Fails when only marks decide whether IDs matter.
+    """
     table, store = target(users(1), mark(2)), LedgerRows(tokens_with_ids={"t1"})
     ledger(store).catch_up(table)
     del store.rows[0]
@@ -466,13 +446,16 @@ def test_f55_event_ids_tell_of_a_users_stream_whose_marks_are_all_lost() -> None
 
 
 def test_f55_an_apply_without_new_event_ids_has_lost_none() -> None:
-    """All its events came again; or its mark is of version 0.1.0, which does not count them."""
+    """All its events were redelivered; or its mark is of version 0.1.0, without a count."""
     table = target(users(1), replace(users(2), new_ids=0))
     assert ledger(LedgerRows(tokens_with_ids={"t1"})).catch_up(table) == 3
 
 
-def test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
-    """Another one has applied meanwhile, and recorded it. Fails when the ledger is read once in a process: a full copy would be the only way out."""
+def test_f47_a_receiver_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
+    """Another receiver has applied and ledgered meanwhile.
+
+    Fails when the ledger is read once per process: only a full copy would help.
+    """
     table, store = target(mark(1)), LedgerRows()
     frozen = ledger(store)
     frozen.catch_up(table)
@@ -485,13 +468,16 @@ def test_f47_a_receiver_that_was_frozen_past_the_log_retention_reads_the_ledger_
     assert frozen.catch_up(table) == 6
 
 
-def test_an_event_time_of_zero_is_one() -> None:
-    """1970-01-01T00:00:00Z. Fails when a mark leaves it out like one that is not known: IDs that have expired would be missed for ever."""
+def test_an_event_time_of_zero_is_a_time() -> None:
+    """1970-01-01T00:00:00Z.
+
+    Fails when a mark treats it like a missing time: expired IDs would count as lost.
+    """
     table = target(users(1), users(2, ids_until=0))
     assert ledger(LedgerRows(tokens_with_ids={"t1"}, floors={"newark": 0})).catch_up(table) == 3
 
 
-def test_marks_of_captured_streams_say_all() -> None:
+def test_the_newest_mark_of_a_captured_stream_suffices() -> None:
     table = target(mark(1), mark(2), mark(3))
     store = LedgerRows()
     ledger(store).catch_up(table)
@@ -499,15 +485,18 @@ def test_marks_of_captured_streams_say_all() -> None:
     assert ledger(store).catch_up(table) == 4
 
 
-def test_a_user_streams_mark_moves_no_version() -> None:
+def test_a_mark_of_a_user_stream_advances_no_version() -> None:
     store = LedgerRows(tokens_with_ids={"t1"})
     found = ledger(store)
     found.catch_up(target(mark(1, ids=True, through=-1)))
     assert (found.progress.through, found.progress.positions) == ({}, {PLACE: 1})
 
 
-def test_f32_a_table_put_back_behind_what_was_looked_at_is_noticed_while_running() -> None:
-    """Local commits after the last mark had been looked at; then the files went back behind that mark, and were written past it."""
+def test_f32_a_table_restored_behind_the_newest_mark_is_detected_while_running() -> None:
+    """Local commits after the last mark were read.
+
+    Then the table was restored to before that mark, and written to again.
+    """
     table, found = target(mark(1), mark(2)), ledger()
     for _ in range(2):
         table.put(None)
@@ -523,7 +512,7 @@ def test_f32_a_table_put_back_behind_what_was_looked_at_is_noticed_while_running
     )
 
 
-def test_a_table_put_back_to_after_the_last_mark_goes_on() -> None:
+def test_a_table_restored_to_after_the_newest_mark_goes_on() -> None:
     table, found = target(mark(1)), ledger()
     for _ in range(2):
         table.put(None)

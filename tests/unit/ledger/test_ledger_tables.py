@@ -17,9 +17,11 @@ SESSION: Any = SimpleNamespace(range=lambda _: None)
 """One that answers."""
 
 
-def test_dead_letters_of_two_streams_do_not_take_each_others_place() -> None:
-    """Streams record at the same time, in one session. With a view of one name for all, the second stream's letters are added twice, and
-    the first one's not at all."""
+def test_dead_letters_of_two_streams_are_recorded_concurrently() -> None:
+    """Streams record concurrently in one session.
+
+    With one view name for all, the second stream's letters are added twice, the first one's not.
+    """
     views: dict[str, list[Any]] = {}
     added: list[list[Any]] = []
 
@@ -48,13 +50,13 @@ def test_dead_letters_of_two_streams_do_not_take_each_others_place() -> None:
 
 
 class ProtocolChangedException(Exception):
-    """As delta-spark names it: told by its class."""
+    """Named like delta-spark's: the class name tells the error."""
 
 
-def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(
+def test_a_table_created_by_another_receiver_at_the_same_moment_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Fails when the slower of two receivers that begin together at a new site ends with Delta's conflict."""
+    """Fails when Delta's conflict ends the slower of two receivers that start at a new site."""
     made: set[str] = set()
     monkeypatch.setattr(ledger_tables, "is_there", lambda _, location: location in made)
 
@@ -84,15 +86,21 @@ def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(
         ("[FAILED_READ_FILE] file:/lake/ledger/event_ids_2/part-0.parquet", False),
     ],
 )
-def test_an_error_that_names_the_ledger_is_the_ledgers(text: str, told: bool) -> None:
-    """Also where a whole table is gone. Fails (the target would be called missing) when only files in it count."""
-    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_told_of(ValueError(text)) is told
+def test_an_error_that_names_the_ledger_is_recognised(text: str, told: bool) -> None:
+    """Also when a whole table is missing.
+
+    Fails when only its files count: the target would be reported as missing.
+    """
+    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_named_in(ValueError(text)) is told
 
 
-def test_what_the_ledger_cannot_read_is_the_ledgers_whatever_it_names(
+def test_an_error_while_the_ledger_is_read_is_a_ledger_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Delta does not always say of which table it speaks. Fails when its error is raised as it is: it would be told of the target."""
+    """Delta's errors do not always name the table.
+
+    Fails when the error is raised as it is: it would be reported for the target.
+    """
 
     def load(*_: object) -> None:
         raise ValueError(
@@ -107,7 +115,7 @@ def test_what_the_ledger_cannot_read_is_the_ledgers_whatever_it_names(
         LedgerTables(SESSION, "/lake/_wan").read("event_ids")
 
 
-def test_a_mark_in_the_ledger_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_mark_in_the_ledger_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = LedgerTables(SESSION, "/lake/_wan")
     row = {
         "version": 1,

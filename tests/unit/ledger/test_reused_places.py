@@ -1,4 +1,7 @@
-"""A table that gets a new name in the topology, the way out of many a hold, at a place that was written to under another name."""
+"""A table gets a new name in the topology, at a place that was written to under another name.
+
+A new name is what many messages advise.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from typing import Any
 
 import pytest
 from fakes import STREAM, Clock, LedgerRows, Target, publish
-from test_ledger import held, ledger, mark, target
+from ledgers import held, ledger, mark, target
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import TableReplacedError
-from spark_wan.ledger.ledger import Ledger, LedgerRow, Seen, transaction_name
-from spark_wan.ledger.store import _read, _written
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import HistoryPosition, LedgerRow, transaction_name
+from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.steps import run
 
@@ -34,7 +38,10 @@ def applier(table: Target, store: LedgerRows) -> TableApplier:
 
 
 def test_f54_a_new_name_at_an_emptied_place_is_applied() -> None:
-    """Its apply numbers begin at 1 again. Fails when Delta's transactions lack the table's name: each write is skipped, for ever."""
+    """Its apply numbers begin at 1 again.
+
+    Fails when Delta's transactions lack the table's name: every write is skipped.
+    """
     table, store = used(empty=True)
     publish(StreamLog(table.channel, STREAM), 1, 2)
     outcome = run(applier(table, store).round())
@@ -47,9 +54,11 @@ def test_f54_a_new_name_at_an_emptied_place_is_applied() -> None:
 
 @pytest.mark.parametrize("known_by", ["history", "ledger"])
 def test_f54_a_new_name_at_a_place_with_rows_of_another_is_held(known_by: str) -> None:
-    """Rows that the source has no more would stay. By the marks in its history, or, once log cleanup took them, by the ledger.
+    """Rows that the source no longer has would stay.
 
-    Fails when other names' marks are passed over before the first apply."""
+    The marks in the history show it or, once log cleanup removed them, the ledger. Fails when marks
+    of other names are ignored before the first apply.
+    """
     table, store = used()
     if known_by == "history":
         store = LedgerRows()
@@ -71,7 +80,7 @@ def test_f54_a_new_name_at_a_place_with_rows_of_another_is_held(known_by: str) -
 
 
 def test_f54_a_place_with_rows_of_another_site_is_held() -> None:
-    """A folder that was copied from there, or a site that was given another name."""
+    """A folder that was copied from there, or a site that got another name."""
     table = target(mark(1, site="tacoma"))
     held(
         ledger(),
@@ -81,8 +90,8 @@ def test_f54_a_place_with_rows_of_another_site_is_held() -> None:
     )
 
 
-def test_rows_of_the_sites_own_are_its_own_business() -> None:
-    """A table that is there already, without any mark: what is sent is merged into it."""
+def test_existing_rows_without_marks_are_accepted() -> None:
+    """The table exists without any mark: events are merged into it."""
     table = target()
     for _ in range(3):
         table.put(None)
@@ -92,7 +101,10 @@ def test_rows_of_the_sites_own_are_its_own_business() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_two_names_at_one_place_are_held(restarts: bool) -> None:
-    """Each would write over the other. Fails when other names' marks after the first own one are passed over."""
+    """Each would overwrite the other.
+
+    Fails when marks of other names are ignored after the first own mark.
+    """
     table, found = target(mark(1)), ledger()
     found.catch_up(table)
     table.put(mark(1, **OLD).user_metadata(), "MERGE")
@@ -106,7 +118,7 @@ def test_two_names_at_one_place_are_held(restarts: bool) -> None:
     )
 
 
-def test_f25_a_lost_ledger_after_a_new_name_is_no_hold() -> None:
+def test_f25_a_lost_ledger_after_a_new_name_does_not_hold() -> None:
     """The old name's marks are before the new one's."""
     table, _ = used()
     table.put(None, "DELETE")
@@ -114,9 +126,12 @@ def test_f25_a_lost_ledger_after_a_new_name_is_no_hold() -> None:
     assert ledger().catch_up(table) == 2
 
 
-def test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_its_cause() -> None:
-    """Ledger and history are gone, Delta's transaction is not, and the log's files cannot be read. Fails as a quarrel with other writers, again and
-    again; or when a ledger that is restored is not read before a restart."""
+def test_a_write_skipped_by_delta_without_a_known_apply_holds_with_its_cause() -> None:
+    """Ledger and history are lost, Delta's transaction is not, and its log is not readable.
+
+    Fails when it counts as a conflict with other writers, or when a restored ledger is read only
+    after a restart.
+    """
     table, store = target(mark(1)), LedgerRows()
     table.log_is_readable = False
     table.put(None, "OPTIMIZE")
@@ -133,7 +148,7 @@ def test_a_write_that_delta_skips_though_no_apply_has_its_number_is_held_with_it
     assert run(running.round()).applied == 1
 
 
-def test_the_name_of_a_transaction_tells_site_table_and_target() -> None:
+def test_transaction_names_differ_by_site_table_and_target() -> None:
     names = {
         transaction_name(*each)
         for each in (("s", "t", "i"), ("r", "t", "i"), ("s", "u", "i"), ("s", "t", "j"))
@@ -141,10 +156,10 @@ def test_the_name_of_a_transaction_tells_site_table_and_target() -> None:
     assert len(names) == 4
 
 
-def test_the_ledgers_rows_are_read_as_they_were_written() -> None:
-    """Version 1: a mark, or how far the history was seen."""
-    rows: list[Any] = [LedgerRow("target-1", 7, mark(3)), Seen("target-1", 9, "abc@123")]
-    written = [_written(row) for row in rows]
+def test_ledger_rows_survive_a_round_trip() -> None:
+    """Version 1: a mark, or a position in the history."""
+    rows: list[Any] = [LedgerRow("target-1", 7, mark(3)), HistoryPosition("target-1", 9, "abc@123")]
+    written = [encode_row(row) for row in rows]
     assert written[1] == {
         "target_id": "target-1",
         "target_version": 9,
@@ -152,5 +167,6 @@ def test_the_ledgers_rows_are_read_as_they_were_written() -> None:
     }
     assert (written[0]["apply"], written[0]["token"]) == (3, "t3")
     assert [
-        _read(row["target_id"], row["target_version"], json.loads(row["mark"])) for row in written
+        decode_row(row["target_id"], row["target_version"], json.loads(row["mark"]))
+        for row in written
     ] == rows

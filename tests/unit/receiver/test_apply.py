@@ -29,6 +29,7 @@ from spark_wan.receiver.apply import ATTEMPTS, ApplyResult, TableApplier
 from spark_wan.steps import run
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import Mark
 
 STEPS = [
     "apply.1 caught-up",
@@ -43,7 +44,7 @@ STEPS = [
 
 
 class Site:
-    """A channel with epochs, a target table and its ledger; appliers come and go."""
+    """A channel with epochs, a target table and its ledger; appliers start and end."""
 
     def __init__(self, *numbers: int, target_id: str | None = "target-1", **limits: Any) -> None:
         self.channel = memory_channel()
@@ -55,7 +56,7 @@ class Site:
         self.applier = self.new()
 
     def new(self, **more: Any) -> TableApplier:
-        """An applier that knows nothing but what is durable."""
+        """A new process: an applier that knows only what is durable."""
         ledger = Ledger("seattle", "orders", self.store, clock=Clock())
         return TableApplier(
             "seattle", "orders", self.log, self.target, ledger, **{**self.limits, **more}
@@ -74,15 +75,18 @@ class Site:
         return answer.applied if answer is not None else 0
 
 
-def break_frame(site: Site, number: int) -> str:
-    """Take a frame of an epoch away; its path."""
+def delete_frame(site: Site, number: int) -> str:
+    """Delete a frame of an epoch, and return its path."""
     path = site.log.read(number).frames[0].path
     site.channel.trim_frames(STREAM, [path])
     return path
 
 
-def test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_nothing() -> None:
-    """It was frozen there; others applied, and what they acked was trimmed. Fails when the first plan decides: the sender was told of missing epochs."""
+def test_f47_a_receiver_overtaken_after_it_read_the_ledger_does_not_hold() -> None:
+    """It was frozen there; others applied, and what they acked was trimmed.
+
+    Fails when the first plan decides: the ack would report missing epochs.
+    """
     site = Site(1)
     slow = site.new().round()
     assert next(slow) == STEPS[0]
@@ -96,7 +100,7 @@ def test_f47_a_receiver_that_was_overtaken_after_its_look_at_the_ledger_holds_no
     assert [number for numbers in site.target.written for number in numbers] == [1, 2, 3, 4]
 
 
-# --- the way through --------------------------------------------------------------------------------------------------
+# --- the way through ------------------------------------------------------------------------------
 
 
 def test_epochs_are_applied_in_one_commit_and_acked() -> None:
@@ -107,11 +111,11 @@ def test_epochs_are_applied_in_one_commit_and_acked() -> None:
     assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 3)
 
 
-def test_the_steps_come_in_their_order() -> None:
+def test_the_steps_come_in_order() -> None:
     assert list(Site(1).applier.round()) == STEPS
 
 
-def test_b34_the_table_is_made_on_first_contact_only() -> None:
+def test_b34_the_table_is_created_on_first_contact_only() -> None:
     site = Site(1, target_id=None)
     site.round()
     assert (site.target.id, site.target.written) == ("target-1", [[1]])
@@ -135,7 +139,7 @@ def test_nothing_new_writes_nothing() -> None:
     site.channel.put_ack = put_ack  # type: ignore[method-assign]
 
 
-def test_a_round_takes_no_more_than_its_limits_and_says_so() -> None:
+def test_a_round_takes_no_more_than_its_limits_and_reports_that_more_waits() -> None:
     site = Site(1, 2, 3, max_epochs=2)
     assert site.round().again
     assert site.applied() == 2
@@ -153,7 +157,7 @@ def test_marks_are_cumulative() -> None:
     ]
 
 
-def test_dead_letters_are_told_in_the_ack() -> None:
+def test_the_ack_counts_dead_letters() -> None:
     site = Site(1, 2, max_epochs=1)
     site.target.letters_per_apply = 2
     site.round()
@@ -165,12 +169,15 @@ def test_dead_letters_are_told_in_the_ack() -> None:
     assert site.acked() == answer
 
 
-# --- a crash between any two steps ------------------------------------------------------------------------------------
+# --- a crash between any two steps ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS) + 1))
 def test_f23_f24_f25_a_crash_after_any_step_changes_nothing(steps: int) -> None:
-    """Invariants 5 and 6. Fails when the ack goes before the write, or the apply number is not fixed at step 1."""
+    """Invariants 5 and 6.
+
+    Fails when the ack goes before the write, or the apply number is not fixed at step 1.
+    """
     site = Site(1, 2)
     attempt = site.applier.round()
     for step in range(steps):
@@ -188,7 +195,7 @@ def test_f23_f24_f25_a_crash_after_any_step_changes_nothing(steps: int) -> None:
     assert site.target.written == [[1, 2], [3]]
 
 
-def test_f24_what_comes_again_is_answered_from_the_ledger() -> None:
+def test_f24_redelivered_epochs_are_answered_from_the_ledger() -> None:
     """The ack was lost."""
     site = Site(1, 2)
     site.round()
@@ -200,10 +207,11 @@ def test_f24_what_comes_again_is_answered_from_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("at", STEPS[:6])
-def test_f08_of_two_receivers_at_once_each_epoch_is_applied_once(at: str) -> None:
-    """The slow one's apply number is used up: its write is skipped, and it begins again at step 1.
+def test_f08_two_receivers_apply_each_epoch_once(at: str) -> None:
+    """The slow one's apply number is used: its write is skipped, and it goes back to step 1.
 
-    Fails when the apply number is taken just before the write."""
+    Fails when the apply number is taken right before the write.
+    """
     site = Site(1, 2)
     slow = site.applier.round()
     while next(slow) != at:
@@ -219,9 +227,12 @@ def test_f08_of_two_receivers_at_once_each_epoch_is_applied_once(at: str) -> Non
     assert site.applied() == 3
 
 
-def test_a_write_that_was_skipped_is_not_acked() -> None:
-    """Another receiver used the apply number, for less. Fails when the token is not looked for after the write: epochs
-    that nobody applied are acked, and trimmed."""
+def test_a_skipped_write_is_not_acked() -> None:
+    """Another receiver used the apply number, for fewer epochs.
+
+    Fails when the token is not checked after the write: epochs that no receiver applied are acked,
+    and trimmed.
+    """
     site = Site(1, 2, 3)
     slow = site.applier.round()
     while next(slow) != "apply.5 recorded":
@@ -233,7 +244,7 @@ def test_a_write_that_was_skipped_is_not_acked() -> None:
     assert (outcome.applied, site.applied()) == (3, 3)
 
 
-# --- conflicts and cancellations --------------------------------------------------------------------------------------
+# --- conflicts and cancellations ------------------------------------------------------------------
 
 
 def test_f26_a_conflict_goes_back_to_step_1() -> None:
@@ -245,9 +256,11 @@ def test_f26_a_conflict_goes_back_to_step_1() -> None:
     assert len(site.target.recorded) == 1
 
 
-def test_what_is_recorded_for_an_apply_is_recorded_once_while_its_write_fails() -> None:
-    """Fails when each try records anew: the ledger would grow by an epoch's event IDs every half a minute. Not with dead letters, which may be other rows
-    by then; nor once another receiver has applied."""
+def test_an_apply_whose_write_fails_is_recorded_once() -> None:
+    """Fails when each attempt records again: the ledger grows by an epoch's event IDs every 30 s.
+
+    Not with dead letters, which may be other rows by then; nor once another receiver has applied.
+    """
     site = Site(1)
     site.target.before_write = [raising(TargetError("the disk is full"))] * 6
     for _ in range(3):
@@ -264,8 +277,11 @@ def test_what_is_recorded_for_an_apply_is_recorded_once_while_its_write_fails() 
 
 
 def test_a_frame_that_only_tasks_cannot_read_holds_the_stream_with_its_cause() -> None:
-    """A directory that the executors do not share. Fails when what the driver finds sound has passed each time: it ends as a quarrel with other writers,
-    after 20 readings."""
+    """The executors do not share a directory.
+
+    Fails when the driver's success counts each time: after 20 attempts, the hold names conflicts
+    with other writers.
+    """
     site = Site(1)
     read, looks = site.target.read, []
 
@@ -283,8 +299,11 @@ def test_a_frame_that_only_tasks_cannot_read_holds_the_stream_with_its_cause() -
     assert site.round().applied == 1
 
 
-def test_frames_that_could_not_be_read_for_a_moment_hold_nothing() -> None:
-    """Now and then, over the weeks. Fails when the second one holds the stream, and the executors are blamed."""
+def test_frames_that_are_unreadable_for_a_moment_do_not_hold() -> None:
+    """Now and then, over weeks.
+
+    Fails when the second time holds the stream and blames the executors.
+    """
     site = Site()
     read, looks = site.target.read, [0]
 
@@ -304,19 +323,22 @@ def test_frames_that_could_not_be_read_for_a_moment_hold_nothing() -> None:
 
 @pytest.mark.parametrize("where", ["resolve", "record"])
 def test_f55_the_ledger_is_read_again_after_any_of_its_errors(where: str) -> None:
-    """A running receiver meets a damaged file of event IDs; somebody restores an older state of it, as the message says. Fails when the ledger is read
-    again only after errors of its own look: what repeats the lost IDs is applied again."""
+    """A running receiver meets a damaged file of event IDs, and the ledger is restored as advised.
+
+    Fails when the ledger is read again only after errors of :meth:`Ledger.catch_up`: replays of the
+    lost IDs are applied again.
+    """
     user = {"kind": EVENTS, "first_version": -1, "last_version": -1}
     site = Site()
     read = site.target.read
 
     def of_a_user(*args: Any) -> Any:
-        work = read(*args)
-        work.ids, work.new_ids = True, 2
-        return work
+        batch = read(*args)
+        batch.new_ids = 2
+        return batch
 
-    def recorded(work: Any, apply: int, token: str) -> None:
-        site.store.tokens_with_ids.add(token)
+    def recorded(batch: Any, mark: Mark) -> None:
+        site.store.tokens_with_ids.add(mark.token)
 
     site.target.read, site.target.record = of_a_user, recorded  # type: ignore[method-assign]
     for number in (1, 2, 3):
@@ -355,9 +377,12 @@ def test_the_ack_keeps_its_dead_letters_while_the_ledger_cannot_be_read() -> Non
 
 
 def test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact() -> None:
-    """The ledger has lost marks, and the history has them no more; of another stream into the same table there are some. Fails when a stream without
-    progress is new: its epochs, which another site has not acked yet, are applied again. And when a running receiver does not see that the ledger was
-    restored, as the message asks for."""
+    """The ledger has lost marks, and the history no longer has them.
+
+    The ledger has marks of another stream into the same table. Fails when a stream without progress
+    counts as new: epochs that another site has not acked yet are applied again. Also fails when a
+    running receiver does not notice a restored ledger.
+    """
     site = Site(1)
     site.round()
     other = StreamLog(site.channel, "newark.west.orders")
@@ -396,8 +421,8 @@ def stop() -> None:
 
 
 @pytest.mark.parametrize("where", ["before", "between", "write"])
-def test_a_cancellation_is_never_an_answer(where: str) -> None:
-    """Not a hold, not an ack. Fails when StoppedError is caught with the other errors of the stream."""
+def test_a_cancellation_is_neither_held_nor_acked(where: str) -> None:
+    """Fails when StoppedError is caught like other errors of the stream."""
     site = Site(1)
     asked: list[Callable[[], None]] = [stop] if where == "before" else [lambda: None, stop]
     site.applier.check_stopped = lambda: asked.pop(0)() if asked else None
@@ -410,10 +435,10 @@ def test_a_cancellation_is_never_an_answer(where: str) -> None:
     assert site.round().applied == 1
 
 
-# --- what holds the stream --------------------------------------------------------------------------------------------
+# --- what holds the stream ------------------------------------------------------------------------
 
 
-def test_f31_an_error_of_the_table_holds_the_stream_and_is_tried_again() -> None:
+def test_f31_an_error_of_the_table_holds_the_stream_and_is_retried() -> None:
     site = Site(1, 2)
     site.target.before_write = [raising(TargetError("orders: the disk is full"))]
     outcome = site.round()
@@ -424,10 +449,10 @@ def test_f31_an_error_of_the_table_holds_the_stream_and_is_tried_again() -> None
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
-def test_f20_a_bad_frame_holds_the_stream_there_and_what_is_before_it_is_applied(bad: int) -> None:
+def test_f20_a_bad_frame_holds_the_stream_there_and_earlier_epochs_are_applied(bad: int) -> None:
     """Fails when the whole plan waits for the bad frame, or when it is skipped."""
     site = Site(1, 2, 3)
-    path = break_frame(site, bad)
+    path = delete_frame(site, bad)
     outcome = site.round()
     before = list(range(1, bad))
     assert site.target.written == ([before] if before else [])
@@ -438,11 +463,11 @@ def test_f20_a_bad_frame_holds_the_stream_there_and_what_is_before_it_is_applied
     assert len(site.target.written) == (1 if before else 0)
 
 
-def test_f20_a_frame_that_is_put_back_is_applied() -> None:
+def test_f20_a_restored_frame_is_applied() -> None:
     site = Site(1, 2)
     frame = site.log.read(2).frames[0]
     data = site.channel.get_frame(frame.path)
-    break_frame(site, 2)
+    delete_frame(site, 2)
     site.round()
     _, _, name = frame.path.rpartition("/")
     attempt, _, index = name.removesuffix(".frame").rpartition("-")
@@ -465,7 +490,7 @@ def test_f20_a_truncated_frame_is_held_by_name() -> None:
     assert inner.get_frame(published.frames[0].path)
 
 
-def test_f20_a_manifest_that_is_altered_holds_the_stream_there() -> None:
+def test_f20_an_altered_manifest_holds_the_stream_there() -> None:
     site = Site(1)
     site.channel.append(STREAM, 2, b"WANM 1 00000000\n{}")
     outcome = site.round()
@@ -481,8 +506,10 @@ def test_a_manifest_for_another_table_is_held() -> None:
     assert "is for table cities, not orders" in str(outcome.cause)
 
 
-def test_f16_a_gap_in_the_log_is_held_and_what_was_acked_stays_acked() -> None:
-    """Fails when an unreadable log is taken for one of which nothing is applied: the ack would go back to 0."""
+def test_f16_a_gap_in_the_log_is_held_and_acked_epochs_stay_acked() -> None:
+    """Fails when an unreadable log counts as one without applied epochs: the ack would go back to
+    0.
+    """
     site = Site(1, 2)
     site.round()
     publish(site.log, 3, 4)
@@ -496,7 +523,7 @@ def test_f16_a_gap_in_the_log_is_held_and_what_was_acked_stays_acked() -> None:
     )
 
 
-def test_f15_a_channel_that_does_not_answer_for_a_while_takes_nothing_back() -> None:
+def test_f15_an_unreachable_channel_revokes_no_ack() -> None:
     site = Site(1, 2)
     site.round()
     publish(site.log, 3)
@@ -509,11 +536,16 @@ def test_f15_a_channel_that_does_not_answer_for_a_while_takes_nothing_back() -> 
     assert site.round().applied == 3
 
 
-def test_the_history_is_not_asked_for_where_the_target_seems_unchanged() -> None:
+def test_the_history_is_not_read_while_the_target_seems_unchanged() -> None:
     site = Site(1)
     site.round()
-    history, asked = site.target.history, []
-    site.target.history = lambda after: asked.append(len(site.target.written)) or history(after)  # type: ignore[method-assign,func-returns-value]
+    read_history, asked = site.target.history, []
+
+    def history(after: int) -> Any:
+        asked.append(len(site.target.written))
+        return read_history(after)
+
+    site.target.history = history  # type: ignore[method-assign]
     publish(site.log, 2)
     assert site.round().applied == 2
     assert asked == [2]  # only after the write
@@ -524,9 +556,12 @@ def test_the_history_is_not_asked_for_where_the_target_seems_unchanged() -> None
 
 
 @pytest.mark.parametrize("table_id", ["target-1", "target-2"])
-def test_f32_a_table_that_is_not_the_same_is_held_again_and_again(table_id: str) -> None:
-    """It was put back, or made anew, and written to until it had as many versions. Fails when it seems unchanged at the second look, since its
-    history was told at the first: then rows are written to it."""
+def test_f32_a_replaced_table_stays_held(table_id: str) -> None:
+    """It was restored or recreated, and written to until it had as many versions.
+
+    Fails when it seems unchanged the second time, since its history was read the first time: rows
+    are written to it.
+    """
     site = Site(1)
     site.round()
     publish(site.log, 2)
@@ -540,8 +575,11 @@ def test_f32_a_table_that_is_not_the_same_is_held_again_and_again(table_id: str)
 
 @pytest.mark.parametrize("trimmed", [False, True])
 def test_a_wrong_hint_does_no_harm(trimmed: bool) -> None:
-    """The target seems unchanged, but another receiver has applied, and the sender has perhaps trimmed. Fails when a round that rests on a hint
-    is not made again before it holds, or when the history is not asked for after a write."""
+    """The target seems unchanged, but another receiver has applied; the sender may have trimmed.
+
+    Fails when a round that rests on a hint is not repeated before it holds, or when the history is
+    not read after a write.
+    """
     site = Site(1)
     site.round()
     publish(site.log, 2, 3)
@@ -551,15 +589,18 @@ def test_a_wrong_hint_does_no_harm(trimmed: bool) -> None:
     if trimmed:
         site.channel.trim_manifest(STREAM, 1)
         for number in (2, 3):
-            break_frame(site, number)
+            delete_frame(site, number)
             site.channel.trim_manifest(STREAM, number)
     outcome = site.round()
     assert (outcome.held, outcome.applied) == (None, 4)
     assert site.target.written == [[1], [2, 3], [4]]
 
 
-def test_an_older_listing_is_no_reason_to_hold() -> None:
-    """It was made before another receiver applied more, and the sender trimmed. Fails when the plan is not made again."""
+def test_an_outdated_listing_does_not_hold() -> None:
+    """Since then another receiver applied more, and the sender trimmed.
+
+    Fails when the plan is not made again.
+    """
     site = Site(1, 2, 3)
     run(site.new().round())
     for number in (1, 2):
@@ -576,7 +617,7 @@ def test_an_unexpected_error_holds_the_stream_where_it_is() -> None:
     assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 1, 2, "orders: KeyError: 'x'")
 
 
-def test_an_ack_that_cannot_be_written_is_written_by_the_next_round() -> None:
+def test_a_failed_ack_is_written_by_the_next_round() -> None:
     site = Site(1)
     site.log.channel = FaultyChannel(site.channel, [Fault("put_ack", 1, "fail")])
     with pytest.raises(ChannelError):
@@ -586,9 +627,11 @@ def test_an_ack_that_cannot_be_written_is_written_by_the_next_round() -> None:
     assert (outcome.epochs, site.applied(), site.target.written) == (0, 1, [[1]])
 
 
-def test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_nothing() -> None:
-    """It had planned; the other one applied and acked, and the keeper trimmed. Held, with the cause that a frame is gone, unless the
-    ledger is asked again."""
+def test_f08_frames_trimmed_after_another_receiver_applied_them_do_not_hold() -> None:
+    """This receiver had planned; the other one applied and acked, and the sender trimmed.
+
+    Fails when the ledger is not read again: the hold names a missing frame.
+    """
     site = Site(1, 2)
     real = site.target.read
 
@@ -596,7 +639,7 @@ def test_f08_frames_that_are_trimmed_since_another_receiver_applied_them_hold_no
         site.target.read = real  # type: ignore[method-assign]
         run(site.new().round())
         for number in (1, 2):
-            break_frame(site, number)
+            delete_frame(site, number)
         return real(epochs, applied)
 
     site.target.read = read  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""So many dead letters of one epoch are no accident: neither end collects or records them, the stream is held."""
+"""Too many dead letters in an epoch: neither end collects or records them; the stream is held."""
 
 from __future__ import annotations
 
@@ -8,30 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
+from feeds import changes
 
 from spark_wan.capture.source import DeltaSource, _CaptureTask
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import ApplyWork, TableApplier
+from spark_wan.receiver.apply import ApplyBatch, TableApplier
 from spark_wan.steps import run
 
 
-def changes(*keys: int | None) -> pa.RecordBatch:
-    """Inserts of one commit, sorted as a task of the sender gets them."""
-    rows = sorted(keys, key=lambda key: (key is not None, key or 0))
-    return pa.RecordBatch.from_pydict(
-        {
-            "id": pa.array(rows, pa.int64()),
-            "city": pa.array([f"city {n}" for n in range(len(rows))]),
-            "_commit_version": pa.array([7] * len(rows), pa.int64()),
-            "_wan_rank": pa.array([1] * len(rows), pa.int8()),
-        }
-    )
-
-
-def told(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
+def task_rows(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
     task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, most)
     return [
         (row["kind"], json.loads(row["content"]))
@@ -43,23 +31,23 @@ def told(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(
     "keys", [(None, None, None, 1, 2), (1, 1, 2, 2, 3, 3)], ids=["null in key", "key twice"]
 )
-def test_a_task_tells_of_so_many_dead_letters(keys: tuple[int | None, ...]) -> None:
-    kinds = [kind for kind, _ in told(changes(*keys))]
+def test_a_task_returns_dead_letters_up_to_the_maximum(keys: tuple[int | None, ...]) -> None:
+    kinds = [kind for kind, _ in task_rows(changes(*keys))]
     assert kinds == ["dead"] * 3 + ["frames"]
 
 
 @pytest.mark.parametrize("keys", [(None,) * 50, (1,) * 50, (1, 1, 2, 2, 3, 3, 4, 4)])
-def test_a_task_brings_no_more_to_the_driver(keys: tuple[int | None, ...]) -> None:
-    """One example instead, and the frames, to be trimmed. Fails with ``_CaptureTask._too_many`` taken out."""
-    found = dict(told(changes(*keys), changes(98, 99)))
+def test_a_task_returns_one_example_above_the_maximum(keys: tuple[int | None, ...]) -> None:
+    """Besides the frames, to be trimmed. Fails with ``_CaptureTask._too_many`` taken out."""
+    found = dict(task_rows(changes(*keys), changes(98, 99)))
     assert set(found) <= {"too many", "frames"}
     assert found["too many"]["first"].startswith(
         ("null_in_key in version 7: {", "duplicate_key in version 7: {")
     )
 
 
-def test_a_task_ends_early() -> None:
-    """What is behind the rows that hold the stream is not read."""
+def test_a_task_with_too_many_dead_letters_ends_early() -> None:
+    """It does not read the rows after those that hold the stream."""
     read = []
 
     def batches() -> Any:
@@ -67,7 +55,7 @@ def test_a_task_ends_early() -> None:
             read.append(n)
             yield changes(*[None] * 4)
 
-    assert [kind for kind, _ in told(*batches(), most=3)] == ["too many"]
+    assert [kind for kind, _ in task_rows(*batches(), most=3)] == ["too many"]
     read.clear()
     task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, 3)
     assert len(list(task(batches()))) == 1
@@ -75,7 +63,7 @@ def test_a_task_ends_early() -> None:
 
 
 class Frame:
-    """As much of a DataFrame as the publishing of a source needs; its tasks' answers are given."""
+    """As much of a DataFrame as publishing needs; its tasks return ``answers``."""
 
     def __init__(self, *answers: tuple[str, str]) -> None:
         self.answers = answers
@@ -85,10 +73,8 @@ class Frame:
 
 
 @pytest.mark.parametrize("one_task", [True, False])
-def test_the_sender_holds_and_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, one_task: bool
-) -> None:
-    """Whether one task has too many or all have together; nothing is recorded, and no frame stays."""
+def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task: bool) -> None:
+    """Whether one task has too many or all together; nothing is recorded, and no frame stays."""
     import spark_wan.capture.source as module
 
     channel, recorded, nothing = memory_channel(), [], Any
@@ -98,9 +84,11 @@ def test_the_sender_holds_and_says_what_to_do(
         "versions": [7],
         "split": False,
     }
-    dead = [(kind, json.dumps(content)) for kind, content in told(changes(None, None))]
+    dead = [(kind, json.dumps(content)) for kind, content in task_rows(changes(None, None))]
     answers = (
-        [told(changes(*[None] * 9))[0]] if one_task else [(k, json.loads(c)) for k, c in dead * 2]
+        [task_rows(changes(*[None] * 9))[0]]
+        if one_task
+        else [(k, json.loads(c)) for k, c in dead * 2]
     )
     answers = [(kind, json.dumps(content)) for kind, content in [*answers, ("frames", frames)]]
     monkeypatch.setattr(module, "map_in_arrow", lambda *_: Frame(*answers))
@@ -124,8 +112,8 @@ def test_the_sender_holds_and_says_what_to_do(
     assert not list(channel.frames(STREAM))
 
 
-class Refusing(Target):
-    """A target at which each epoch has so many rows that cannot be applied."""
+class RefusingTarget(Target):
+    """A target that cannot apply some rows of each epoch."""
 
     def __init__(self, channel: Any, most: int, **letters: int) -> None:
         super().__init__(channel)
@@ -134,13 +122,15 @@ class Refusing(Target):
             {int(name.removeprefix("epoch")): n for name, n in letters.items()},
         )
 
-    def resolve(self, work: ApplyWork) -> None:
-        work.dead_letters = sum(self.letters.get(epoch.manifest.epoch, 0) for epoch in work.epochs)
-        if work.dead_letters > self.most:
-            raise DeadLettersError(f"{work.dead_letters} dead letters")
+    def resolve(self, batch: ApplyBatch) -> None:
+        batch.dead_letters = sum(
+            self.letters.get(epoch.manifest.epoch, 0) for epoch in batch.epochs
+        )
+        if batch.dead_letters > self.most:
+            raise DeadLettersError(f"{batch.dead_letters} dead letters")
 
 
-def applied(target: Refusing, log: StreamLog) -> tuple[int, int | None]:
+def applied(target: RefusingTarget, log: StreamLog) -> tuple[int, int | None]:
     applier = TableApplier(
         "seattle", "orders", log, target, Ledger("seattle", "orders", LedgerRows())
     )
@@ -150,12 +140,12 @@ def applied(target: Refusing, log: StreamLog) -> tuple[int, int | None]:
             return outcome.applied, outcome.held
 
 
-def test_how_many_epochs_wait_decides_nothing() -> None:
-    """Epochs that together make too many dead letters, and none alone, go on in parts. Fails with ``_before_dead_letters`` taken out."""
+def test_epochs_that_exceed_the_maximum_only_together_are_applied() -> None:
+    """In parts. Fails when ``TableApplier._apply_valid`` does not split them."""
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     publish(log, 1, 2, 3, 4, 5, 6, 7)
-    target = Refusing(channel, 3, **{f"epoch{n}": 2 for n in range(1, 8)})
+    target = RefusingTarget(channel, 3, **{f"epoch{n}": 2 for n in range(1, 8)})
     assert applied(target, log) == (7, None)
     assert [n for numbers in target.written for n in numbers] == [1, 2, 3, 4, 5, 6, 7]
     assert target.open_work == 0
@@ -164,50 +154,58 @@ def test_how_many_epochs_wait_decides_nothing() -> None:
 @pytest.mark.parametrize(
     "letters", [{"epoch1": 2, "epoch2": 2, "epoch3": 2}, {"epoch4": 2, "epoch5": 2}]
 )
-def test_a_bad_frame_behind_them_is_the_cause(letters: dict[str, int]) -> None:
-    """Epochs before a bad frame go on, in parts when it must be. Fails when either search for a part that goes on ends the other: the stream was held
-    at its first epoch, and nobody heard of the frame."""
+def test_a_bad_frame_after_too_many_dead_letters_is_the_cause(letters: dict[str, int]) -> None:
+    """Epochs before a bad frame are applied, in parts if needed.
+
+    Fails when one search for a valid part ends the other: the stream is held at its first epoch,
+    and no message names the frame.
+    """
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     bad = publish(log, 1, 2, 3, 4, 5)[3].frames[0].path
     channel.trim_frames(STREAM, [bad])
-    target = Refusing(channel, 3, **letters)
+    target = RefusingTarget(channel, 3, **letters)
     assert applied(target, log) == (3, 4)
     assert bad in str(log.acks()["seattle"].cause)
     assert [n for numbers in target.written for n in numbers] == [1, 2, 3]
     assert target.open_work == 0
 
 
-class Vanishing(Refusing):
-    """A target that refuses its first epochs, while a frame of theirs goes."""
+class VanishingFrameTarget(RefusingTarget):
+    """A target that refuses its first epochs, while one of their frames is deleted."""
 
     def __init__(self, channel: Any, most: int, path: str, **letters: int) -> None:
         super().__init__(channel, most, **letters)
         self.path = path
 
-    def resolve(self, work: ApplyWork) -> None:
+    def resolve(self, batch: ApplyBatch) -> None:
         self.channel.trim_frames(STREAM, [self.path])
-        super().resolve(work)
+        super().resolve(batch)
 
 
-def test_a_frame_that_goes_bad_while_parts_are_looked_for_is_the_cause() -> None:
-    """Fails when only the search for a bad frame knows what to do: the stream was held at its first epoch, which is good."""
+def test_a_frame_deleted_while_epochs_are_split_is_the_cause() -> None:
+    """Fails when only the search for a bad frame handles it: the stream is held at its valid first
+    epoch.
+    """
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     bad = publish(log, 1, 2, 3, 4)[1].frames[0].path
-    target = Vanishing(channel, 3, bad, epoch1=2, epoch2=2, epoch3=2)
+    target = VanishingFrameTarget(channel, 3, bad, epoch1=2, epoch2=2, epoch3=2)
     assert applied(target, log) == (1, 2)
     assert bad in str(log.acks()["seattle"].cause)
     assert (target.written, target.open_work) == ([[1]], 0)
 
 
 @pytest.mark.parametrize("bad", [False, True], ids=["dead letters", "a bad frame"])
-def test_a_conflict_while_a_part_is_applied_decides_again(bad: bool) -> None:
-    """Another writer of the table. Fails when it counts as an unexpected error: the stream was held for what passes by itself."""
+def test_a_conflict_while_a_part_is_applied_starts_over(bad: bool) -> None:
+    """With another writer of the table.
+
+    Fails when it counts as an unexpected error: the stream is held though a retry succeeds.
+    """
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     published = publish(log, 1, 2, 3, 4)
-    target = Refusing(channel, 3, **({} if bad else {f"epoch{n}": 2 for n in range(1, 5)}))
+    target = RefusingTarget(channel, 3, **({} if bad else {f"epoch{n}": 2 for n in range(1, 5)}))
     if bad:
         channel.trim_frames(STREAM, [published[2].frames[0].path])
     target.before_write = [conflict]
@@ -216,11 +214,11 @@ def test_a_conflict_while_a_part_is_applied_decides_again(bad: bool) -> None:
     assert target.open_work == 0
 
 
-def test_the_epoch_that_alone_makes_too_many_is_held() -> None:
+def test_an_epoch_that_exceeds_the_maximum_alone_is_held() -> None:
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     publish(log, 1, 2, 3, 4, 5, 6, 7)
-    target = Refusing(channel, 3, epoch1=1, epoch5=4)
+    target = RefusingTarget(channel, 3, epoch1=1, epoch5=4)
     assert applied(target, log) == (4, 5)
     assert [n for numbers in target.written for n in numbers] == [1, 2, 3, 4]
     assert len(target.recorded) == len(target.written)

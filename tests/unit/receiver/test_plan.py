@@ -1,9 +1,9 @@
-"""Planning: every epoch is known, new, waiting or held; decided from the log and the ledger alone."""
+"""Planning: every epoch is known, new, waiting or held, decided from log and ledger alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from fakes import MANIFEST, STREAM, chained, manifest, schema
 
 from spark_wan.errors import ManifestError
 from spark_wan.ledger.progress import Progress, origin_of
-from spark_wan.receiver.plan import StreamPlan, plan_stream
+from spark_wan.receiver.plan import StreamPlan, StreamPlanner
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
 
@@ -48,15 +48,20 @@ def plan(
     for place, position in progress.positions.items():
         if not progress.fingerprints[place] and position in log.manifests:
             progress.fingerprints[place] = log.manifests[position].fingerprint
-    return plan_stream(
-        STREAM, sorted(log.manifests), log, progress, site, {A: acked}, **{**wide, **limits}
-    )
+    planner = StreamPlanner(STREAM, site, log, progress, {A: acked}, **{**wide, **limits})
+    return planner.plan(sorted(log.manifests))
+
+
+def in_log(epoch: int, fingerprint: str) -> Any:
+    """An epoch of the log with a fingerprint of the test's own."""
+    return SimpleNamespace(stream=STREAM, log_id=A, epoch=epoch, fingerprint=fingerprint)
 
 
 def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> Progress:
-    """What a site has applied. Without a fingerprint, the manifest that is there is the one that was applied."""
+    """What a site has applied. By default, the log's manifest is the applied one."""
     progress = Progress()
-    progress.advance(origin_of(replace(MANIFEST, **origin)), through, STREAM, A, epoch, fingerprint)
+    origin_key = origin_of(replace(MANIFEST, **origin))
+    progress.advance(origin_key, through, in_log(epoch, fingerprint))
     return progress
 
 
@@ -68,7 +73,7 @@ def epochs(*numbers: int, **changes: Any) -> Log:
     return Log(*(manifest(number, frames=(FRAME,), **changes) for number in numbers))
 
 
-def test_an_empty_log_is_nothing_to_do() -> None:
+def test_an_empty_log_plans_nothing() -> None:
     found = plan(Log())
     assert (found.new, found.held, found.known) == ([], None, 0)
 
@@ -79,7 +84,7 @@ def test_first_contact_begins_at_the_start_of_the_stream() -> None:
     assert (found.log_id, found.known, found.held) == (A, 0, None)
 
 
-def test_what_the_ledger_has_is_known_and_is_not_read() -> None:
+def test_known_epochs_are_not_read() -> None:
     log = epochs(1, 2, 3)
     found = plan(log, applied(19, 2), acked=2)
     assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 0)
@@ -91,29 +96,29 @@ def test_b40_known_epochs_that_were_not_acked_are_duplicates() -> None:
     assert (new(found), found.known, found.duplicates) == ([], 3, 10)
 
 
-def test_f25_what_the_version_proves_is_known_although_the_position_is_lost() -> None:
-    """Also by another path: the version counts, not the way it came."""
+def test_f25_a_version_proves_an_epoch_known_when_the_position_is_lost() -> None:
+    """Also when the rows came by another path: only the version counts."""
     progress = applied(19, 2)
     progress.positions.clear()
     found = plan(epochs(1, 2, 3), progress)
     assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 10)
 
 
-def test_an_epoch_that_overlaps_applies_only_the_rows_above() -> None:
-    """Invariant 2. Fails when the whole epoch is taken."""
+def test_an_overlapping_epoch_applies_only_the_rows_above() -> None:
+    """Invariant 2. Fails when the whole epoch is applied."""
     found = plan(Log(manifest(7, first_version=5, last_version=14, frames=(FRAME,))), applied(9, 3))
     assert new(found) == [(7, 9)]
 
 
-def test_an_epoch_that_begins_above_what_is_next_waits() -> None:
-    """Invariant 2. Fails when the range's beginning is not compared."""
+def test_an_epoch_above_the_next_version_waits() -> None:
+    """Invariant 2. Fails when the range's first version is not compared."""
     found = plan(Log(manifest(7, first_version=21, last_version=30)), applied(9, 3))
     assert (found.held, found.new, found.known) == (7, [], 3)
     assert "waits for the versions 10 to 20" in str(found.cause)
 
 
 def test_first_contact_in_the_middle_of_a_stream_is_held() -> None:
-    """The beginning was trimmed before this site came. Fails when `start` is not asked for."""
+    """The beginning was trimmed before this site read it. Fails when `start` is ignored."""
     found = plan(epochs(4, 5))
     assert (found.held, found.new) == (4, [])
     assert "begins at version 30, and this site has nothing of the table yet" in str(found.cause)
@@ -129,7 +134,7 @@ def test_a_snapshot_stands_for_everything_through_its_version() -> None:
     assert (new(found), found.known) == ([(2, -1)], 1)
 
 
-def test_a_snapshot_over_rows_that_are_there_is_held() -> None:
+def test_a_snapshot_over_applied_rows_is_held() -> None:
     """Rows deleted in between would stay."""
     found = plan(Log(manifest(1, kind=SNAPSHOT, first_version=0, last_version=50)), applied(20, 0))
     assert found.held == 1
@@ -138,7 +143,7 @@ def test_a_snapshot_over_rows_that_are_there_is_held() -> None:
 
 @pytest.mark.parametrize("change", [{"table_id": "another"}, {"selection": "east only"}])
 def test_f40_a_replaced_source_is_held(change: dict[str, str]) -> None:
-    """Fails when (table ID, selection) are not looked at together with the origin."""
+    """Fails when table ID and selection are not compared together with the origin."""
     found = plan(Log(manifest(1, **change)), applied(50, 0))
     assert found.held == 1
     assert "The source was replaced" in str(found.cause)
@@ -149,7 +154,7 @@ def test_the_same_table_of_another_origin_is_a_stream_of_its_own() -> None:
     assert new(found) == [(1, -1)]
 
 
-def test_epochs_for_others_are_passed_over() -> None:
+def test_epochs_for_other_sites_are_skipped() -> None:
     log = Log(manifest(1), manifest(2, addressees=("tacoma",)), manifest(3))
     found = plan(log, site="tacoma")
     assert (found.known, found.held) == (1, 2)
@@ -158,7 +163,7 @@ def test_epochs_for_others_are_passed_over() -> None:
     assert (found.known, found.new, found.duplicates) == (3, [], 0)
 
 
-def test_f20_a_manifest_that_cannot_be_read_holds_the_stream_there_and_not_before() -> None:
+def test_f20_an_unreadable_manifest_holds_the_stream_there_and_not_before() -> None:
     for broken in (2, 3):
         log = epochs(1, 2, 3)
         log.broken = {broken}
@@ -167,31 +172,34 @@ def test_f20_a_manifest_that_cannot_be_read_holds_the_stream_there_and_not_befor
         assert (found.held, found.cause) == (broken, f"manifest {broken} is broken")
 
 
-def test_f17_a_log_that_was_rewritten_in_the_middle_is_held() -> None:
-    """Fails when log_ids are not compared."""
+def test_f17_a_log_rewritten_in_the_middle_is_held() -> None:
+    """Fails when log IDs are not compared."""
     log = Log(manifest(1), manifest(2, log_id="b" * 32))
     found = plan(log)
     assert (new(found), found.held) == ([(1, -1)], 2)
     assert "was rewritten" in str(found.cause)
 
 
-def test_f17_a_log_made_again_is_decided_by_versions() -> None:
-    """Another log_id: positions do not count, versions do."""
+def test_f17_a_restarted_log_is_decided_by_versions() -> None:
+    """Another log ID: positions do not count, versions do."""
     log = Log(*(manifest(number, log_id="b" * 32, frames=(FRAME,)) for number in (1, 2, 3)))
     found = plan(log, applied(19, 9))
     assert (new(found), found.known, found.log_id) == ([(3, -1)], 2, "b" * 32)
 
 
-def test_f17_a_log_that_was_put_back_is_held() -> None:
-    """Fails when a log that is shorter than what was applied of it is taken for one with nothing new."""
+def test_f17_a_log_restored_to_an_older_state_is_held() -> None:
+    """Fails when a log shorter than what was applied of it counts as one with nothing new."""
     found = plan(epochs(1, 2), applied(49, 5))
     assert (found.held, found.new, found.known) == (3, [], 0)
     assert "ends at manifest 2, but this site has applied through 5" in str(found.cause)
 
 
-def test_f17_a_log_that_was_put_back_and_written_to_again_is_held() -> None:
-    """Its numbers go beyond what this site has applied, so only the chain tells. Fails when `previous` is not compared, at the
-    site's position or between manifests; the epochs in between would then be lost without a word."""
+def test_f17_a_log_restored_and_written_to_again_is_held() -> None:
+    """Its epochs go beyond what this site has applied, so only the chain reveals it.
+
+    Fails when `previous` is not compared, at the site's position or between manifests; the epochs
+    in between would be lost silently.
+    """
     old, again = users(1, 2, 3), users(1, 2)
     for number in (3, 4, 5):
         again.extend(replace(users(number).manifests[number], created=7))
@@ -205,23 +213,25 @@ def test_f17_a_log_that_was_put_back_and_written_to_again_is_held() -> None:
     assert (found.held, new(found)) == (3, [(1, -1), (2, -1)])
 
 
-def test_f17_a_log_that_was_put_back_and_is_as_long_again_is_held() -> None:
+def test_f17_a_log_restored_and_as_long_again_is_held() -> None:
     """Fails when the manifest at the site's position is not compared."""
     found = plan(users(1, 2, 3), position(3, "of another manifest"))
     assert (found.held, found.new, found.known) == (4, [], 0)
     assert "manifest 3 is not the one that this site has applied" in str(found.cause)
 
 
-def test_f17_a_rewritten_log_is_held_also_while_its_newest_manifest_cannot_be_read() -> None:
-    """Fails when the site's position is looked up by the newest manifest alone: the last rewritten epoch was then applied."""
+def test_f17_a_rewritten_log_is_held_while_its_newest_manifest_is_unreadable() -> None:
+    """Fails when only the newest manifest gives the site's position: the last rewritten epoch would
+    be applied.
+    """
     log = users(1, 2, 3, 4)
     log.broken = {4}
     found = plan(log, position(2, "of another manifest"))
     assert (found.held, found.new) == (2, [])
 
 
-def test_epochs_of_a_users_stream_for_others_are_no_gap() -> None:
-    """Fails when an epoch that is passed over does not count as seen."""
+def test_epochs_of_a_user_stream_for_other_sites_are_no_gap() -> None:
+    """Fails when a skipped epoch does not count."""
     others = users(1, 2, 3)
     for number in (1, 2):
         others.manifests[number] = replace(others.manifests[number], addressees=("tacoma",))
@@ -229,13 +239,13 @@ def test_epochs_of_a_users_stream_for_others_are_no_gap() -> None:
     assert (new(found), found.held) == ([(3, -1)], None)
 
 
-def test_what_is_behind_a_trimmed_part_of_the_log_is_not_compared() -> None:
+def test_the_epoch_after_a_trimmed_part_of_the_log_is_not_compared() -> None:
     log = epochs(1, 2, 3, 4)
     del log.manifests[1], log.manifests[2]
     assert new(plan(log, applied(19, 1, "of the trimmed manifest"))) == [(3, -1), (4, -1)]
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,7 +266,7 @@ def test_a_plan_ends_at_its_limits(limits: dict[str, int], taken: int) -> None:
 @pytest.mark.parametrize(
     "change", [{"schema": schema(id="long", city="string", zip="string")}, {"keys": ("city",)}]
 )
-def test_epochs_with_other_columns_or_keys_are_applied_by_themselves(
+def test_epochs_with_other_columns_or_keys_are_applied_separately(
     change: dict[str, Any],
 ) -> None:
     log = Log(manifest(1), replace(manifest(2), **change), replace(manifest(3), **change))
@@ -266,7 +276,7 @@ def test_epochs_with_other_columns_or_keys_are_applied_by_themselves(
     assert (new(found), found.more) == ([(2, -1), (3, -1)], False)
 
 
-# --- users' streams ---------------------------------------------------------------------------------------------------
+# --- users' streams -------------------------------------------------------------------------------
 
 
 def users(*numbers: int, **changes: Any) -> Log:
@@ -284,28 +294,31 @@ def users(*numbers: int, **changes: Any) -> Log:
 
 def position(epoch: int, fingerprint: str = "") -> Progress:
     progress = Progress()
-    progress.advance(("newark", "events", "all"), -1, STREAM, A, epoch, fingerprint)
+    progress.advance(("newark", "events", "all"), -1, in_log(epoch, fingerprint))
     return progress
 
 
-def test_a_users_stream_goes_by_its_position() -> None:
+def test_a_user_stream_is_planned_by_its_position() -> None:
     assert new(plan(users(1, 2))) == [(1, -1), (2, -1)]
     found = plan(users(1, 2, 3), position(2))
     assert (new(found), found.known) == ([(3, -1)], 2)
     assert position(2).through == {}
 
 
-def test_a_users_stream_with_a_gap_is_held() -> None:
-    """Fails when the epoch's number is not compared with the position."""
+def test_a_user_stream_with_a_gap_is_held() -> None:
+    """Fails when the epoch is not compared with the position."""
     for progress, numbers in ((Progress(), (2, 3)), (position(2), (5, 6))):
         found = plan(users(*numbers), progress)
         assert (found.held, found.new) == (numbers[0], [])
         assert "is the first in the log" in str(found.cause)
 
 
-def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() -> None:
-    """Its channel was deleted: what this site had not applied is lost. Fails when a log with another ID begins at its first epoch: nothing ever
-    says that events are missing."""
+def test_f48_a_restarted_log_of_a_user_stream_is_held_until_it_is_accepted() -> None:
+    """Its channel was deleted: what this site had not applied is lost.
+
+    Fails when a log with another ID begins at its first epoch: nothing would ever report that
+    events are missing.
+    """
     begun = "b" * 32
     log = users(1, 2, log_id=begun)
     found = plan(log, position(7))
@@ -315,16 +328,16 @@ def test_f48_a_users_stream_that_began_anew_is_held_until_its_log_is_accepted() 
     assert new(plan(log, position(7), accepts={begun}.__contains__)) == [(1, -1), (2, -1)]
     assert plan(log, position(7), accepts={A}.__contains__).held == 1
     went_on = position(7)
-    went_on.advance(("newark", "events", "all"), -1, STREAM, begun, 1, log.manifests[1].fingerprint)
+    went_on.advance(("newark", "events", "all"), -1, log.manifests[1])
     assert new(plan(log, went_on)) == [(2, -1)]
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def test_progress_never_goes_back() -> None:
     progress = applied(30, 3, "newer")
-    progress.advance(ORIGIN, 20, STREAM, A, 2, "older")
+    progress.advance(ORIGIN, 20, in_log(2, "older"))
     assert (
         progress.through[ORIGIN],
         progress.positions[STREAM, A],
@@ -344,19 +357,11 @@ def test_planning_changes_no_progress() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
-def test_planning_bit_by_bit_is_planning_at_once(cut: int) -> None:
+def test_planning_in_parts_equals_planning_at_once(cut: int) -> None:
     everything = new(plan(epochs(1, 2, 3, 4, 5)))
     progress, found = Progress(), []
-    step: Callable[[], StreamPlan] = lambda: plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)  # noqa: E731
-    while (part := step()).new:
+    while (part := plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)).new:
         for each in part.new:
-            progress.advance(
-                ORIGIN,
-                each.manifest.last_version,
-                STREAM,
-                A,
-                each.manifest.epoch,
-                each.manifest.fingerprint,
-            )
+            progress.advance(ORIGIN, each.manifest.last_version, each.manifest)
         found += new(part)
     assert found == everything

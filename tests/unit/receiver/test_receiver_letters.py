@@ -1,4 +1,4 @@
-"""Rows that become dead letters at a receiver: whole, whatever their types."""
+"""Rows that become dead letters are recorded exactly, whatever their types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fakes import HEADER, memory_channel
 
 from spark_wan.capture.source import _CaptureTask
 from spark_wan.channels.batches import BatchLimits
-from spark_wan.receiver.target import _LetterTask
+from spark_wan.receiver.dead_letters import LetterTask
 
 DAYS = pa.array([-800_000, 0, 4_000_000], pa.date32())
 TIMES = pa.array([-80_000_000_000_000_001, 1, 400_000_000_000_000_001], pa.timestamp("us", "UTC"))
@@ -26,21 +26,26 @@ ODD: dict[str, pa.Array] = {
     "days as map keys": pa.MapArray.from_arrays([0, 1, 2, 3], DAYS, TIMES),
     "bytes": pa.array([b"\x00\xff", b"", None]),
     "floats": pa.array([float("nan"), float("-inf"), -0.0]),
-    "decimals": pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("-99999999999999999999.9")], pa.decimal128(38, 1)),
-    "struct keys": pa.array([[({"k": 1}, "x")], [], None], pa.map_(pa.struct([("k", pa.int32())]), pa.string())),
+    "decimals": pa.array(
+        [decimal.Decimal("1.5"), None, decimal.Decimal("-99999999999999999999.9")],
+        pa.decimal128(38, 1),
+    ),
+    "struct keys": pa.array(
+        [[({"k": 1}, "x")], [], None], pa.map_(pa.struct([("k", pa.int32())]), pa.string())
+    ),
     "bytes as map keys": pa.array([[(b"\x00", 1)], [], None], pa.map_(pa.binary(), pa.int32())),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_the_payload_is_the_row(kind: str) -> None:
-    """To the bit; equal rows have one hash, others another."""
+def test_the_payload_is_the_exact_row(kind: str) -> None:
+    """Equal rows have equal hashes, others do not."""
     values = ODD[kind]
     batch = pa.RecordBatch.from_arrays(
         [pa.array([7, 7, 7]), *[pa.concat_arrays([values.slice(n, 1) for n in (0, 1, 0)])]],
         names=["_wan_version", "v"],
     )
-    (found,) = _LetterTask(("v",))(iter([batch]))
+    (found,) = LetterTask(("v",))(iter([batch]))
     for index, payload in enumerate(found.column("_wan_payload").to_pylist()):
         with pa.ipc.open_stream(payload) as reader:
             assert (
@@ -55,8 +60,11 @@ def test_the_payload_is_the_row(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_a_sender_sets_such_rows_aside_too(kind: str) -> None:
-    """Python has no such days; its JSON is for people, the payload is the row. Fails with ``_readable`` taken out."""
+def test_a_sender_records_rows_outside_of_pythons_range(kind: str) -> None:
+    """Python has no such days. JSON is for people; the payload is the exact row.
+
+    Fails with ``_readable`` taken out.
+    """
     values = ODD[kind]
     batch = pa.RecordBatch.from_arrays(
         [
@@ -79,7 +87,7 @@ def test_a_sender_sets_such_rows_aside_too(kind: str) -> None:
 
 
 def test_ordinary_times_stay_readable() -> None:
-    """A row's text is its values as people write them."""
+    """A row's text has its values as people write them."""
     batch: Any = pa.RecordBatch.from_pydict(
         {
             "id": pa.array([None], pa.int64()),

@@ -1,4 +1,4 @@
-"""What a target's columns need before they take what travels."""
+"""What a target's columns need before they take those that travel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from fakes import schema
 
 from spark_wan.errors import SchemaError
+from spark_wan.ledger.records import TargetName
 from spark_wan.receiver.reconcile import Changes, fitted, reconcile
 
 
@@ -19,18 +20,18 @@ def array(element: Any) -> dict[str, Any]:
     return {"type": "array", "elementType": element, "containsNull": True}
 
 
-def found(existing: dict[str, Any], travelling: dict[str, Any]) -> Changes:
-    return reconcile(existing, travelling, "orders", "seattle", "delta.`/orders`")
+def changes(existing: dict[str, Any], travelling: dict[str, Any]) -> Changes:
+    return reconcile(existing, travelling, TargetName("orders", "seattle", "delta.`/orders`"))
 
 
-def test_columns_of_the_targets_own_and_wider_ones_need_nothing() -> None:
+def test_columns_of_the_target_alone_and_wider_ones_need_no_change() -> None:
     here = schema(
         id="decimal(20,0)", own="string", S=struct(b="double", a="long"), list=array("long")
     )
-    assert not found(here, schema(id="long", s=struct(a="short", b="float"), list=array("byte")))
+    assert not changes(here, schema(id="long", s=struct(a="short", b="float"), list=array("byte")))
 
 
-def test_columns_and_nested_fields_that_are_missing_are_added_and_narrower_ones_widened() -> None:
+def test_missing_columns_and_nested_fields_are_added_and_narrower_ones_widened() -> None:
     here = schema(id="long", n="integer", s=struct(a="long"), list=array(struct(x="byte")))
     there = schema(
         id="long",
@@ -39,20 +40,20 @@ def test_columns_and_nested_fields_that_are_missing_are_added_and_narrower_ones_
         list=array(struct(x="double", y="long")),
         more="date",
     )
-    changes = found(here, there)
-    assert [(path, entry["type"]) for path, entry in changes.added] == [
+    needed = changes(here, there)
+    assert [(path, entry["type"]) for path, entry in needed.added] == [
         (("s", "b"), "date"),
         (("list", "element", "y"), "long"),
         (("more",), "date"),
     ]
-    assert changes.widened == [
+    assert needed.widened == [
         (("n",), "integer", "long"),
         (("list", "element", "x"), "byte", "double"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "told"),
+    ("here", "there", "message"),
     [
         ("string", "long", "c is string here and long at the origin"),
         (struct(x="string"), struct(x="long"), "c.x is string here and long at the origin"),
@@ -66,24 +67,25 @@ def test_columns_and_nested_fields_that_are_missing_are_added_and_narrower_ones_
         ("double", "long", "c is double here and long at the origin"),
     ],
 )
-def test_b81_what_cannot_be_reconciled_is_named_with_a_way_out(
-    here: Any, there: Any, told: str
+def test_b81_columns_that_cannot_be_reconciled_are_named_with_a_way_out(
+    here: Any, there: Any, message: str
 ) -> None:
     with pytest.raises(
         SchemaError,
-        match=f"orders: columns at site seattle cannot be reconciled: {told}.*a full copy under a new table name",
+        match=f"orders: columns at site seattle cannot be reconciled: {message}.*"
+        "a full copy under a new table name",
     ):
-        found(schema(id="long", c=here), schema(id="long", c=there))
+        changes(schema(id="long", c=here), schema(id="long", c=there))
 
 
-def test_what_a_char_or_varchar_declares_is_left_to_the_rows() -> None:
+def test_declared_lengths_are_left_to_the_rows() -> None:
     declared = schema(id="long", c="string")
     declared["fields"][1] = {
         **declared["fields"][1],
         "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"},
     }
-    assert not found(declared, schema(id="long", c="string"))
-    assert not found(schema(id="long", c="string"), declared)
+    assert not changes(declared, schema(id="long", c="string"))
+    assert not changes(schema(id="long", c="string"), declared)
 
 
 def test_rows_get_the_types_of_the_target() -> None:

@@ -1,4 +1,4 @@
-"""What of a Delta table as a target needs no Spark."""
+"""The parts of a Delta table as a target that need no Spark."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from fakes import commit, manifest, memory_channel
 
 import spark_wan.receiver.target as target_module
-from spark_wan.receiver.apply import ApplyWork
+from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
+from spark_wan.receiver.write import MarkedWrite
 
 
 def write_log(table: Path, version: int) -> Path:
@@ -24,8 +25,8 @@ def write_log(table: Path, version: int) -> Path:
 
 
 @pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTarget, Path]:
-    """A target with versions 0 and 1, and its history told."""
+def read_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTarget, Path]:
+    """A target with versions 0 and 1 whose history was read, and its folder."""
     table = tmp_path / "orders"
     for version in (0, 1):
         write_log(table, version)
@@ -37,17 +38,17 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTarget, 
     return target, table
 
 
-def test_a_target_is_unchanged_until_its_log_goes_on(seen: tuple[DeltaTarget, Path]) -> None:
-    target, table = seen
+def test_a_target_is_unchanged_until_its_log_grows(read_target: tuple[DeltaTarget, Path]) -> None:
+    target, table = read_target
     assert target.is_unchanged(1)
     assert not target.is_unchanged(0)
     write_log(table, 2)
     assert not target.is_unchanged(1)
 
 
-def test_a_target_that_was_put_back_is_not_unchanged(seen: tuple[DeltaTarget, Path]) -> None:
-    """Fails when only the name of the log's file is looked at."""
-    target, table = seen
+def test_a_restored_target_is_not_unchanged(read_target: tuple[DeltaTarget, Path]) -> None:
+    """Fails when only the name of the log's file is compared."""
+    target, table = read_target
     copied = table.with_name("copied")
     shutil.copytree(table, copied)
     shutil.rmtree(table)
@@ -56,23 +57,28 @@ def test_a_target_that_was_put_back_is_not_unchanged(seen: tuple[DeltaTarget, Pa
     assert not target.is_unchanged(1)
 
 
-def test_a_target_elsewhere_is_never_said_to_be_unchanged(seen: tuple[DeltaTarget, Path]) -> None:
-    target, _ = seen
+def test_a_target_in_an_object_store_never_counts_as_unchanged(
+    read_target: tuple[DeltaTarget, Path],
+) -> None:
+    target, _ = read_target
     target.location = "s3://lake/orders"
     target.history(-1)
     assert not target.is_unchanged(1)
 
 
-def test_the_transaction_names_the_target_whoever_made_the_ledger_known(
+def test_the_transaction_names_the_target_when_another_stream_caught_up_the_ledger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A second stream of the table finds the ledger caught up. Otherwise two receivers' writes would not see each other."""
+    """A second stream of the table finds the ledger caught up.
+
+    Without the ID, the writes of two receivers would not exclude each other.
+    """
     nothing: Any = None
     target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
-    seen: list[str] = []
+    transactions: list[str] = []
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
     monkeypatch.setattr(
-        target, "_merge", lambda content, keys, chars, mark, transaction: seen.append(transaction)
+        MarkedWrite, "merge", lambda write, *_: transactions.append(write.transaction)
     )
-    target.write(ApplyWork([PlannedEpoch(manifest(), -1)]), nothing)
-    assert seen == ["spark_wan/seattle/orders/0123-4567"]
+    target.write(ApplyBatch([PlannedEpoch(manifest(), -1)]), nothing)
+    assert transactions == ["spark_wan/seattle/orders/0123-4567"]

@@ -1,0 +1,66 @@
+"""What tests of the ledger share: marks of one stream, a target with such commits, a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
+
+from spark_wan.errors import WanError
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import origin_of
+from spark_wan.wire.mark import Mark
+
+MARK = Mark(
+    site="seattle",
+    table="orders",
+    apply=1,
+    token="t1",
+    origin="newark",
+    table_id=MANIFEST.table_id,
+    selection="all",
+    through=9,
+    stream=STREAM,
+    log_id=MANIFEST.log_id,
+    epoch=1,
+    fingerprint=MANIFEST.fingerprint,
+    ids=False,
+)
+ORIGIN = origin_of(MANIFEST)
+PLACE = (STREAM, MANIFEST.log_id)
+
+
+def mark(apply: int, **changes: Any) -> Mark:
+    """Mark of apply n, through epoch n and version 10 n - 1, unless changed."""
+    return replace(
+        MARK,
+        apply=apply,
+        **{"token": f"t{apply}", "through": 10 * apply - 1, "epoch": apply, **changes},
+    )
+
+
+def target(*marks: Mark) -> Target:
+    """A target with a marked commit for each mark."""
+    made = Target(memory_channel())
+    for each in marks:
+        made.put(each.user_metadata(), "MERGE")
+    return made
+
+
+def ledger(store: LedgerRows | None = None, **more: Any) -> Ledger:
+    """The ledger as a new process loads it."""
+    return Ledger(
+        "seattle",
+        "orders",
+        store if store is not None else LedgerRows(),
+        **{"clock": Clock(), **more},
+    )
+
+
+def held(found: Ledger, table: Target, error: type[WanError], match: str) -> None:
+    """Assert that the ledger refuses the table: now, again, and after a restart."""
+    for each in (found, found, ledger(found.store)):  # type: ignore[arg-type]
+        with pytest.raises(error, match=match):
+            each.catch_up(table)
