@@ -53,7 +53,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f03",
-        [("_CaptureTask.__call__", "new_attempt(self.header.attempt)", "'0' * 32")],
+        [("CaptureTask.__call__", "new_attempt(self.header.attempt)", "'0' * 32")],
         [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
     ),
     (
@@ -185,10 +185,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "source_error",
-                "found, text = (condition(error), error_text(error))",
-                "return error\nfound, text = (condition(error), error_text(error))",
+                "text = error_text(error)",
+                "return error\ntext = error_text(error)",
             ),
-            ("plan_range", "newer[0].version != published + 1", "False"),
+            ("RangePlanner._check_history", "newer[0].version != published + 1", "False"),
         ],
         [
             CRASH
@@ -254,7 +254,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "DeltaTarget._errors",
-                "if is_conflict(error):\n    raise WriteConflict(error_text(error)) from error",
+                "if ErrorKind.CONFLICT.matches(error):\n    raise WriteConflict(error_text(error)) from error",
                 "pass",
             )
         ],
@@ -350,8 +350,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "lettercap",
         [
             (
-                "_CaptureTask._too_many",
-                "bool(self.keys) and len(told) > self.max_dead_letters",
+                "CaptureTask._too_many",
+                "len(report.dead_letters) > self.table.max_dead_letters",
                 "False",
             )
         ],
@@ -434,9 +434,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "b02",
         [
             (
-                "DeltaSource._publish",
-                "frames += [FrameRef(**entry) for entry in told['frames']]",
-                "frames = [FrameRef(**entry) for entry in told['frames']]",
+                "CaptureReport.add",
+                "self.frames += [FrameRef(**entry) for entry in content['frames']]",
+                "self.frames = [FrameRef(**entry) for entry in content['frames']]",
             )
         ],
         [WITH_SPARK + "test_propagation.py::test_b02_a_bulk_load_is_complete"],
@@ -476,8 +476,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "SenderHandle._hold",
-                "if is_cancelled(error): ...",
-                "if is_cancelled(error):\n    raise SystemExit(1)",
+                "if ErrorKind.CANCELLED.matches(error): ...",
+                "if ErrorKind.CANCELLED.matches(error):\n    raise SystemExit(1)",
             )
         ],
         [
@@ -503,7 +503,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50row",
-        [("is_cancelled", "condition(each) in _CANCELLED", "'was cancelled' in str(each)")],
+        [
+            (
+                "Signs.on",
+                "condition(error).startswith(self.conditions)",
+                "'was cancelled' in str(error)",
+            )
+        ],
         [
             UNIT
             + "delta/test_cancellation.py::test_f50_a_row_whose_value_says_cancelled_cancels_nothing"
@@ -544,8 +550,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "is_same_commit",
-                "abs(int(time or 0) - int(its_time or 0)) <= SAME_TIME",
-                "abs(int(time or 0) - int(its_time or 0)) == 0",
+                "abs(int(one_time or 0) - int(other_time or 0)) <= SAME_TIME",
+                "abs(int(one_time or 0) - int(other_time or 0)) == 0",
             )
         ],
         [
@@ -590,7 +596,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "large",
-        [("_guarded", "MOST_ROW_BYTES", "2 ** 40")],
+        [("_guarded", "MAX_ROW_BYTES", "2 ** 40")],
         [WITH_SPARK + "test_batching.py::test_large_rows_are_found_and_travel"],
     ),
     (
@@ -621,9 +627,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "chain",
         [
             (
-                "plan_range",
-                "commit.changes_rows and (lacking := _lacking(commit, addressees))",
-                "(lacking := _lacking(commit, ()))",
+                "RangePlanner._lacking",
+                "self.addressees",
+                "()",
             )
         ],
         [WITH_SPARK + "test_odd_places.py::test_a_chain_of_two_topologies_is_held_at_the_middle"],
@@ -770,18 +776,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "java-time",
-        [
-            (
-                "DeltaSource._feed_session",
-                "[JAVA_TIME, _ACROSS] if across else [JAVA_TIME]",
-                "[_ACROSS] if across else []",
-            )
-        ],
+        [("FeedSession.opened", "(JAVA_TIME, *settings)", "settings")],
         [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_through_the_change_feed"],
     ),
     (
         "java-time-connect",
-        [("DeltaSource._feed_session", "session.conf.set(name, 'true')", "pass")],
+        [("FeedSession.opened", "session.conf.set(name, value)", "pass")],
         [
             UNIT + "capture/test_change_feed.py::test_a_remote_session_is_not_changed",
             WITH_SPARK
@@ -809,7 +809,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "DeltaSource._capture",
-                "feed = refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=False)",
+                "feed = refuse(feed, planned.schema, version, text=False)",
                 "pass",
             )
         ],
@@ -871,7 +871,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 renamed",
-        [("plan_range", "names.rename(*commit.renamed)", "pass")],
+        [("RangePlanner.plan", "renames.rename(*commit.renamed)", "pass")],
         [
             UNIT + "capture/test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
             UNIT
@@ -880,7 +880,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 replaced",
-        [("plan_range", "_check_nothing_dropped", "lambda *_: None")],
+        [("RangePlanner.plan", "self._check_nothing_dropped", "lambda *_: None")],
         [
             UNIT
             + "capture/test_capture.py::test_columns_that_are_dropped_by_replacing_them_hold_the_stream"
@@ -1068,7 +1068,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f07 stamp",
-        [("DeltaSource.stamp", "commit_identity(self.location, version)", "version")],
+        [("DeltaSource.stamp", "commit_identity(self.table.location, version)", "version")],
         [
             UNIT
             + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[made again]",
@@ -1078,7 +1078,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f07 stamp of a copy",
-        [("commit_identity", "found.st_ctime_ns", "found.st_mtime_ns")],
+        [("commit_identity", "status.st_ctime_ns", "status.st_mtime_ns")],
         [
             UNIT
             + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[copied over]"
@@ -1234,7 +1234,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 rows",
-        [("plan_range", "bool(taken) and (not names.moved)", "bool(taken)")],
+        [("RangePlanner.plan", "bool(taken) and (not renames.open)", "bool(taken)")],
         [
             UNIT
             + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]",
@@ -1243,7 +1243,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 back",
-        [("plan_range", "if names.are_back:\n    ...", "if False:\n    ...")],
+        [("RangePlanner.plan", "if renames.undone:\n    ...", "if False:\n    ...")],
         [
             UNIT
             + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[1000000]"
@@ -1253,9 +1253,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f41 across",
         [
             (
-                "plan_range",
-                "if names.are_back: ...\nelse:\n    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)",
-                "if False: ...\nelse:\n    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)",
+                "RangePlanner.plan",
+                "if renames.undone: ...\nelse:\n    last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)",
+                "if False: ...\nelse:\n    last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)",
             )
         ],
         [
@@ -1436,7 +1436,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 attempts source",
-        [("_CaptureTask.__call__", "self.header.attempt", "__import__('uuid').uuid4().hex")],
+        [("CaptureTask.__call__", "self.header.attempt", "__import__('uuid').uuid4().hex")],
         [
             UNIT
             + "capture/test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write"

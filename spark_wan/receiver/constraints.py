@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.delta.errors import condition, error_text, is_cancelled
+from spark_wan.delta.dataframes import map_in_arrow
+from spark_wan.delta.errors import ErrorKind, condition, error_text
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.delta.tables import map_in_arrow
 from spark_wan.errors import SchemaError
 from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.events.operations import OP, Operation
@@ -77,7 +77,7 @@ class Constraints:
         try:
             return judged, judged.where(F.col(CAUSE).isNotNull()).count()
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             # A constraint raises, or the rows themselves cannot be read: the next line tells.
             view = keep(self._view(rows))
@@ -254,7 +254,7 @@ class Constraints:
         try:
             self._computed(view, safe).select(F.count(self._cause(safe, first))).collect()
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             return error
         return None
@@ -383,7 +383,7 @@ class _Reader:
                     .schema
                 )
             except Exception as error:
-                if is_cancelled(error):
+                if ErrorKind.CANCELLED.matches(error):
                     raise
                 return error
             return None

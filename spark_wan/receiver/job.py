@@ -22,12 +22,7 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.delta.commits import record_after
-from spark_wan.delta.errors import (
-    error_text,
-    is_cancelled,
-    is_checkpoint_conflict,
-    is_python_missing,
-)
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import (
     ChannelError,
@@ -432,15 +427,15 @@ class ReceiverHandle:
     def _find_cause(self, place: int, error: Exception) -> None:
         failure = self._inbound[place].failure if place < len(self._inbound) else None
         given_up = isinstance(failure, StoppedError) or (failure is None and _GAVE_UP in str(error))
-        given_up = given_up or is_cancelled(failure or error)
+        given_up = given_up or ErrorKind.CANCELLED.matches(failure or error)
         if given_up and place in self._stopped:
             self._ended[place] = None  # its micro-batch gave up before Spark's own stop had come
-        elif is_python_missing(error):
+        elif ErrorKind.PYTHON_MISSING.matches(error):
             cause = "its Python did not come up within the ten seconds that Spark gives it"
             self._conclude(place, error, cause, PYTHON_WAIT)
         elif self._once:
             self._end(place, error)
-        elif is_checkpoint_conflict(error):
+        elif ErrorKind.CHECKPOINT_CONFLICT.matches(error):
             self._conclude(
                 place,
                 error,
@@ -908,7 +903,7 @@ class ChannelReceiver:
             lost = lost_session(spark)
             if lost is not None:
                 raise lost from error
-            if not is_cancelled(error):
+            if not ErrorKind.CANCELLED.matches(error):
                 log.exception("%s: unexpected error", applier.log.stream)
                 return applier.unexpected(f"{applier.table}: {error_text(error)}"), False
             if self.query is None or not self.waits:

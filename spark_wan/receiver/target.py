@@ -21,21 +21,13 @@ import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
-from spark_wan.delta.errors import error_text, is_cancelled, is_conflict, is_missing, refuses_a_row
-from spark_wan.delta.history import history
-from spark_wan.delta.schema import needs_column_mapping, portable_schema, schema_json
+from spark_wan.delta.dataframes import map_in_arrow, schema_json
+from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.log_files import commit_file, commit_identity, last_transaction, logged_schema
+from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect, lost_session
 from spark_wan.delta.sql import literal, quoted, reference, sql_type
-from spark_wan.delta.tables import (
-    commit_file,
-    commit_identity,
-    last_transaction,
-    load,
-    log_retention,
-    logged_schema,
-    map_in_arrow,
-    table_id,
-)
+from spark_wan.delta.tables import history, load, log_retention, table_id
 from spark_wan.errors import DeadLettersError, FrameError, SchemaError, TargetError, WanError, anew
 from spark_wan.events.columns import CHAR_VARCHAR, Path, arrow_ready, as_type
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, TIME, VERSION, Operation
@@ -141,7 +133,7 @@ class DeltaTarget:
         try:
             return last_transaction(self.spark, self.location, name)
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             # Not everybody may read the files of a catalog's table.
             log.warning(
@@ -596,11 +588,11 @@ class DeltaTarget:
         except (WanError, WriteConflict):
             raise
         except Exception as error:
-            if is_cancelled(error) or lost_session(self.spark) is not None:
+            if ErrorKind.CANCELLED.matches(error) or lost_session(self.spark) is not None:
                 raise
-            if is_conflict(error):
+            if ErrorKind.CONFLICT.matches(error):
                 raise WriteConflict(error_text(error)) from error
-            if refuses_a_row(error) and not self._refused:
+            if ErrorKind.ROW_REFUSED.matches(error) and not self._refused:
                 self._refused = True
                 raise WriteConflict(f"the table refuses a row: {error_text(error)}") from error
             if "FrameError" in str(error):
@@ -608,7 +600,11 @@ class DeltaTarget:
                 raise FrameError(error_text(error)) from error
             if of_ledger or self.ledger.is_told_of(error):
                 raise self.ledger.error(error) from error
-            what = "is missing" if is_missing(error) else "cannot be read or written now"
+            what = (
+                "is missing"
+                if ErrorKind.MISSING.matches(error)
+                else "cannot be read or written now"
+            )
             raise TargetError(
                 f"{self.table}: the table at site {self.site} ({self.location}) {what}: {error_text(error)}. It is tried again."
             ) from error

@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.capture.source import DeltaSource, SenderDeadLetter
+from spark_wan.capture.source import DeltaSource
+from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.base import Channel
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions, StoredDecisions
-from spark_wan.delta.errors import error_text, is_cancelled
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
 from spark_wan.errors import SessionLostError, StoppedError, TopologyError, WanError
 from spark_wan.ledger.tables import LedgerTables
@@ -253,13 +254,12 @@ class Sender:
 
         return DeltaSource(
             spark,
-            table.name,
-            table.location(sender.site),
-            table.keys,
+            CapturedTable(
+                table.name, table.location(sender.site), table.keys, table.max_dead_letters
+            ),
             channel,
             BatchLimits(sender.batch_size, sender.batch_bytes),
             record,
-            table.max_dead_letters,
         )
 
 
@@ -461,7 +461,7 @@ class SenderHandle:
         lost = lost_session(stream.spark)
         if lost is not None:
             raise lost from error
-        if is_cancelled(error):
+        if ErrorKind.CANCELLED.matches(error):
             # Nothing of it is published, and the next round plans it again.
             error = WanError(
                 f"{stream.status.table}: its Spark job was cancelled from outside. {self._retry(stream)}"

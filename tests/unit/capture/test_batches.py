@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from capturing import capture_task, changes
 from fakes import HEADER, STREAM, memory_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dead_letter_cap import changes
 
-from spark_wan.capture.source import _CaptureTask
 from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.wire.frame import decode_frame
@@ -63,11 +62,7 @@ def test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write() -> None:
     """They share their age. Fails when the name of a task's attempt says nothing of its write: a sweep takes the first frames of a long snapshot."""
     channel = memory_channel()
     for _ in range(2):
-        list(
-            _CaptureTask(channel, HEADER, BatchLimits(100, 1 << 20), ("id",), False)(
-                iter([changes(1, 2)])
-            )
-        )
+        list(capture_task(channel)([changes(1, 2)]))
     paths = [path for path, _ in channel.frames(STREAM)]
     assert len(paths) == 2
     assert {write_of(path) for path in paths} == {HEADER.attempt[:16]}

@@ -12,7 +12,12 @@ from fakes import commit, schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.capture.ranges import CaptureRange, _Names, check_columns_follow, plan_range
+from spark_wan.capture.ranges import (
+    CaptureRange,
+    RangePlanner,
+    RenamedColumns,
+    check_columns_follow,
+)
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import ForwardingError, HistoryLostError, SchemaError, TableOperationError
 from spark_wan.events.columns import fingerprint
@@ -22,10 +27,16 @@ randomly = settings(derandomize=True, deadline=None, max_examples=300, print_blo
 
 
 def plan(
-    commits: list[Commit], published: int = -1, max_rows: int = 1_000_000, **more: Any
+    commits: list[Commit],
+    published: int = -1,
+    max_rows: int = 1_000_000,
+    published_schema: Mapping[str, Any] | None = None,
+    **rules: Any,
 ) -> CaptureRange | None:
-    more.setdefault("schema_at", lambda version: schema())
-    return plan_range(commits, published, table="orders", max_rows=max_rows, **more)
+    rules.setdefault("schema_at", lambda version: schema())
+    return RangePlanner("orders", max_rows=max_rows, **rules).plan(
+        commits, published, published_schema
+    )
 
 
 def planned(
@@ -355,10 +366,10 @@ def test_f41_columns_have_their_names_again_when_they_have(
         return name if parent is None else f"{path(parent)}.{name}"
 
     published = {column: path(column) for column in columns}
-    names = _Names(set(published.values()) if known else None)
+    names = RenamedColumns(set(published.values()) if known else None)
     for _ in range(data.draw(st.integers(2, 9))):
         name = data.draw(st.sampled_from("abcdstu"))
-        column = data.draw(st.sampled_from([*columns, None] if names.moved else [*columns]))
+        column = data.draw(st.sampled_from([*columns, None] if names.open else [*columns]))
         parent = (
             columns[column][0] if column is not None else data.draw(st.sampled_from([None, 2, 4]))
         )
@@ -371,7 +382,7 @@ def test_f41_columns_have_their_names_again_when_they_have(
         columns[column] = (parent, name)
         names.rename(old, path(column))
         back = all(path(each) == was for each, was in published.items())
-        assert names.are_back == back or (back and not known)
+        assert names.undone == back or (back and not known)
         if back:
             break
 

@@ -8,9 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.capture.change_feed import JAVA_TIME, has_replacements, refused
-from spark_wan.capture.source import DeltaSource
-from spark_wan.channels.batches import BatchLimits
+from spark_wan.capture.change_feed import JAVA_TIME, FeedSession, has_replacements, refused
 from spark_wan.errors import UnreadableChangeError
 
 REPLACED = "a\ufffdb"
@@ -105,22 +103,10 @@ class RemoteSession(Session):
     __module__ = "pyspark.sql.connect.session"
 
 
-def source(session: Any) -> DeltaSource:
-    return DeltaSource(
-        session,
-        "orders",
-        "/orders",
-        ("id",),
-        SimpleNamespace(),
-        BatchLimits(1000, 10**6),
-        lambda letters: None,
-    )  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("chosen", [{}, {JAVA_TIME: "false"}])
 def test_a_classic_session_has_its_setting_back(chosen: dict[str, str]) -> None:
     session: Any = Session(**chosen)
-    with pytest.raises(ZeroDivisionError), source(session)._feed_session() as used:
+    with pytest.raises(ZeroDivisionError), FeedSession(session).opened() as used:
         assert used is session
         assert session.conf.values == {JAVA_TIME: "true"}
         raise ZeroDivisionError
@@ -131,14 +117,14 @@ def test_a_remote_session_is_not_changed() -> None:
     """The feed is read in a copy that a stop reaches; it is released at the end."""
     session: Any = RemoteSession(zone="UTC")
     session.addTag("sender")
-    captured = source(session)
-    with pytest.raises(ZeroDivisionError), captured._feed_session():
+    feed = FeedSession(session)
+    with pytest.raises(ZeroDivisionError), feed.opened():
         (clone,) = session.clones
         assert clone.conf.values == {"zone": "UTC", JAVA_TIME: "true"}
         assert clone.tags == {"sender"}
-        captured.interrupt("sender")
+        feed.interrupt("sender")
         raise ZeroDivisionError
-    captured.interrupt("sender")
+    feed.interrupt("sender")
     assert (session.interrupted, clone.interrupted) == (["sender", "sender"], ["sender"])
     assert clone.ended == ["released", "closed"]
     assert session.conf.values == {"zone": "UTC"}

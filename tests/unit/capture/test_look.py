@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import memory_channel
+from capturing import delta_source, orders
 
 from spark_wan.capture import source as module
-from spark_wan.capture.source import ASK_INTERVAL, DeltaSource
-from spark_wan.channels.batches import BatchLimits
+from spark_wan.capture.source import POLL_INTERVAL
 
 
 class Asked:
@@ -33,16 +32,7 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     log.mkdir(parents=True)
     for version in range(3):
         (log / f"{version:020d}.json").touch()
-    spark: Any = None
-    source = DeltaSource(
-        spark,
-        "orders",
-        str(tmp_path / "orders"),
-        ("id",),
-        memory_channel(),
-        BatchLimits(1, 1),
-        lambda letters: None,
-    )
+    source = delta_source(table=orders(str(tmp_path / "orders")))
 
     def look(known: int, seconds: float = 0.0) -> int:
         now[0] += seconds
@@ -55,7 +45,7 @@ def looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_log_on_disk_that_shows_nothing_new_is_asked_for_now_and_then(looks: Any) -> None:
-    assert [looks(2), looks(2), looks(2, ASK_INTERVAL), looks(2)] == [1, 0, 1, 0]
+    assert [looks(2), looks(2), looks(2, POLL_INTERVAL), looks(2)] == [1, 0, 1, 0]
     assert looks.source.latest(2) == 2
 
 
@@ -64,13 +54,13 @@ def test_whoever_was_told_the_history_need_not_ask(
 ) -> None:
     monkeypatch.setattr(module, "history", lambda *_: [])
     looks.source.history(1)
-    assert [looks(2), looks(2, ASK_INTERVAL)] == [0, 1]
+    assert [looks(2), looks(2, POLL_INTERVAL)] == [0, 1]
 
 
 def test_what_the_log_shows_is_there(looks: Any) -> None:
     assert [looks(2), looks(2)] == [1, 0]
     (looks.log / f"{3:020d}.json").touch()
-    assert looks(2, ASK_INTERVAL) == 0
+    assert looks(2, POLL_INTERVAL) == 0
     assert looks.source.latest(2) == 3
 
 
@@ -82,7 +72,7 @@ def test_a_log_that_lacks_the_known_version_is_asked_for_at_once(looks: Any) -> 
 
 
 def test_a_table_elsewhere_is_asked_for_at_every_look(looks: Any) -> None:
-    looks.source.location = "s3://bucket/orders"
+    looks.source.table = orders("s3://bucket/orders")
     assert [looks(2), looks(2)] == [1, 1]
-    looks.source.location = "main.sales.orders"
+    looks.source.table = orders("main.sales.orders")
     assert [looks(2), looks(2)] == [1, 1]

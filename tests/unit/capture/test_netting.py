@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_values import VALUES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -151,8 +152,6 @@ def test_images_that_differ_in_a_bit_are_an_event(
 
 
 def test_images_of_every_type_are_compared() -> None:
-    from test_wire import VALUES
-
     for name, values in VALUES.items():
         kind = values.type
         for old, new in ((0, 0), (0, 1), (1, 2), (2, 2)):

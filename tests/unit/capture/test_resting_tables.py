@@ -7,14 +7,13 @@ import random
 from typing import Any
 
 import pytest
+from capturing import delta_source, orders
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
 from test_inbound_channel import TOPOLOGY
 from test_ledger import ORIGIN, held, ledger, mark, target
 from test_publish import Site
 
 from spark_wan.capture import source as source_module
-from spark_wan.capture.source import DeltaSource
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
@@ -468,15 +467,7 @@ def test_how_long_a_log_keeps_commits_is_asked_once_a_day(
     nothing: Any = None
     table: Any = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
     if end == "source":
-        table = DeltaSource(
-            nothing,
-            "orders",
-            "/orders",
-            ("id",),
-            memory_channel(),
-            BatchLimits(1, 1),
-            lambda letters: None,
-        )
+        table = delta_source(table=orders("/orders"))
     for passed in (0.0, 3_600.0, 82_000.0, 3_600.0):
         now[0] += passed
         assert table.log_retention() == 30 * DAY

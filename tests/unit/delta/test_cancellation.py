@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta.errors import condition, is_cancelled, is_checkpoint_conflict
+from spark_wan.delta.errors import ErrorKind, condition
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, SourceError, StoppedError, TargetError
 
@@ -76,7 +76,7 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
 def test_f50_a_cancelled_job_is_known_by_its_condition_and_by_those_of_its_causes(
     error: Exception,
 ) -> None:
-    assert is_cancelled(error)
+    assert ErrorKind.CANCELLED.matches(error)
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_f50_a_row_whose_value_says_cancelled_cancels_nothing(text: str) -> None
     error = CaptureResult(
         f"[CAST_INVALID_INPUT] The value '{text}' of the type STRING cannot be cast", None, java
     )
-    assert not is_cancelled(error)
-    assert not is_cancelled(SourceError(f"orders: {text}"))
-    assert not is_cancelled(with_cause(TargetError("cannot be written"), error))
-    assert not is_cancelled(Py4JJavaError(f"o1: {text}", java))
+    assert not ErrorKind.CANCELLED.matches(error)
+    assert not ErrorKind.CANCELLED.matches(SourceError(f"orders: {text}"))
+    assert not ErrorKind.CANCELLED.matches(with_cause(TargetError("cannot be written"), error))
+    assert not ErrorKind.CANCELLED.matches(Py4JJavaError(f"o1: {text}", java))
 
 
 def test_causes_that_go_in_a_circle_end() -> None:
     java = Java("a.B")
     java.cause = Java("c.D", None, java)
-    assert not is_cancelled(Py4JJavaError("o1", java))
+    assert not ErrorKind.CANCELLED.matches(Py4JJavaError("o1", java))
 
 
 def test_the_condition_of_a_java_exception_counts_as_that_of_its_error() -> None:
@@ -110,8 +110,10 @@ def test_a_conflict_about_a_checkpoint_stands_among_the_causes() -> None:
     failed = Java(
         "org.apache.spark.sql.streaming.StreamingQueryException", "STREAM_FAILED", conflict
     )
-    assert is_checkpoint_conflict(CaptureResult("[STREAM_FAILED]", "STREAM_FAILED", failed))
-    assert not is_checkpoint_conflict(
+    assert ErrorKind.CHECKPOINT_CONFLICT.matches(
+        CaptureResult("[STREAM_FAILED]", "STREAM_FAILED", failed)
+    )
+    assert not ErrorKind.CHECKPOINT_CONFLICT.matches(
         CaptureResult("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED")
     )
 

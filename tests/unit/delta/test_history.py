@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta.history import newest
+from spark_wan.delta.tables import newest_commit
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_times_in_the_hour_that_a_change_of_clocks_repeats(berlin: None, hour: i
     """2026-10-25, 0 to 3 h UTC: 2 h, 2 h, 3 h in Berlin."""
     milliseconds = 1_792_886_400_172 + hour * 3_600_000
     session: Any = Told(milliseconds)
-    commit = newest(session, "/orders")
+    commit = newest_commit(session, "/orders")
     assert (commit.time, commit.version, commit.parameters, commit.metrics) == (
         milliseconds,
         3,

@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from capturing import capture_task, changes, delta_source, orders
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
 
-from spark_wan.capture.source import DeltaSource, _CaptureTask
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
 from spark_wan.ledger.ledger import Ledger
@@ -18,21 +17,8 @@ from spark_wan.receiver.apply import ApplyWork, TableApplier
 from spark_wan.steps import run
 
 
-def changes(*keys: int | None) -> pa.RecordBatch:
-    """Inserts of one commit, sorted as a task of the sender gets them."""
-    rows = sorted(keys, key=lambda key: (key is not None, key or 0))
-    return pa.RecordBatch.from_pydict(
-        {
-            "id": pa.array(rows, pa.int64()),
-            "city": pa.array([f"city {n}" for n in range(len(rows))]),
-            "_commit_version": pa.array([7] * len(rows), pa.int64()),
-            "_wan_rank": pa.array([1] * len(rows), pa.int8()),
-        }
-    )
-
-
 def told(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
-    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, most)
+    task = capture_task(max_dead_letters=most)
     return [
         (row["kind"], json.loads(row["content"]))
         for batch in task(iter(batches))
@@ -50,10 +36,10 @@ def test_a_task_tells_of_so_many_dead_letters(keys: tuple[int | None, ...]) -> N
 
 @pytest.mark.parametrize("keys", [(None,) * 50, (1,) * 50, (1, 1, 2, 2, 3, 3, 4, 4)])
 def test_a_task_brings_no_more_to_the_driver(keys: tuple[int | None, ...]) -> None:
-    """One example instead, and the frames, to be trimmed. Fails with ``_CaptureTask._too_many`` taken out."""
+    """One example instead, and the frames, to be trimmed. Fails with ``CaptureTask._too_many`` taken out."""
     found = dict(told(changes(*keys), changes(98, 99)))
     assert set(found) <= {"too many", "frames"}
-    assert found["too many"]["first"].startswith(
+    assert found["too many"].startswith(
         ("null_in_key in version 7: {", "duplicate_key in version 7: {")
     )
 
@@ -69,7 +55,7 @@ def test_a_task_ends_early() -> None:
 
     assert [kind for kind, _ in told(*batches(), most=3)] == ["too many"]
     read.clear()
-    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, 3)
+    task = capture_task(max_dead_letters=3)
     assert len(list(task(batches()))) == 1
     assert read == [0]
 
@@ -91,7 +77,7 @@ def test_the_sender_holds_and_says_what_to_do(
     """Whether one task has too many or all have together; nothing is recorded, and no frame stays."""
     import spark_wan.capture.source as module
 
-    channel, recorded, nothing = memory_channel(), [], Any
+    channel, recorded = memory_channel(), []
     path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")
     frames = {
         "frames": [{"path": path, "rows": 1, "bytes": 5, "checksum": 0}],
@@ -108,9 +94,7 @@ def test_the_sender_holds_and_says_what_to_do(
     rows: Any = type(
         "Rows", (), {"repartition": lambda s, *_: s, "sortWithinPartitions": lambda s, *_: s}
     )()
-    source = DeltaSource(
-        nothing, "orders", "/lake/orders", ("id",), channel, BatchLimits(9, 9), recorded.append, 3
-    )
+    source = delta_source(None, orders(max_dead_letters=3), channel, recorded.append)
     with pytest.raises(SourceError) as error:
         source._publish(rows, HEADER, 1)
     for part in (
