@@ -26,13 +26,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
-from spark_wan.delta.errors import (
-    ErrorKind,
-    feed_off,
-    newest_version,
-    source_error,
-    table_missing,
-)
+from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
 from spark_wan.delta.log_files import commit_file, commit_identity
 from spark_wan.delta.tables import (
     has_change_feed,
