@@ -512,7 +512,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "delta/test_cancellation.py::test_f50_a_row_whose_value_says_cancelled_cancels_nothing"
+            + "delta/test_error_kinds.py::test_f50_a_row_value_that_says_cancelled_cancels_nothing"
         ],
     ),
     (
@@ -664,7 +664,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._worth_recording", "self.clock() >= self._record_at", "False")],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_on"
+            + "capture/test_idle_tables.py::test_f49_a_source_may_be_quiet_for_longer_than_its_log_keeps_commits"
         ],
     ),
     (
@@ -678,7 +678,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_quiet_commits_are_recorded_while_nothing_else_happens"
+            + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_a_day"
         ],
     ),
     (
@@ -692,7 +692,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on"
+            + "capture/test_idle_tables.py::test_f49_a_target_may_be_idle_for_longer_than_its_log_keeps_commits"
         ],
     ),
     (
@@ -706,13 +706,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark"
+            + "capture/test_idle_tables.py::test_seen_commits_of_a_table_restored_since_hide_no_mark"
         ],
     ),
     (
         "f49gap",
         [("Ledger._check_gap", "following != self.last_apply", "False")],
-        [UNIT + "capture/test_resting_tables.py::test_a_mark_that_log_cleanup_took_unseen_holds"],
+        [UNIT + "capture/test_idle_tables.py::test_a_mark_deleted_by_log_cleanup_unseen_holds"],
     ),
     (
         "f49stale",
@@ -725,7 +725,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"
+            + "capture/test_idle_tables.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"
         ],
     ),
     (
@@ -733,7 +733,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("WakeUpReader._retries", "now >= self._look_at", "False")],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"
+            + "capture/test_idle_tables.py::test_an_idle_receiver_is_woken_at_intervals"
         ],
     ),
     (
@@ -873,9 +873,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f41 renamed",
         [("RangePlanner.plan", "renames.rename(*commit.renamed)", "pass")],
         [
-            UNIT + "capture/test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+            UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
             UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last",
+            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range",
         ],
     ),
     (
@@ -883,7 +883,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("RangePlanner.plan", "self._check_nothing_dropped", "lambda *_: None")],
         [
             UNIT
-            + "capture/test_capture.py::test_columns_that_are_dropped_by_replacing_them_hold_the_stream"
+            + "capture/test_ranges.py::test_replacing_columns_holds_the_stream_if_it_drops_some"
         ],
     ),
     (
@@ -1071,9 +1071,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("DeltaSource.stamp", "commit_identity(self.table.location, version)", "version")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[made again]",
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[made again]",
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[put back]",
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[put back]",
         ],
     ),
     (
@@ -1081,7 +1081,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("commit_identity", "status.st_ctime_ns", "status.st_mtime_ns")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[copied over]"
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[copied over]"
         ],
     ),
     (
@@ -1142,7 +1142,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("DeltaSource.stamp", "time.monotonic() // CHECK_INTERVAL", "1")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_whose_log_cannot_be_seen_has_another_stamp_each_hour"
+            + "capture/test_source_stamp.py::test_a_table_without_local_log_has_another_stamp_each_hour"
         ],
     ),
     (
@@ -1216,7 +1216,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"
+            + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"
         ],
     ),
     (
@@ -1237,8 +1237,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("RangePlanner.plan", "bool(taken) and (not renames.open)", "bool(taken)")],
         [
             UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]",
-            UNIT + "capture/test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]",
+            UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
         ],
     ),
     (
@@ -1246,7 +1246,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("RangePlanner.plan", "if renames.undone:\n    ...", "if False:\n    ...")],
         [
             UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[1000000]"
+            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[1000000]"
         ],
     ),
     (
@@ -1260,7 +1260,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]"
+            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]"
         ],
     ),
     (

@@ -1,4 +1,4 @@
-"""By what a source is recognised while nothing is written to it."""
+"""The stamp by which a source notices that its table was replaced while it is idle."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def make(place: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["made again", "copied", "copied over", "put back"])
-def test_a_table_that_may_be_another_one_has_another_stamp(tmp_path: Path, what: str) -> None:
-    """Fails when the number of versions is all that is compared."""
+def test_a_table_that_may_have_been_replaced_has_another_stamp(tmp_path: Path, what: str) -> None:
+    """Fails when only the number of versions is compared."""
     table, backup = tmp_path / "orders", tmp_path / "backup"
     make(table)
     source = delta_source(table=orders(f"file://{table}"))
@@ -44,7 +44,7 @@ def test_a_table_that_may_be_another_one_has_another_stamp(tmp_path: Path, what:
 
 
 @pytest.mark.parametrize("location", ["s3://lake/orders", "main.sales.orders", "/nowhere/orders"])
-def test_a_table_whose_log_cannot_be_seen_has_another_stamp_each_hour(
+def test_a_table_without_local_log_has_another_stamp_each_hour(
     monkeypatch: pytest.MonkeyPatch, location: str
 ) -> None:
     now = 10 * CHECK_INTERVAL

@@ -1,4 +1,4 @@
-"""What tells a cancelled Spark job, a checkpoint conflict and an ended session, by classes and conditions and never by a text."""
+"""Cancelled jobs, checkpoint conflicts, ended sessions: known by class and condition, not text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_wan.errors import SessionLostError, SourceError, StoppedError, Target
 
 
 class Java:
-    """A Java exception as py4j shows it: methods that it lacks can be named, and fail when they are called."""
+    """A Java exception in py4j: methods that it lacks have names, and fail when called."""
 
     def __init__(self, name: str, condition: str | None = None, cause: Java | None = None) -> None:
         self.name, self.condition, self.cause = name, condition, cause
@@ -38,8 +38,8 @@ class Py4JJavaError(Exception):
         self.java_exception = java
 
 
-class CaptureResult(Exception):
-    """An exception that pyspark made of a Java one, or (``condition`` alone) had from a Spark Connect server."""
+class PySparkError(Exception):
+    """An exception of pyspark, of a Java one or (``condition`` alone) a Spark Connect server."""
 
     def __init__(self, text: str, condition: str | None = None, origin: Java | None = None) -> None:
         super().__init__(text)
@@ -63,8 +63,8 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
         Py4JJavaError("calling o75.collectToPython", JOB),
         Py4JJavaError("calling o60.sql", Java("org.apache.spark.SparkException", None, JOB)),
         Py4JJavaError("calling o75.collect", Java("java.lang.InterruptedException")),
-        CaptureResult("[OPERATION_CANCELED]", "OPERATION_CANCELED"),
-        CaptureResult(
+        PySparkError("[OPERATION_CANCELED]", "OPERATION_CANCELED"),
+        PySparkError(
             "the write failed",
             "TASK_WRITE_FAILED",
             Java("org.apache.spark.SparkException", "A", JOB),
@@ -73,7 +73,7 @@ def with_cause(error: Exception, cause: Exception) -> Exception:
         StoppedError("stopped"),
     ],
 )
-def test_f50_a_cancelled_job_is_known_by_its_condition_and_by_those_of_its_causes(
+def test_f50_a_cancelled_job_is_recognised_by_its_condition_or_its_causes(
     error: Exception,
 ) -> None:
     assert ErrorKind.CANCELLED.matches(error)
@@ -82,10 +82,13 @@ def test_f50_a_cancelled_job_is_known_by_its_condition_and_by_those_of_its_cause
 @pytest.mark.parametrize(
     "text", ["was cancelled", "InterruptedException", "SPARK_JOB_CANCELLED", "SESSION_CLOSED"]
 )
-def test_f50_a_row_whose_value_says_cancelled_cancels_nothing(text: str) -> None:
-    """Spark quotes values in its errors. Fails when the text of an error is searched: the stream of such a row ended for good."""
+def test_f50_a_row_value_that_says_cancelled_cancels_nothing(text: str) -> None:
+    """Spark quotes values in its errors.
+
+    Fails when the text of an error is searched: the stream of such a row ended for good.
+    """
     java = Java("org.apache.spark.SparkNumberFormatException", "CAST_INVALID_INPUT")
-    error = CaptureResult(
+    error = PySparkError(
         f"[CAST_INVALID_INPUT] The value '{text}' of the type STRING cannot be cast", None, java
     )
     assert not ErrorKind.CANCELLED.matches(error)
@@ -94,27 +97,27 @@ def test_f50_a_row_whose_value_says_cancelled_cancels_nothing(text: str) -> None
     assert not ErrorKind.CANCELLED.matches(Py4JJavaError(f"o1: {text}", java))
 
 
-def test_causes_that_go_in_a_circle_end() -> None:
+def test_circular_causes_end() -> None:
     java = Java("a.B")
     java.cause = Java("c.D", None, java)
     assert not ErrorKind.CANCELLED.matches(Py4JJavaError("o1", java))
 
 
-def test_the_condition_of_a_java_exception_counts_as_that_of_its_error() -> None:
-    """pyspark hands on a plain SparkException as it came from py4j."""
+def test_an_error_has_the_condition_of_its_java_exception() -> None:
+    """pyspark passes on a plain SparkException as it came from py4j."""
     assert condition(Py4JJavaError("o1", JOB)) == "SPARK_JOB_CANCELLED"
 
 
-def test_a_conflict_about_a_checkpoint_stands_among_the_causes() -> None:
+def test_a_checkpoint_conflict_is_found_among_the_causes() -> None:
     conflict = Java("org.apache.spark.SparkException", "CONCURRENT_STREAM_LOG_UPDATE")
     failed = Java(
         "org.apache.spark.sql.streaming.StreamingQueryException", "STREAM_FAILED", conflict
     )
     assert ErrorKind.CHECKPOINT_CONFLICT.matches(
-        CaptureResult("[STREAM_FAILED]", "STREAM_FAILED", failed)
+        PySparkError("[STREAM_FAILED]", "STREAM_FAILED", failed)
     )
     assert not ErrorKind.CHECKPOINT_CONFLICT.matches(
-        CaptureResult("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED")
+        PySparkError("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED")
     )
 
 
@@ -128,12 +131,13 @@ class Session:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
         (
             Py4JJavaError(
-                "o60.defaultParallelism.\n: java.lang.IllegalStateException: Cannot call methods on a stopped X.\nat",
+                "o60.defaultParallelism.\n"
+                ": java.lang.IllegalStateException: Cannot call methods on a stopped X.\nat",
                 JOB,
             ),
             "java.lang.IllegalStateException: Cannot call methods on a stopped X.",
@@ -141,10 +145,10 @@ class Session:
         (AttributeError(), "AttributeError"),
     ],
 )
-def test_f50_a_session_that_does_not_answer_has_ended(error: Exception, told: str) -> None:
+def test_f50_a_session_that_does_not_answer_has_ended(error: Exception, reported: str) -> None:
     spark: Any = Session(error)
     lost = lost_session(spark)
     assert isinstance(lost, SessionLostError)
-    assert told in str(lost) and "Start again" in str(lost)
+    assert reported in str(lost) and "Start again" in str(lost)
     answering: Any = Session()
     assert lost_session(answering) is None
