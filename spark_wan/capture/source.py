@@ -176,7 +176,8 @@ class DeltaSource:
         """``across``: the feed has the newest columns, which are the same ones throughout."""
         from pyspark.sql import functions as F
 
-        with self._sessions.opened(*([ACROSS_SCHEMAS] if across else [])) as session:
+        settings = [ACROSS_SCHEMAS] if across else []
+        with self._sessions.opened(*settings) as session:
             feed = load(
                 session,
                 self.table.location,

@@ -121,6 +121,45 @@ def test_a_checkpoint_conflict_is_found_among_the_causes() -> None:
     )
 
 
+class ConcurrentAppendException(Exception):
+    """A conflict of delta-spark, which has no condition."""
+
+
+class ConnectError(PySparkError):
+    """An error of a Spark Connect server, which sends the causes as text."""
+
+
+ConnectError.__module__ = "pyspark.errors.exceptions.connect"
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [
+        (PySparkError("", "DELTA_CONCURRENT_WRITE"), {ErrorKind.CONFLICT}),
+        (ConcurrentAppendException(), {ErrorKind.CONFLICT}),
+        (ValueError("[CONCURRENT_WRITE] x"), {ErrorKind.CONFLICT}),
+        (PySparkError("", "DELTA_TABLE_NOT_FOUND"), {ErrorKind.MISSING}),
+        (ValueError("x is not a Delta table"), {ErrorKind.MISSING}),
+        (
+            PySparkError("doesn't exist", "CONCURRENT_WRITE"),
+            {ErrorKind.MISSING, ErrorKind.CONFLICT},
+        ),
+        (ValueError("[DELTA_EXCEED_CHAR_VARCHAR_LIMIT] x"), {ErrorKind.ROW_REFUSED}),
+        (
+            with_cause(ValueError("x"), ValueError("Python worker failed to connect back.")),
+            {ErrorKind.PYTHON_MISSING},
+        ),
+        (ConnectError("[CONCURRENT_STREAM_LOG_UPDATE] x"), {ErrorKind.CHECKPOINT_CONFLICT}),
+        (PySparkError("[CONCURRENT_STREAM_LOG_UPDATE] x"), set()),
+        (with_cause(ValueError("x"), ValueError("[CONCURRENT_WRITE] x")), set()),
+    ],
+)
+def test_an_error_is_of_the_kinds_whose_signs_it_bears(
+    error: Exception, kinds: set[ErrorKind]
+) -> None:
+    assert {kind for kind in ErrorKind if kind.matches(error)} == kinds
+
+
 class Session:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
