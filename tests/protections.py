@@ -676,10 +676,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [
-            UNIT
-            + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_a_day"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_a_day"],
     ),
     (
         "f49seen",
@@ -731,10 +728,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f49wake",
         [("WakeUpReader._retries", "now >= self._look_at", "False")],
-        [
-            UNIT
-            + "capture/test_idle_tables.py::test_an_idle_receiver_is_woken_at_intervals"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_an_idle_receiver_is_woken_at_intervals"],
     ),
     (
         "f54",
@@ -874,17 +868,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("RangePlanner.plan", "renames.rename(*commit.renamed)", "pass")],
         [
             UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
-            UNIT
-            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range",
+            UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range",
         ],
     ),
     (
         "f41 replaced",
         [("RangePlanner.plan", "self._check_nothing_dropped", "lambda *_: None")],
-        [
-            UNIT
-            + "capture/test_ranges.py::test_replacing_columns_holds_the_stream_if_it_drops_some"
-        ],
+        [UNIT + "capture/test_ranges.py::test_replacing_columns_holds_the_stream_if_it_drops_some"],
     ),
     (
         "b81 own fields",
@@ -1214,10 +1204,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "published, self._record_at = (self._through, None)",
             )
         ],
-        [
-            UNIT
-            + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"],
     ),
     (
         "quiet put back",
@@ -1236,18 +1223,14 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "f41 rows",
         [("RangePlanner.plan", "bool(taken) and (not renames.open)", "bool(taken)")],
         [
-            UNIT
-            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]",
+            UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]",
             UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
         ],
     ),
     (
         "f41 back",
         [("RangePlanner.plan", "if renames.undone:\n    ...", "if False:\n    ...")],
-        [
-            UNIT
-            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[1000000]"
-        ],
+        [UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[1000000]"],
     ),
     (
         "f41 across",
@@ -1258,10 +1241,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "if False: ...\nelse:\n    last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)",
             )
         ],
-        [
-            UNIT
-            + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]"
-        ],
+        [UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]"],
     ),
     (
         "aborted",
