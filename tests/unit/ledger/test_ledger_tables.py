@@ -56,7 +56,7 @@ def test_a_table_that_another_receiver_makes_at_the_same_moment_is_there(
 ) -> None:
     """Fails when the slower of two receivers that begin together at a new site ends with Delta's conflict."""
     made: set[str] = set()
-    monkeypatch.setattr(ledger_tables, "is_there", lambda _, location: location in made)
+    monkeypatch.setattr(ledger_tables, "table_exists", lambda _, location: location in made)
 
     def save(location: str) -> None:
         if not location.startswith("/lost"):
