@@ -53,7 +53,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f03",
-        [("_CaptureTask.__call__", "new_attempt(self.header.attempt)", "'0' * 32")],
+        [("CaptureTask.__call__", "new_attempt(self.header.attempt)", "'0' * 32")],
         [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
     ),
     (
@@ -185,10 +185,10 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "source_error",
-                "found, text = (condition(error), error_text(error))",
-                "return error\nfound, text = (condition(error), error_text(error))",
+                "text = error_text(error)",
+                "return error\ntext = error_text(error)",
             ),
-            ("plan_range", "newer[0].version != published + 1", "False"),
+            ("RangePlanner._check_history", "newer[0].version != published + 1", "False"),
         ],
         [
             CRASH
@@ -254,7 +254,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "DeltaTarget._errors",
-                "if is_conflict(error):\n    raise WriteConflict(error_text(error)) from error",
+                "if ErrorKind.CONFLICT.matches(error):\n    raise WriteConflict(error_text(error)) from error",
                 "pass",
             )
         ],
@@ -350,8 +350,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "lettercap",
         [
             (
-                "_CaptureTask._too_many",
-                "bool(self.keys) and len(told) > self.max_dead_letters",
+                "CaptureTask._too_many",
+                "len(report.dead_letters) > self.table.max_dead_letters",
                 "False",
             )
         ],
@@ -443,9 +443,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "b02",
         [
             (
-                "DeltaSource._publish",
-                "frames += [FrameRef(**entry) for entry in told['frames']]",
-                "frames = [FrameRef(**entry) for entry in told['frames']]",
+                "CaptureReport.add",
+                "self.frames += [FrameRef(**entry) for entry in content['frames']]",
+                "self.frames = [FrameRef(**entry) for entry in content['frames']]",
             )
         ],
         [WITH_SPARK + "test_propagation.py::test_b02_a_bulk_load_is_complete"],
@@ -485,8 +485,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "SenderStream._hold",
-                "if is_cancelled(error): ...",
-                "if is_cancelled(error):\n    raise SystemExit(1)",
+                "if ErrorKind.CANCELLED.matches(error): ...",
+                "if ErrorKind.CANCELLED.matches(error):\n    raise SystemExit(1)",
             )
         ],
         [
@@ -518,10 +518,16 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f50row",
-        [("is_cancelled", "condition(each) in _CANCELLED", "'was cancelled' in str(each)")],
+        [
+            (
+                "Signs.on",
+                "condition(error).startswith(self.conditions)",
+                "'was cancelled' in str(error)",
+            )
+        ],
         [
             UNIT
-            + "delta/test_cancellation.py::test_f50_a_row_whose_value_says_cancelled_cancels_nothing"
+            + "delta/test_error_kinds.py::test_f50_a_row_value_that_says_cancelled_cancels_nothing"
         ],
     ),
     (
@@ -559,8 +565,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "is_same_commit",
-                "abs(int(time or 0) - int(its_time or 0)) <= SAME_TIME",
-                "abs(int(time or 0) - int(its_time or 0)) == 0",
+                "abs(int(one_time or 0) - int(other_time or 0)) <= SAME_TIME",
+                "abs(int(one_time or 0) - int(other_time or 0)) == 0",
             )
         ],
         [
@@ -608,7 +614,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "large",
-        [("_guarded", "MOST_ROW_BYTES", "2 ** 40")],
+        [("_guarded", "MAX_ROW_BYTES", "2 ** 40")],
         [WITH_SPARK + "test_batching.py::test_large_rows_are_found_and_travel"],
     ),
     (
@@ -639,9 +645,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         "chain",
         [
             (
-                "plan_range",
-                "commit.changes_rows and (lacking := _lacking(commit, addressees))",
-                "(lacking := _lacking(commit, ()))",
+                "RangePlanner._lacking",
+                "self.addressees",
+                "()",
             )
         ],
         [WITH_SPARK + "test_odd_places.py::test_a_chain_of_two_topologies_is_held_at_the_middle"],
@@ -676,7 +682,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Publisher._worth_recording", "self.clock() >= self._record_at", "False")],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_on"
+            + "capture/test_idle_tables.py::test_f49_a_source_may_be_quiet_for_longer_than_its_log_keeps_commits"
         ],
     ),
     (
@@ -688,10 +694,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [
-            UNIT
-            + "capture/test_resting_tables.py::test_f49_quiet_commits_are_recorded_while_nothing_else_happens"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_a_day"],
     ),
     (
         "f49seen",
@@ -704,7 +707,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on"
+            + "capture/test_idle_tables.py::test_f49_a_target_may_be_idle_for_longer_than_its_log_keeps_commits"
         ],
     ),
     (
@@ -718,13 +721,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark"
+            + "capture/test_idle_tables.py::test_seen_commits_of_a_table_restored_since_hide_no_mark"
         ],
     ),
     (
         "f49gap",
         [("Ledger._check_gap", "last != self.last_apply", "False")],
-        [UNIT + "capture/test_resting_tables.py::test_a_mark_that_log_cleanup_took_unseen_holds"],
+        [UNIT + "capture/test_idle_tables.py::test_a_mark_deleted_by_log_cleanup_unseen_holds"],
     ),
     (
         "f49stale",
@@ -737,16 +740,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             UNIT
-            + "capture/test_resting_tables.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"
+            + "capture/test_idle_tables.py::test_f49_the_target_of_an_idle_stream_is_caught_up_daily"
         ],
     ),
     (
         "f49wake",
         [("WakeUpReader._retries", "now >= self._idle_until", "False")],
-        [
-            UNIT
-            + "capture/test_resting_tables.py::test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_an_idle_receiver_is_woken_at_intervals"],
     ),
     (
         "f54",
@@ -788,18 +788,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "java-time",
-        [
-            (
-                "DeltaSource._feed_session",
-                "[JAVA_TIME, _ACROSS] if across else [JAVA_TIME]",
-                "[_ACROSS] if across else []",
-            )
-        ],
+        [("FeedSession.opened", "(JAVA_TIME, *settings)", "settings")],
         [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_through_the_change_feed"],
     ),
     (
         "java-time-connect",
-        [("DeltaSource._feed_session", "session.conf.set(name, 'true')", "pass")],
+        [("FeedSession.opened", "session.conf.set(name, value)", "pass")],
         [
             UNIT + "capture/test_change_feed.py::test_a_remote_session_is_not_changed",
             WITH_SPARK
@@ -827,7 +821,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             (
                 "DeltaSource._capture",
-                "feed = refuse(feed, planned.schema, F.col(COMMIT_VERSION), text=False)",
+                "feed = refuse(feed, planned.schema, version, text=False)",
                 "pass",
             )
         ],
@@ -895,20 +889,16 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 renamed",
-        [("plan_range", "names.rename(*commit.renamed)", "pass")],
+        [("RangePlanner.plan", "renames.rename(*commit.renamed)", "pass")],
         [
-            UNIT + "capture/test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
-            UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last",
+            UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
+            UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range",
         ],
     ),
     (
         "f41 replaced",
-        [("plan_range", "_check_nothing_dropped", "lambda *_: None")],
-        [
-            UNIT
-            + "capture/test_capture.py::test_columns_that_are_dropped_by_replacing_them_hold_the_stream"
-        ],
+        [("RangePlanner.plan", "self._check_nothing_dropped", "lambda *_: None")],
+        [UNIT + "capture/test_ranges.py::test_replacing_columns_holds_the_stream_if_it_drops_some"],
     ),
     (
         "b81 own fields",
@@ -1092,20 +1082,20 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f07 stamp",
-        [("DeltaSource.stamp", "commit_identity(self.location, version)", "version")],
+        [("DeltaSource.stamp", "commit_identity(self.table.location, version)", "version")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[made again]",
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[made again]",
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[put back]",
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[put back]",
         ],
     ),
     (
         "f07 stamp of a copy",
-        [("commit_identity", "found.st_ctime_ns", "found.st_mtime_ns")],
+        [("commit_identity", "status.st_ctime_ns", "status.st_mtime_ns")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_that_may_be_another_one_has_another_stamp[copied over]"
+            + "capture/test_source_stamp.py::test_a_table_that_may_have_been_replaced_has_another_stamp[copied over]"
         ],
     ),
     (
@@ -1166,7 +1156,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("DeltaSource.stamp", "time.monotonic() // CHECK_INTERVAL", "1")],
         [
             UNIT
-            + "capture/test_source_stamp.py::test_a_table_whose_log_cannot_be_seen_has_another_stamp_each_hour"
+            + "capture/test_source_stamp.py::test_a_table_without_local_log_has_another_stamp_each_hour"
         ],
     ),
     (
@@ -1244,10 +1234,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "published, self._record_at = (self._through, None)",
             )
         ],
-        [
-            UNIT
-            + "capture/test_resting_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"
-        ],
+        [UNIT + "capture/test_idle_tables.py::test_f49_quiet_commits_are_recorded_after_an_error"],
     ),
     (
         "quiet put back",
@@ -1267,34 +1254,27 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f41 rows",
-        [("plan_range", "bool(taken) and (not names.moved)", "bool(taken)")],
+        [("RangePlanner.plan", "bool(taken) and (not renames.open)", "bool(taken)")],
         [
-            UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]",
-            UNIT + "capture/test_capture.py::test_f41_names_that_are_exchanged_hold_the_stream",
+            UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]",
+            UNIT + "capture/test_ranges.py::test_f41_swapped_names_hold_the_stream",
         ],
     ),
     (
         "f41 back",
-        [("plan_range", "if names.are_back:\n    ...", "if False:\n    ...")],
-        [
-            UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[1000000]"
-        ],
+        [("RangePlanner.plan", "if renames.undone:\n    ...", "if False:\n    ...")],
+        [UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[1000000]"],
     ),
     (
         "f41 across",
         [
             (
-                "plan_range",
-                "if names.are_back: ...\nelse:\n    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)",
-                "if False: ...\nelse:\n    last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)",
+                "RangePlanner.plan",
+                "if renames.undone: ...\nelse:\n    last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)",
+                "if False: ...\nelse:\n    last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)",
             )
         ],
-        [
-            UNIT
-            + "capture/test_capture.py::test_f41_renames_that_are_undone_are_one_range_from_the_first_to_the_last[10]"
-        ],
+        [UNIT + "capture/test_ranges.py::test_f41_renames_that_are_undone_are_one_range[10]"],
     ),
     (
         "aborted",
@@ -1459,7 +1439,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     ),
     (
         "f47 attempts source",
-        [("_CaptureTask.__call__", "self.header.attempt", "__import__('uuid').uuid4().hex")],
+        [("CaptureTask.__call__", "self.header.attempt", "__import__('uuid').uuid4().hex")],
         [
             UNIT
             + "capture/test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write"

@@ -1,20 +1,21 @@
-"""Arrow batches on the way into Python: bounded by their rows alone while rows are small, which is faster.
+"""Arrow batches from Spark to Python, bounded by their rows alone while rows are small.
 
-Spark bounds Arrow batches by bytes too, and sums up the bytes anew for each row. That takes as long as everything else
-on a row's way into Python. So the bound by bytes is off while a guard in the query fails at the first large row.
+Spark bounds Arrow batches by bytes too, and sums up the bytes of the batch anew for each row. That
+takes as long as everything else on a row's way into Python. So the bound by bytes is off, and a
+guard in the query fails at the first large row.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spark_wan.delta.sessions import is_connect
-from spark_wan.delta.sql import select_columns
+from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.sessions import is_connect, temporary_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,9 +24,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_ROWS = 4_000
+MAX_ROWS = 4_000
 """Maximum number of rows in a batch that is bounded by its rows alone."""
-MOST_ROW_BYTES = 8 * 2**10
+MAX_ROW_BYTES = 8 * 2**10
 """Maximum size of a row in it, text and bytes."""
 
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -36,13 +37,13 @@ _OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 
 
 class ArrowBatches:
-    """The batches of one table's captures. ``spark``: in a classic session, the stream's own."""
+    """Settings for the batches of one table's captures, in the stream's own session."""
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         self.spark = spark
         self.table = table
         self.large_rows = False
-        """A large row was met since this sender began."""
+        """This sender has met a large row."""
 
     def publish(
         self,
@@ -50,7 +51,7 @@ class ArrowBatches:
         select: Callable[[Callable[[Column], Column]], DataFrame],
         publish: Callable[[DataFrame], T],
     ) -> T:
-        """Publish what ``select`` returns, which must apply the guard that it gets to one of its columns."""
+        """Publish what ``select`` returns. It must apply its argument, the guard, to a column."""
         if self._may_be_bounded_by_rows(schema):
             try:
                 with self._bounded_by_rows():
@@ -58,13 +59,13 @@ class ArrowBatches:
             except Exception as error:
                 if _TOO_LARGE not in str(error):
                     raise
-                log.info("%s: has rows of more than %d bytes", self.table, MOST_ROW_BYTES)
+                log.info("%s: has rows of more than %d bytes", self.table, MAX_ROW_BYTES)
                 self.large_rows = True
         return publish(select(lambda column: column))
 
     def _may_be_bounded_by_rows(self, schema: Mapping[str, Any]) -> bool:
-        """Not in a Connect session, which is the user's; nor where the user has set the bytes; nor after a large row; nor with columns whose
-        size SQL does not tell."""
+        """Not in a Connect session, which is the user's, nor where the user has set the bytes, nor
+        after a large row, nor with columns whose size SQL cannot compute."""
         if self.large_rows or is_connect(self.spark) or self.spark.conf.get(_BYTES, None):
             return False
         return all(
@@ -72,31 +73,21 @@ class ArrowBatches:
             for field in schema["fields"]
         )
 
-    @contextmanager
-    def _bounded_by_rows(self) -> Iterator[None]:
-        conf = self.spark.conf
-        chosen = conf.get(_ROWS, None)
-        rows = int(chosen or 0)
-        conf.set(_ROWS, str(min(MOST_ROWS, rows) if rows > 0 else MOST_ROWS))
-        conf.set(_BYTES, str(_NO_LIMIT))
-        try:
-            yield
-        finally:
-            conf.unset(_BYTES)
-            if chosen:
-                conf.set(_ROWS, chosen)
-            else:
-                conf.unset(_ROWS)
+    def _bounded_by_rows(self) -> AbstractContextManager[None]:
+        own = int(self.spark.conf.get(_ROWS, None) or 0)
+        rows = min(MAX_ROWS, own) if own > 0 else MAX_ROWS
+        return temporary_settings(self.spark, {_ROWS: str(rows), _BYTES: str(_NO_LIMIT)})
 
 
 def _guarded(column: Column, schema: Mapping[str, Any]) -> Column:
-    """Return ``column`` such that the query fails at the first row with more than :data:`MOST_ROW_BYTES` of text and bytes."""
+    """Return ``column``, whose query fails at a row with more than :data:`MAX_ROW_BYTES`."""
     from pyspark.sql import functions as F
 
     names = [field["name"] for field in schema["fields"] if field["type"].startswith(_OF_ANY_SIZE)]
     if not names:
         return column
     sizes = [
-        F.coalesce(F.octet_length(each), F.lit(0)).cast("bigint") for each in select_columns(names)
+        F.coalesce(F.octet_length(value), F.lit(0)).cast("bigint")
+        for value in select_columns(names)
     ]
-    return F.when(reduce(add, sizes) > MOST_ROW_BYTES, F.raise_error(_TOO_LARGE)).otherwise(column)
+    return F.when(reduce(add, sizes) > MAX_ROW_BYTES, F.raise_error(_TOO_LARGE)).otherwise(column)

@@ -1,51 +1,100 @@
-"""What Delta's batch change feed changes in the values that it returns, and how a sender prevents it.
+"""What Delta's batch change feed changes in the values that it returns, and how to prevent it.
 
-The feed converts each row to Java objects and back; reading the table does not. In this conversion
+The feed converts each row to Java objects and back; reading the table does not. This conversion
 
-- dates and timestamps become ``java.sql`` values, which follow the Julian calendar and the JVM's time zone: 1582-10-05 to 1582-10-14 become
-  1582-10-15. With :data:`JAVA_TIME` they become ``java.time`` values, which represent all of them exactly;
-- strings become Java strings, which replace bytes that are not valid UTF-8 by U+FFFD. No setting prevents this: such strings are refused;
-- maps become Scala maps, which keep one entry per key. Spark never writes a map with a repeated key, other writers may: such maps are refused.
+- makes ``java.sql`` values of dates and timestamps. These follow the Julian calendar and the JVM's
+  time zone: 1582-10-05 to 1582-10-14 become 1582-10-15. With :data:`JAVA_TIME` it makes
+  ``java.time`` values, which represent all of them exactly;
+- makes Java strings of strings, with U+FFFD in place of bytes that are not valid UTF-8. No setting
+  prevents this: such strings are refused;
+- makes Scala maps of maps, with one entry per key. Spark never writes a map with a repeated key,
+  other writers may: such maps are refused.
 
-Spark evaluates a filter on the feed before this conversion (and again after it), a projection only after it. So a filter can
-find the values that the feed would change: see :func:`refuse`.
+Spark evaluates a filter on the feed before this conversion (and again after it), a projection only
+after it. So a filter can find the values that the feed would change: see :func:`refuse`.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_wan.delta.sql import select_columns
+from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.sessions import cloned_session, is_connect, temporary_settings
 from spark_wan.errors import UnreadableChangeError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 JAVA_TIME = "spark.sql.datetime.java8API.enabled"
+ACROSS_SCHEMAS = (
+    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled"
+)
+"""Makes Delta read the feed of a range in which columns changed, by the newest columns."""
 
 _REPLACEMENT = "\ufffd".encode()
 _TEXT = re.compile(r"string|(?:var)?char\(\d+\)")
 _REFUSED = "spark_wan: refused"
-_FOUND = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
+_REFUSAL = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
+
+
+class FeedSession:
+    """Sessions in which the change feed is read. The user's session is not changed."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._clone: SparkSession | None = None
+        """Under Connect, the session of the current capture."""
+        self._lock = threading.Lock()
+        """Keeps ``_clone`` from being released while another thread interrupts it."""
+
+    @contextmanager
+    def opened(self, *settings: str) -> Iterator[SparkSession]:
+        """Open a session with :data:`JAVA_TIME` and ``settings`` enabled, for one capture."""
+        enabled = dict.fromkeys((JAVA_TIME, *settings), "true")
+        if not is_connect(self._spark):
+            with temporary_settings(self._spark, enabled):
+                yield self._spark
+            return
+        with cloned_session(self._spark) as session:
+            for name, value in enabled.items():
+                session.conf.set(name, value)
+            for tag in self._spark.getTags():
+                session.addTag(tag)
+            with self._lock:
+                self._clone = session
+            try:
+                yield session
+            finally:
+                with self._lock:
+                    self._clone = None
+
+    def interrupt(self, tag: str) -> None:
+        """Cancel the jobs that have ``tag``, also those of the current capture."""
+        self._spark.interruptTag(tag)
+        with self._lock:
+            if self._clone is not None:
+                self._clone.interruptTag(tag)
 
 
 def refuse(
     frame: DataFrame, schema: Mapping[str, Any], version: Column, *, text: bool
 ) -> DataFrame:
-    """``frame``, in a job that fails at a row with a value that the change feed cannot return as it is.
+    """Return ``frame``, whose job fails at a value that the change feed does not return as it is.
 
     Args:
         frame: The feed, or the table.
         schema: Its columns that travel, as Spark's schema JSON.
         version: The version that a row belongs to.
-        text: Check strings too, not only maps. This reads every string twice: see :func:`has_replacements`.
+        text: Check strings too, not only maps. This reads every string twice: see
+            :func:`has_replacements`.
     """
     from pyspark.sql import functions as F
 
@@ -53,37 +102,36 @@ def refuse(
         zip(schema["fields"], select_columns(_names(schema)), strict=True)
     ):
         for what, holds in _checks(column, field["type"], text):
-            found = F.concat(F.lit(f"{_REFUSED} {what} {place} "), version.cast("string"))
-            frame = frame.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(found)))
+            message = F.concat(F.lit(f"{_REFUSED} {what} {place} "), version.cast("string"))
+            frame = frame.where(F.when(holds, F.lit(True)).otherwise(F.raise_error(message)))
     return frame
 
 
 def refused(
     error: Exception, table: str, schema: Mapping[str, Any]
 ) -> UnreadableChangeError | None:
-    """The error of a job of :func:`refuse` that has found a value; None for any other error."""
-    found = _FOUND.search(str(error))
-    if found is None:
+    """Return what the error of a job of :func:`refuse` means; None for any other error."""
+    refusal = _REFUSAL.search(str(error))
+    if refusal is None:
         return None
-    what, place, version = found[1], int(found[2]), int(found[3])
+    what, place, version = refusal[1], int(refusal[2]), int(refusal[3])
     column = _names(schema)[place]
     if what == "text":
         problem, repair = "text that is not valid UTF-8", "UPDATE … SET c = make_valid_utf8(c)"
     else:
-        problem, repair = (
-            "a map with a repeated key",
-            "rewrite such maps with Spark, which keeps one entry per key",
-        )
+        problem = "a map with a repeated key"
+        repair = "rewrite such maps with Spark, which keeps one entry per key"
     return UnreadableChangeError(
-        f"{table}: column {column!r} has {problem} in version {version}. Delta's change feed does not return such values as they are, so the "
-        f"remote sites would differ. Nothing of version {version} is sent. Repair the rows ({repair}); a stream that has begun already must "
-        "then begin again under a new table name, because the feed keeps the old rows.",
+        f"{table}: column {column!r} has {problem} in version {version}. Delta's change feed does "
+        "not return such values as they are, so the remote sites would differ. Nothing of version "
+        f"{version} is sent. Repair the rows ({repair}); a stream that has begun already must then "
+        "begin again under a new table name, because the feed keeps the old rows.",
         version,
     )
 
 
 def has_replacements(batch: pa.RecordBatch) -> bool:
-    """Whether strings of a batch may contain U+FFFD, at any depth. May be true without one, never false with one."""
+    """Whether strings of a batch may have U+FFFD, at any depth. Never false when they have."""
     return any(
         _REPLACEMENT in buffer.to_pybytes()
         for column in batch.columns
@@ -98,7 +146,10 @@ def _names(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _checks(column: Column, kind: Any, text: bool) -> Iterator[tuple[str, Column]]:
-    """What to check in a column, and the condition that the feed returns the value as it is: true or false, never null."""
+    """What to check in a column, and the condition that the feed returns its value as it is.
+
+    The condition is true or false, never null.
+    """
     for what in ("text", "map") if text else ("map",):
         if _concerns(kind, what):
             yield what, _holds(column, kind, what)

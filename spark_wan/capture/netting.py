@@ -1,12 +1,15 @@
-"""Netting: the change rows of a commit become at most one event per key. Arrow only, bounded memory.
+"""Netting: the change rows of a commit become at most one event per key. Bounded memory, no Spark.
 
-Delta's change feed shows ``insert``, ``delete``, ``update_preimage`` and ``update_postimage`` rows. Per (commit, key):
+Delta's change feed has ``insert``, ``delete``, ``update_preimage`` and ``update_postimage`` rows.
+For each commit and key:
 
-- an insert or post-image beats a delete: the event is a ``put`` when the key was there before, else a ``create``
+- an insert or post-image beats a delete: the event is a ``put`` if the key existed before, else a
+  ``create``
 - a pre-image or delete with neither is a ``destroy`` (so a key change is a destroy and a create)
-- equal images are nothing
+- equal images are no event
 
-Rows must come sorted by key, then commit version, then :data:`RANK` of their change type; all rows of a key in one sequence.
+Rows must be sorted by key, commit version and :data:`RANK` of their change type, with all rows of
+a key in one sequence.
 """
 
 from __future__ import annotations
@@ -21,136 +24,120 @@ import pyarrow.compute as pc
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.events.row_hash import row_hashes
 
-CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
+CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN = "_change_type", "_commit_version", "_wan_rank"
 RANK = {"update_preimage": 0, "delete": 0, "insert": 1, "update_postimage": 1}
 """0: the key's old row, 1: its new row."""
 
 
 @dataclass(frozen=True)
 class Netted:
-    """Events of some rows, and rows that cannot become events: their key has another row in the same commit."""
+    """The events of some change rows, and the rows that cannot become events."""
 
     events: pa.RecordBatch
     run_starts: np.ndarray
     """Positions in ``events`` where another key begins."""
     duplicates: pa.RecordBatch
+    """Their key has another row in the same commit."""
 
 
-def net(
-    batches: Iterable[pa.RecordBatch],
-    keys: Sequence[str],
-    version: str = COMMIT_VERSION,
-    rank: str = "_wan_rank",
-) -> Iterator[Netted]:
-    """Net sorted change rows. ``rank`` is an int8 column with :data:`RANK`; it and the version column are replaced by
-    ``_wan_op`` and ``_wan_version`` in front."""
-    carried: pa.RecordBatch | None = None
+def net(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[Netted]:
+    """Net sorted change rows, which have their version and rank (int8) as columns.
+
+    Events have the columns ``_wan_op`` and ``_wan_version`` in front instead.
+    """
     last_key: pa.RecordBatch | None = None
+    for rows, starts in _whole_groups(batches, [*keys, COMMIT_VERSION]):
+        events, duplicates = _net_groups(rows, starts)
+        run_starts, last_key = _run_starts(events, keys, last_key)
+        yield Netted(events, run_starts, duplicates)
+
+
+def _whole_groups(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str]
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Rows such that no group, of equal ``columns``, is split; with the positions of the groups."""
+    carried: pa.RecordBatch | None = None
     for batch in batches:
         if batch.num_rows == 0:
             continue
         rows = batch if carried is None else pa.concat_batches([carried, batch])
-        starts = _group_starts(rows, [*keys, version])
-        # The last group may go on in the next batch.
+        starts = _group_starts(rows, columns)
         end = int(starts[-1])
-        carried = rows.slice(end)
+        carried = rows.slice(end)  # the last group may go on in the next batch
         if end:
-            netted, last_key = _net_groups(
-                rows.slice(0, end), starts[:-1], keys, version, rank, last_key
-            )
-            yield netted
+            yield rows.slice(0, end), starts[:-1]
     if carried is not None:
-        yield _net_groups(carried, np.zeros(1, np.int64), keys, version, rank, last_key)[0]
+        yield carried, np.zeros(1, np.int64)
 
 
-def _net_groups(
-    rows: pa.RecordBatch,
-    starts: np.ndarray,
-    keys: Sequence[str],
-    version: str,
-    rank: str,
-    last_key: pa.RecordBatch | None,
-) -> tuple[Netted, pa.RecordBatch | None]:
-    count = rows.num_rows
-    ends = np.append(starts[1:], count)
-    new = rows.column(rank).to_numpy(zero_copy_only=False) == 1
+def _net_groups(rows: pa.RecordBatch, starts: np.ndarray) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The events of whole groups, and their duplicates."""
+    new = rows.column(RANK_COLUMN).to_numpy(zero_copy_only=False) == 1
+    ends = np.append(starts[1:], rows.num_rows)
     winners = ends - 1
-    has_new = new[winners]
-    has_old = ~new[starts]
-    news = np.add.reduceat(new.astype(np.int64), starts)
+    has_new, has_old = new[winners], ~new[starts]
+    content = own_columns(rows)
+    duplicates = np.zeros(rows.num_rows, bool)
+    for group in np.flatnonzero(np.add.reduceat(new.astype(np.int64), starts) > 1):
+        same_key = np.arange(starts[group], ends[group])
+        winners[group], others = _choose(content, same_key[new[same_key]])
+        duplicates[others] = True
     keep = np.ones(len(starts), bool)
-    duplicates = np.zeros(count, bool)
-    if (news > 1).any():
-        winners, duplicates = _settle_duplicates(
-            rows, starts, ends, news, new, winners, version, rank
-        )
     pairs = np.flatnonzero(has_new & has_old & (ends - starts == 2))
     if len(pairs):
-        keep[pairs] = ~_equal_rows(
-            rows, starts[pairs], winners[pairs], exclude={rank, version, CHANGE_TYPE}
-        )
-    ops = np.where(
-        has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY
-    ).astype(np.int8)
-    chosen = winners[keep]
-    taken = rows.take(pa.array(chosen))
-    columns = [pa.array(ops[keep]), taken.column(version)]
-    names = [OP, VERSION]
-    for name in rows.schema.names:
-        if name not in (rank, version, CHANGE_TYPE):
-            columns.append(taken.column(name))
-            names.append(name)
-    fields = [pa.field(OP, pa.int8()), pa.field(VERSION, pa.int64())]
-    fields += [rows.schema.field(name) for name in names[2:]]
-    events = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-    run_starts, last_key = _runs(events, keys, last_key)
-    return Netted(events, run_starts, rows.filter(pa.array(duplicates))), last_key
+        keep[pairs] = ~_equal_rows(content, starts[pairs], winners[pairs])
+    ops = np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY)
+    chosen = pa.array(winners[keep])
+    events = with_event_columns(
+        ops[keep], rows.column(COMMIT_VERSION).take(chosen), content.take(chosen)
+    )
+    return events, rows.filter(pa.array(duplicates))
 
 
-def _runs(
+def own_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The table's own columns of change rows."""
+    feed = (RANK_COLUMN, COMMIT_VERSION, CHANGE_TYPE)
+    return rows.select([name for name in rows.schema.names if name not in feed])
+
+
+def with_event_columns(
+    ops: np.ndarray, versions: pa.Array, content: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return events: operations, commit versions and the table's own columns."""
+    fields = [pa.field(OP, pa.int8()), pa.field(VERSION, pa.int64()), *content.schema]
+    columns = [pa.array(ops.astype(np.int8)), versions, *content.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _run_starts(
     events: pa.RecordBatch, keys: Sequence[str], last_key: pa.RecordBatch | None
 ) -> tuple[np.ndarray, pa.RecordBatch | None]:
-    """Where another key begins, seen also against the last key of what came before."""
+    """Where another key begins, also compared with the last key before; and the new last key."""
     if events.num_rows == 0:
         return np.zeros(0, np.int64), last_key
     key_rows = events.select(list(keys))
     starts = _group_starts(key_rows, keys)
-    if (
-        last_key is not None
-        and len(_group_starts(pa.concat_batches([last_key, key_rows.slice(0, 1)]), keys)) == 1
-    ):
-        starts = starts[1:]
-    return starts, key_rows.slice(events.num_rows - 1, 1)
+    if last_key is not None:
+        seam = pa.concat_batches([last_key, key_rows.slice(0, 1)])
+        if len(_group_starts(seam, keys)) == 1:
+            starts = starts[1:]
+    return starts, key_rows.slice(events.num_rows - 1)
 
 
-def _settle_duplicates(
-    rows: pa.RecordBatch,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    news: np.ndarray,
-    new: np.ndarray,
-    winners: np.ndarray,
-    version: str,
-    rank: str,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Several new rows of one key in one commit: the source broke its own key. One of them is sent, by content and not by
-    position; the others, where they differ from it, are set aside."""
-    winners = winners.copy()
-    aside = np.zeros(rows.num_rows, bool)
-    content = [name for name in rows.schema.names if name not in (rank, version, CHANGE_TYPE)]
-    for group in np.flatnonzero(news > 1):
-        span = np.arange(starts[group], ends[group])
-        span = span[new[span]]
-        hashes = row_hashes(rows.take(pa.array(span)), content)
-        ordered = sorted(zip(map(tuple, hashes.tolist()), span.tolist(), strict=True))
-        winning_hash, winners[group] = ordered[-1]
-        for found, position in ordered[:-1]:
-            aside[position] = found != winning_hash
-    return winners, aside
+def _choose(content: pa.RecordBatch, positions: np.ndarray) -> tuple[int, list[int]]:
+    """Choose among several new rows of one key in one commit: the source broke its own key.
+
+    One of them is sent, chosen by content and not by position. The second result are the
+    duplicates: the others, where they differ from it.
+    """
+    hashes = map(tuple, row_hashes(content.take(pa.array(positions))).tolist())
+    ordered = sorted(zip(hashes, positions.tolist(), strict=True))
+    winning_hash, winner = ordered[-1]
+    return winner, [position for each, position in ordered[:-1] if each != winning_hash]
 
 
 def _group_starts(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Positions where any of the (null-free) columns differs from the row before; 0 is always one."""
+    """Positions where a column differs from the row before, and 0. The columns have no nulls."""
     count = rows.num_rows
     changed = np.zeros(count, bool)
     changed[0] = True
@@ -161,23 +148,22 @@ def _group_starts(rows: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
     return np.flatnonzero(changed)
 
 
-def _equal_rows(
-    rows: pa.RecordBatch, left: np.ndarray, right: np.ndarray, exclude: set[str]
-) -> np.ndarray:
-    """Which pairs of rows are equal to the bit. Cheap columns first; only what is still equal is looked at further."""
+def _equal_rows(rows: pa.RecordBatch, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Which pairs of rows are equal to the bit. Compares the cheap columns of all pairs first."""
     open_pairs = np.arange(len(left))
-    fields = [field for field in rows.schema if field.name not in exclude]
-    fixed = [field for field in fields if _as_words(field.type) is not None]
-    nested = [field.name for field in fields if _as_words(field.type) is None]
-    for field in fixed:
-        words = rows.column(field.name).view(_as_words(field.type))
-        one, other = words.take(pa.array(left[open_pairs])), words.take(pa.array(right[open_pairs]))
+    nested = []
+    for field in rows.schema:
+        words = _as_words(field.type)
+        if words is None:
+            nested.append(field.name)
+            continue
+        column = rows.column(field.name).view(words)
+        one = column.take(pa.array(left[open_pairs]))
+        other = column.take(pa.array(right[open_pairs]))
         same = pc.or_(
             pc.fill_null(pc.equal(one, other), False), pc.and_(one.is_null(), other.is_null())
         )
         open_pairs = open_pairs[same.to_numpy(zero_copy_only=False)]
-        if not len(open_pairs):
-            break
     if len(open_pairs) and nested:
         one = row_hashes(rows.take(pa.array(left[open_pairs])), nested)
         other = row_hashes(rows.take(pa.array(right[open_pairs])), nested)
@@ -188,7 +174,7 @@ def _equal_rows(
 
 
 def _as_words(kind: pa.DataType) -> pa.DataType | None:
-    """The integer type of the same width, to compare bits (NaN, -0.0); None for what has no fixed width."""
+    """The integer type of the same width, to compare bits (NaN, -0.0); None: no fixed width."""
     if pa.types.is_integer(kind):
         return kind
     if pa.types.is_float64(kind) or pa.types.is_timestamp(kind):

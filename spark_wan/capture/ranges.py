@@ -1,7 +1,7 @@
-"""Which commits of a source table become an epoch. No Spark: the history comes in as plain records.
+"""Which commits of a source table become an epoch. No Spark: decides by the records of its history.
 
-Ranges are whole commits, chosen from the table's history (Delta's ``DESCRIBE HISTORY``). They are cut at schema changes, bounded by an
-estimate of their rows, and leave out what receivers and local-only writers have committed. A commit is never split.
+Ranges are whole commits. They are cut where the columns change, bounded by an estimate of their
+rows, and leave out what receivers and local-only writers have committed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from spark_wan.wire.frame import FrameRef
 
 @dataclass(frozen=True)
 class CaptureRange:
-    """The commits ``first`` to ``last`` (inclusive), read as one, with the columns ``schema``.
-
-    ``left_out`` are versions inside it that are not distributed. ``quiet``: no commit in it changes a row that travels.
-    """
+    """Commits that are read as one, all with the columns ``schema``. Versions are inclusive."""
 
     first_version: int
     last_version: int
     schema: Mapping[str, Any]
     left_out: tuple[int, ...]
+    """Versions inside the range that are not distributed."""
     commits: tuple[Commit, ...]
     rows: int
+    """An estimate."""
 
     @property
     def quiet(self) -> bool:
+        """Whether no commit changes a row that is distributed."""
         return not any(c.changes_rows and c.version not in self.left_out for c in self.commits)
 
     @property
@@ -46,162 +46,240 @@ class CaptureRange:
         return self.commits[-1].identity
 
     @property
-    def names(self) -> list[str]:
-        """Of its columns."""
+    def column_names(self) -> list[str]:
         return [field["name"] for field in self.schema["fields"]]
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether each column is the same one from its first commit to its last, whatever its name was in between."""
+        """Whether each column is the same one throughout, even if renamed in between."""
         return not any(c.replaces_columns for c in self.commits)
 
     def before(self, version: int) -> CaptureRange:
-        """What of it is before ``version``, which must not be its first."""
+        """Return the part of this range before ``version``, which must not be its first."""
         commits = tuple(commit for commit in self.commits if commit.version < version)
         left_out = tuple(each for each in self.left_out if each < version)
         return replace(self, last_version=version - 1, left_out=left_out, commits=commits)
 
 
+@dataclass(frozen=True)
+class CaptureResult:
+    """What a capture has written of a range."""
+
+    frames: tuple[FrameRef, ...] = ()
+    disjoint: bool = True
+    """No key has events in two frames."""
+    versions: tuple[int, ...] = ()
+    """The commits that have events, ascending."""
+
+
 SchemaAt = Callable[[int], Mapping[str, Any]]
 
 
-def plan_range(
-    commits: Sequence[Commit],
-    published: int,
-    schema_at: SchemaAt,
-    *,
-    max_rows: int,
-    table: str,
-    on_table_operation: str = "hold",
-    decision: Callable[[int], str | None] = lambda version: None,
-    published_schema: Mapping[str, Any] | None = None,
-    addressees: Sequence[str] = (),
-) -> CaptureRange | None:
-    """Choose the next range above version ``published`` from ``commits`` (ascending); None when there is nothing newer.
+@dataclass(frozen=True)
+class RangePlanner:
+    """Chooses the next range of a table by the rules of its stream."""
 
-    1. the history must go on at ``published + 1``, else HistoryLostError
-    2. whole-table operations wait for a decision (TableOperationError), unless that is already made
-    3. so does what a receiver wrote from another site (ForwardingError), unless every site of ``addressees`` is where it came from
-    4. commits are taken until their estimated rows reach ``max_rows``; the first is always taken
-    5. the range is cut where the columns change; a dropped column is a SchemaError, and so is a renamed one until it has its name again
-    """
-    newer = [commit for commit in commits if commit.version > published]
-    if not newer:
-        return None
-    if newer[0].version != published + 1:
-        raise HistoryLostError(
-            f"{table}: versions {published + 1} to {newer[0].version - 1} are no longer in the table's history; log cleanup "
-            f"has overtaken the sender. Nothing after them is sent, so that no site misses them silently. Make {COPY}. Raise "
-            "delta.logRetentionDuration and delta.deletedFileRetentionDuration above the longest pause."
+    table: str
+    schema_at: SchemaAt
+    """The table's columns at a version, as Spark's schema JSON."""
+    max_rows: int
+    on_table_operation: str = "hold"
+    decision: Callable[[int], str | None] = lambda version: None
+    """The user's decision about a version: ``distribute``, ``skip``, or None."""
+    addressees: Sequence[str] = ()
+
+    def plan(
+        self,
+        commits: Sequence[Commit],
+        published: int,
+        published_schema: Mapping[str, Any] | None = None,
+    ) -> CaptureRange | None:
+        """Return the next range of ``commits`` (ascending) above version ``published``, or None.
+
+        1. The history must go on at ``published + 1``, else HistoryLostError.
+        2. A whole-table operation waits for a decision (TableOperationError).
+        3. So does what a receiver wrote from another site (ForwardingError), unless that site is
+           the only addressee.
+        4. Commits are taken until their estimated rows reach ``max_rows``; always at least one.
+        5. The range is cut where the columns change. A dropped column is a SchemaError, and so is
+           a renamed one until it has its name again.
+        """
+        newer = [commit for commit in commits if commit.version > published]
+        if not newer:
+            return None
+        self._check_history(newer, published)
+        renames = RenamedColumns(
+            None if published_schema is None else set(column_paths(dict(published_schema)))
         )
-    for before, after in pairwise(newer):
-        if after.version != before.version + 1:
-            raise HistoryLostError(
-                f"{table}: version {before.version + 1} is missing in the table's history. The stream is held; make {COPY}."
-            )
-    taken: list[Commit] = []
-    left_out: list[int] = []
-    rows = 0
-    names = _Names(None if published_schema is None else set(column_paths(dict(published_schema))))
-    for commit in newer:
-        leave = commit.stays_here
-        may_end = bool(taken) and not names.moved
-        if commit.changes_rows and (lacking := _lacking(commit, addressees)):
-            action = decision(commit.version) or "hold"
-            if action == "hold":
-                if may_end:
-                    break
-                raise ForwardingError(_chain(table, commit, lacking))
-            leave = action == "skip"
-        if commit.moves_columns and (
-            taken or published_schema is not None
-        ):  # before all that is sent it moves nothing
-            if may_end:
+        taken: list[Commit] = []
+        left_out: list[int] = []
+        rows = 0
+        for commit in newer:
+            may_end = bool(taken) and not renames.open
+            # Before everything that is sent, a renamed or dropped column does not matter.
+            moves = commit.moves_columns and (bool(taken) or published_schema is not None)
+            if may_end and moves:
                 break
-            if commit.operation == "RENAME COLUMN":
-                names.rename(*commit.renamed)
-            else:
-                _check_nothing_dropped(commit, schema_at, published_schema, table)
-        operation = None if leave else commit.table_operation
-        if operation is not None:
-            action = decision(commit.version) or on_table_operation
-            if action == "hold":
+            try:
+                skipped = self._is_left_out(commit)
+                if moves and commit.operation == "RENAME COLUMN":
+                    renames.rename(*commit.renamed)
+                elif moves:
+                    self._check_nothing_dropped(commit, published_schema)
+            except (ForwardingError, TableOperationError):
                 if may_end:
                     break
-                raise TableOperationError(
-                    f"{table}: version {commit.version} is a {operation}. It is not sent by itself, so that nobody empties every "
-                    f"site by accident. Decide once with `spark-wan send --decide {table}@{commit.version}=distribute` (or "
-                    "`=skip`), or for good with `on_table_operation: distribute` in the topology."
-                )
-            leave = action == "skip"
-        if may_end and not leave and rows + commit.rows > max_rows:
-            break
-        taken.append(commit)
-        if leave:
-            left_out.append(commit.version)
-        elif commit.changes_rows:
-            rows += commit.rows
-        if names.are_back:
-            # All columns have their names again: one range from the first rename to the last, read under those names.
-            break
-    if names.moved:
-        raise SchemaError(
-            f"{table}: version {newer[0].version} renames columns: {names}. A rename cannot be carried by name. The stream is held before that version. "
-            f"Rename back (ALTER TABLE … RENAME COLUMN), and the stream goes on; or make {COPY}."
+                raise
+            if may_end and not skipped and rows + commit.rows > self.max_rows:
+                break
+            taken.append(commit)
+            if skipped:
+                left_out.append(commit.version)
+            elif commit.changes_rows:
+                rows += commit.rows
+            if renames.undone:
+                break
+        if renames.open:
+            raise SchemaError(
+                f"{self.table}: version {newer[0].version} renames columns: {renames}. A rename "
+                "cannot be carried by name. The stream is held before that version. Rename back "
+                f"(ALTER TABLE … RENAME COLUMN), and the stream goes on; or make {COPY}."
+            )
+        if renames.undone:
+            # One range from the first rename to the last, read under the names of its end.
+            last = taken[-1].version
+            schema = self.schema_at(last)
+        else:
+            last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)
+        return CaptureRange(
+            first_version=published + 1,
+            last_version=last,
+            schema=schema,
+            left_out=tuple(version for version in left_out if version <= last),
+            commits=tuple(commit for commit in taken if commit.version <= last),
+            rows=rows,
         )
-    if names.are_back:
-        last, schema = taken[-1].version, schema_at(taken[-1].version)
-    else:
-        last, schema = _cut(taken[0].version, taken[-1].version, schema_at, published_schema)
-    taken = [commit for commit in taken if commit.version <= last]
-    return CaptureRange(
-        first_version=published + 1,
-        last_version=last,
-        schema=schema,
-        left_out=tuple(version for version in left_out if version <= last),
-        commits=tuple(taken),
-        rows=rows,
-    )
 
+    def _check_history(self, newer: Sequence[Commit], published: int) -> None:
+        if newer[0].version != published + 1:
+            raise HistoryLostError(
+                f"{self.table}: versions {published + 1} to {newer[0].version - 1} are no longer "
+                "in the table's history; log cleanup has overtaken the sender. Nothing after them "
+                f"is sent, so that no site misses them silently. Make {COPY}. Raise "
+                "delta.logRetentionDuration and delta.deletedFileRetentionDuration above the "
+                "longest pause."
+            )
+        for before, after in pairwise(newer):
+            if after.version != before.version + 1:
+                raise HistoryLostError(
+                    f"{self.table}: version {before.version + 1} is missing in the table's "
+                    f"history. The stream is held; make {COPY}."
+                )
 
-def _lacking(commit: Commit, addressees: Sequence[str]) -> list[str]:
-    """The addressees that do not have what a receiver wrote here: all but the site that it came from."""
-    origin = commit.received_from
-    return [] if origin is None else [site for site in addressees if site != origin]
+    def _is_left_out(self, commit: Commit) -> bool:
+        """Whether a commit is not distributed. Raises SourceError while that is undecided."""
+        version = f"{self.table}@{commit.version}"
+        if commit.changes_rows and (lacking := self._lacking(commit)):
+            action = self.decision(commit.version) or "hold"
+            if action == "hold":
+                origin, sites = commit.received_from, ", ".join(lacking)
+                raise ForwardingError(
+                    f"{self.table}: version {commit.version} was written by a receiver of this "
+                    f"site, with rows from site {origin or 'unknown'}; this sender does not send "
+                    f"them on to {sites} (forwarding is not in this version). The stream is held "
+                    "before that version, so that no site misses them silently. Have a sender at "
+                    f"{origin or 'their origin'} send the table to {sites} and detach this one; or "
+                    f"decide for this version: `spark-wan send --decide {version}=distribute` "
+                    "sends its rows as this site's own, `=skip` leaves them out."
+                )
+            if action == "skip":
+                return True
+        elif commit.stays_here:
+            return True
+        operation = commit.table_operation
+        if operation is None:
+            return False
+        action = self.decision(commit.version) or self.on_table_operation
+        if action == "hold":
+            raise TableOperationError(
+                f"{self.table}: version {commit.version} is a {operation}. It is not sent by "
+                "itself, so that nobody empties every site by accident. Decide once with "
+                f"`spark-wan send --decide {version}=distribute` (or `=skip`), or for good with "
+                "`on_table_operation: distribute` in the topology."
+            )
+        return action == "skip"
 
+    def _lacking(self, commit: Commit) -> list[str]:
+        """The addressees without the rows of a receiver's commit: all but the rows' origin."""
+        origin = commit.received_from
+        return [] if origin is None else [site for site in self.addressees if site != origin]
 
-def _chain(table: str, commit: Commit, lacking: Sequence[str]) -> str:
-    origin = commit.received_from
-    return (
-        f"{table}: version {commit.version} was written by a receiver of this site, with rows from site {origin or 'unknown'}; this sender does not "
-        f"send them on to {', '.join(lacking)} (forwarding is not in this version). The stream is held before that version, so that no site "
-        f"misses them silently. Have a sender at {origin or 'their origin'} send the table to {', '.join(lacking)} and detach this one; or decide for "
-        f"this version: `spark-wan send --decide {table}@{commit.version}=distribute` sends its rows as this site's own, `=skip` leaves them out."
-    )
+    def _check_nothing_dropped(self, commit: Commit, before: Mapping[str, Any] | None) -> None:
+        """Raise SchemaError when a commit drops columns. Replacing columns may only add some."""
+        columns = commit.parameters.get("columns", "?")
+        if commit.operation == "REPLACE COLUMNS":
+            before = before or self.schema_at(commit.version - 1)
+            dropped = differences(before, self.schema_at(commit.version)).dropped
+            if not dropped:
+                return
+            columns = ", ".join(".".join(path) for path in dropped)
+        raise SchemaError(
+            f"{self.table}: version {commit.version} drops columns ({columns}). The remote sites "
+            "have values in them, and a column that is added again under the same name is empty "
+            f"here and not there. The stream is held before that version. Make {COPY}."
+        )
+
+    def _cut(
+        self, first: int, last: int, before: Mapping[str, Any] | None
+    ) -> tuple[int, Mapping[str, Any]]:
+        """The longest range from ``first`` within ``last`` with one schema, and that schema.
+
+        Found by bisection. ``before``: the schema before ``first``, if known; often it is still
+        that of ``last``.
+        """
+        newest = self.schema_at(last)
+        if first == last or (before is not None and fingerprint(newest) == fingerprint(before)):
+            return last, newest
+        schema = self.schema_at(first)
+        wanted = fingerprint(schema)
+        if fingerprint(newest) == wanted:
+            return last, schema
+        same, other = first, last
+        while other - same > 1:
+            middle = (same + other) // 2
+            if fingerprint(self.schema_at(middle)) == wanted:
+                same = middle
+            else:
+                other = middle
+        return same, schema
 
 
 def check_columns_follow(
     before: Mapping[str, Any], after: Mapping[str, Any], table: str, version: int
 ) -> None:
-    """Raise SchemaError unless ``after`` has all columns and nested fields of ``before``, with their types or wider ones; added ones are fine."""
+    """Raise SchemaError unless ``after`` has all fields of ``before``, or wider ones.
+
+    Nested fields count too. New columns and fields are fine.
+    """
     change = differences(before, after)
     retyped = [(path, old, new) for path, old, new in change.retyped if not widens(old, new)]
     if change.dropped or retyped:
-        what = [f"{'.'.join(path)} is gone (dropped or renamed)" for path in change.dropped]
-        what += [f"{'.'.join(path)} was {old} and is {new}" for path, old, new in retyped]
+        problems = [f"{'.'.join(path)} is gone (dropped or renamed)" for path in change.dropped]
+        problems += [f"{'.'.join(path)} was {old} and is {new}" for path, old, new in retyped]
         raise SchemaError(
-            f"{table}: at version {version} its columns changed in a way that cannot be carried by name: {'; '.join(what)}. "
-            f"The stream is held before that version. Make {COPY}."
+            f"{table}: at version {version} its columns changed in a way that cannot be carried by "
+            f"name: {'; '.join(problems)}. The stream is held before that version. Make {COPY}."
         )
 
 
 @dataclass
-class _Names:
-    """Columns that were renamed: (name before, name now). The name before is None for a column that was added since. ``published``: those that
-    there were before, where that is known."""
+class RenamedColumns:
+    """Columns and fields that were renamed, and whether all have their names again."""
 
     published: Collection[str] | None = None
+    """The columns before the renames; None: unknown."""
     pairs: list[tuple[str | None, str]] = field(default_factory=list)
+    """(name before, name now). The name before is None for a column that was added since."""
 
     def rename(self, old: str, new: str) -> None:
         if not any(now == old for _, now in self.pairs):
@@ -212,11 +290,11 @@ class _Names:
         ]
 
     def _before(self, name: str) -> str | None:
-        """What a column that has not been renamed itself was called before; its parents may have been renamed."""
+        """The name before of a column that was not renamed itself; its parents may have been."""
         parents = [pair for pair in self.pairs if name.startswith(f"{pair[1]}.")]
         before, now = max(parents, key=lambda pair: len(pair[1]), default=("", ""))
         was = None if before is None else before + name[len(now) :]
-        # Who had that name has another one now, or its parent has.
+        # The column that had this name, or its parent, was renamed: this one was added since.
         taken = was is not None and any(
             f"{was}.".startswith(f"{each}.") for each, _ in self.pairs if each != before
         )
@@ -224,12 +302,13 @@ class _Names:
         return None if taken or added else was
 
     @property
-    def moved(self) -> bool:
+    def open(self) -> bool:
+        """Whether a column has another name than before."""
         return any(before not in (None, now) for before, now in self.pairs)
 
     @property
-    def are_back(self) -> bool:
-        return bool(self.pairs) and not self.moved
+    def undone(self) -> bool:
+        return bool(self.pairs) and not self.open
 
     def __str__(self) -> str:
         return "; ".join(
@@ -237,54 +316,3 @@ class _Names:
             for before, now in self.pairs
             if before not in (None, now)
         )
-
-
-def _check_nothing_dropped(
-    commit: Commit, schema_at: SchemaAt, before: Mapping[str, Any] | None, table: str
-) -> None:
-    """Raise SchemaError when a commit takes columns away. What replaces columns may have added some only."""
-    told = commit.parameters.get("columns", "?")
-    if commit.operation == "REPLACE COLUMNS":
-        dropped = differences(
-            before or schema_at(commit.version - 1), schema_at(commit.version)
-        ).dropped
-        if not dropped:
-            return
-        told = ", ".join(".".join(path) for path in dropped)
-    raise SchemaError(
-        f"{table}: version {commit.version} drops columns ({told}). The remote sites have values in "
-        "them, and a column that is added again under the same name is empty here and not there. The stream is held before that "
-        f"version. Make {COPY}."
-    )
-
-
-def _cut(
-    first: int, last: int, schema_at: SchemaAt, before: Mapping[str, Any] | None
-) -> tuple[int, Mapping[str, Any]]:
-    """The longest range from ``first`` within ``last`` with one schema, found by bisection, and that schema.
-
-    ``before`` is the schema of the version before ``first``, where it is known: mostly it is that of ``last`` still."""
-    newest = schema_at(last)
-    if first == last or (before is not None and fingerprint(newest) == fingerprint(before)):
-        return last, newest
-    schema = schema_at(first)
-    wanted = fingerprint(schema)
-    if fingerprint(newest) == wanted:
-        return last, schema
-    same, other = first, last
-    while other - same > 1:
-        middle = (same + other) // 2
-        if fingerprint(schema_at(middle)) == wanted:
-            same = middle
-        else:
-            other = middle
-    return same, schema
-
-
-@dataclass(frozen=True)
-class CaptureResult:
-    """What capture has written of a range: frames, and in which commits their events were."""
-
-    frames: tuple[FrameRef, ...]
-    disjoint: bool
-    versions: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""Delta tables through Spark; the only place that knows Delta's words."""
+"""Delta tables through Spark: the only package that knows Delta's words."""

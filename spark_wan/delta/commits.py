@@ -1,4 +1,4 @@
-"""A Delta table's commits, as its history (``DESCRIBE HISTORY``) tells them. No Spark: plain records."""
+"""The commits of a Delta table, as its history (``DESCRIBE HISTORY``) describes them. No Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spark_wan.events.columns import column_path
 from spark_wan.wire.mark import read_mark
 
-NO_ROWS = frozenset(
+_NO_ROWS = frozenset(
     (
         "OPTIMIZE",
         "VACUUM START",
@@ -38,7 +38,8 @@ NO_ROWS = frozenset(
         "DOMAIN METADATA CLEANUP",
     )
 )
-"""Operations that change no row. Only a hint (such commits are not worth an epoch): the change feed has the last word."""
+"""Operations that change no row. A hint that a commit is not worth an epoch; what counts is the
+change feed."""
 
 _TABLE_OPERATIONS = {
     "TRUNCATE",
@@ -64,15 +65,18 @@ _ROW_METRICS = (
 )
 
 SAME_TIME = 10_000
-"""Milliseconds by which the time of one commit may differ between two looks. Nobody puts a table back and writes the like of a commit so soon after it."""
+"""Milliseconds by which two readings of one commit's time may differ. Nobody restores a table and
+writes an identical commit that soon after the first one."""
 
 DAY = 86_400_000
 """In milliseconds, as all times of commits."""
 
 
 def record_after(log_retention: int) -> int:
-    """The age at which what is known of a table's commits is recorded durably, for a table whose log keeps them ``log_retention`` milliseconds:
-    a day, and never more than a quarter of the retention."""
+    """Return the age at which what is known of commits is recorded durably. In milliseconds.
+
+    A day, and never more than a quarter of the table's ``log_retention``.
+    """
     return min(DAY, log_retention // 4)
 
 
@@ -90,8 +94,8 @@ class Commit:
 
     @property
     def identity(self) -> str:
-        """What the history tells of this commit: a hash, and the time. Compared by :func:`is_same_commit`."""
-        told = [
+        """A hash of the commit's record in the history, and its time. See is_same_commit."""
+        record = [
             self.version,
             self.operation,
             sorted(self.parameters.items()),
@@ -99,32 +103,33 @@ class Commit:
             self.user_metadata,
             self.read_version,
         ]
-        return f"{hashlib.blake2b(json.dumps(told, default=str).encode(), digest_size=12).hexdigest()}@{self.time}"
+        digest = hashlib.blake2b(json.dumps(record, default=str).encode(), digest_size=12)
+        return f"{digest.hexdigest()}@{self.time}"
 
     @property
     def stays_here(self) -> bool:
-        """Written by a receiver, or marked local-only by its writer: not distributed."""
+        """Not distributed: written by a receiver, or marked local-only by its writer."""
         mark = read_mark(self.user_metadata)
         return mark is not None and ("site" in mark or mark.get("local_only") is True)
 
     @property
     def received_from(self) -> str | None:
-        """The origin of the rows that a receiver wrote in this commit ('' when its mark does not say); None: no receiver made it."""
+        """The origin of a receiver's commit ('': its mark does not say); None for other commits."""
         mark = read_mark(self.user_metadata)
         return str(mark.get("origin", "")) if mark is not None and "site" in mark else None
 
     @property
     def changes_rows(self) -> bool:
-        return self.operation not in NO_ROWS
+        return self.operation not in _NO_ROWS
 
     @property
     def moves_columns(self) -> bool:
-        """Whether it may give a column or a field another name, or take it away."""
+        """Whether it may rename or drop a column or a field."""
         return self.operation in ("RENAME COLUMN", "DROP COLUMNS", "REPLACE COLUMNS")
 
     @property
     def replaces_columns(self) -> bool:
-        """Whether it may put other columns in the place of those with their names."""
+        """Whether it may replace columns by others with the same names."""
         return (
             (self.moves_columns and self.operation != "RENAME COLUMN")
             or self.operation == "REMOVE COLUMN MAPPING"
@@ -134,41 +139,34 @@ class Commit:
 
     @property
     def renamed(self) -> tuple[str, str]:
-        """Of a ``RENAME COLUMN``: the path before and after, as :func:`spark_wan.events.columns.column_path` writes it. Raises KeyError where the history does
-        not say."""
+        """The old and the new path of a ``RENAME COLUMN``, as column_path() writes them.
+
+        Raises KeyError where the history does not say.
+        """
         return self.parameters["oldColumnPath"].lower(), self.parameters["newColumnPath"].lower()
 
     def place_of(self, path: str) -> str | None:
-        """Where the column or field is after this commit that was at ``path`` before it; None: nowhere."""
+        """Return the path after this commit of what was at ``path`` before it; None: dropped."""
         if self.operation == "RENAME COLUMN":
             old, new = self.renamed
             return new + path[len(old) :] if _is_within(path, old) else path
-        if self.operation in ("DROP COLUMNS", "REPLACE COLUMNS"):
-            listed = json.loads(self.parameters["columns"])
-            if self.operation == "DROP COLUMNS":
-                return None if any(_is_within(path, name.lower()) for name in listed) else path
-            return (
-                path
-                if any(_is_within(path, column_path((entry["name"],))) for entry in listed)
-                else None
-            )
+        if self.operation == "DROP COLUMNS":
+            dropped = json.loads(self.parameters["columns"])
+            return None if any(_is_within(path, name.lower()) for name in dropped) else path
+        if self.operation == "REPLACE COLUMNS":
+            kept = (column_path((e["name"],)) for e in json.loads(self.parameters["columns"]))
+            return path if any(_is_within(path, name) for name in kept) else None
         return path
 
     @property
     def rows(self) -> int:
         """An estimate, from the commit's metrics; at least 1."""
-        return max(
-            1,
-            sum(
-                int(self.metrics[name])
-                for name in _ROW_METRICS
-                if self.metrics.get(name, "").isdigit()
-            ),
-        )
+        metrics = (self.metrics.get(name, "") for name in _ROW_METRICS)
+        return max(1, sum(int(value) for value in metrics if value.isdigit()))
 
     @property
     def table_operation(self) -> str | None:
-        """What somebody has done to the whole table at once, or None. The commit that made the table empties nothing."""
+        """The operation on the whole table at once, or None. Creating it, at version 0, is none."""
         if self.version == 0:
             return None
         if self.operation in _TABLE_OPERATIONS:
@@ -185,7 +183,10 @@ def _is_within(path: str, outer: str) -> bool:
 
 
 def is_same_commit(one: str, other: str) -> bool:
-    """Whether two identities are of the same commit. Times may differ a little: Delta takes the log file's, which some stores keep in whole
-    seconds, and moves one that is not after its predecessor's, if the predecessor is among the commits that were asked for."""
-    (told, _, time), (others, _, its_time) = one.partition("@"), other.partition("@")
-    return told == others and abs(int(time or 0) - int(its_time or 0)) <= SAME_TIME
+    """Whether two identities are of the same commit. Their times may differ a little.
+
+    Delta takes the log file's time, which some stores round to seconds, and moves one that is not
+    after its predecessor's, if the predecessor is among the commits that were asked for.
+    """
+    (one_hash, _, one_time), (other_hash, _, other_time) = one.partition("@"), other.partition("@")
+    return one_hash == other_hash and abs(int(one_time or 0) - int(other_time or 0)) <= SAME_TIME

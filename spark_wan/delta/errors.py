@@ -1,9 +1,15 @@
-"""What errors of Spark and Delta mean: the only place that knows their words."""
+"""What errors of Spark and Delta mean: the only place that knows their conditions and texts.
+
+:class:`ErrorKind` lists the kinds, each with the signs by which it is recognised. A new error is
+one more sign there.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from spark_wan.delta.sql import reference
@@ -17,26 +23,8 @@ from spark_wan.errors import (
     WanError,
 )
 
-_MISSING = (
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "PATH_NOT_FOUND",
-)
-_MISSING_TEXTS = (
-    "_delta_log does not exist",
-    "is not a Delta table",
-    "DELTA_ONLY_OPERATION",
-    "doesn't exist",
-    "cannot be found",
-)
-_FEED_OFF = (
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_CHANGE_TABLE_FEED_DISABLED",
-    "DELTA_CHANGE_DATA_FEED_DISABLED",
-)
-_HISTORY_LOST = (
+_MAX_CAUSES = 20
+_LOST = (
     "DELTA_LOG_FILE_NOT_FOUND",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
     "DELTA_FILE_NOT_FOUND",
@@ -45,33 +33,14 @@ _HISTORY_LOST = (
     "DELTA_VERSION_NOT_FOUND",
     "DELTA_TRUNCATED_TRANSACTION_LOG",
 )
-_NOT_THERE = "FileNotFoundException: "
-_THERE = re.compile(
-    _NOT_THERE + r"/[^\n]* \((?!No such file or directory\))[^()\n]+\)$", re.MULTILINE
-)
-"""Java's FileNotFoundException of a file that is there and cannot be opened: ``/path (Permission denied)``, ``(Too many open files)``."""
-_READ_FAILED = re.compile(
-    r"FAILED_READ_FILE|FileNotFoundException|AccessDeniedException|\bjava\.(?:io|net)\.\w*(?:IO|Socket|Timeout|Connect|UnknownHost)\w*Exception"
-    r"|\bSlowDown\b|Throttl\w*|TooManyRequests|ServiceUnavailable|Status Code: (?:429|5\d\d)|Connection reset|Read timed out"
-)
-"""What Hadoop's file systems and the stores' clients say when they could not read for now."""
 _CONFLICTS = (
     "DELTA_CONCURRENT",
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
     "CONCURRENT_WRITE",
 )
-_CANCELLED = ("SPARK_JOB_CANCELLED", "OPERATION_CANCELED")
-_INTERRUPTED = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-    "java.util.concurrent.CancellationException",
-)
-_MOST_CAUSES = 20
-_CHECKPOINT_CONFLICT = "CONCURRENT_STREAM_LOG_UPDATE"
-_PYTHON_MISSING = "Python worker failed to connect back"
-_CONFLICT_TEXTS = (
+# Delta's conflicts have no common Python class, and delta-spark's own exceptions no condition.
+_CONFLICT_CLASSES = (
     "ConcurrentTransactionException",
     "ConcurrentAppendException",
     "ConcurrentDeleteReadException",
@@ -83,20 +52,171 @@ _CONFLICT_TEXTS = (
     "DeltaConcurrentModificationException",
 )
 
-_REFUSALS = (
-    "DeltaInvariantViolationException",
-    "[DELTA_EXCEED_CHAR_VARCHAR_LIMIT]",
-    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED]",
-    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]",
-)
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of one kind of error. Any one of them is enough."""
+
+    conditions: tuple[str, ...] = ()
+    """Spark's error conditions, or how they begin."""
+    classes: tuple[str, ...] = ()
+    """Python classes by name (subclasses count), Java classes by full name."""
+    text: str | None = None
+    """Regular expression for the message. A message may quote the values of a row."""
+    connect_text: str | None = None
+    """The same, for errors of a Spark Connect server: it sends the causes as text only."""
+    unless: str | None = None
+    """Regular expression for messages of another kind, whatever the signs."""
+    causes: bool = False
+    """Look for the signs in the causes of an error too."""
+
+    def on(self, error: Any) -> bool:
+        """Whether ``error``, of Python or Java, bears one of the signs itself."""
+        return (
+            condition(error).startswith(self.conditions)
+            or any(name in self.classes for name in _class_names(error))
+            or (self.text is not None and re.search(self.text, str(error)) is not None)
+        )
 
 
-def refuses_a_row(error: BaseException) -> bool:
-    """Delta has found a row that one of the table's constraints refuses."""
-    return any(name in str(error) for name in _REFUSALS)
+class ErrorKind(Enum):
+    """The kinds of errors that spark_wan treats differently. An error may be of several kinds."""
+
+    _value_: Signs
+
+    CANCELLED = Signs(  # no text: a row may hold the same words
+        conditions=("SPARK_JOB_CANCELLED", "OPERATION_CANCELED"),
+        classes=(
+            StoppedError.__name__,
+            KeyboardInterrupt.__name__,
+            "java.lang.InterruptedException",
+            "java.io.InterruptedIOException",
+            "java.nio.channels.ClosedByInterruptException",
+            "java.util.concurrent.CancellationException",
+        ),
+        causes=True,
+    )
+    """A Spark job or this process was told to stop."""
+    CHECKPOINT_CONFLICT = Signs(
+        conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
+        connect_text=r"\[CONCURRENT_STREAM_LOG_UPDATE",
+        causes=True,
+    )
+    """Another streaming query has written to the checkpoint of this one."""
+    PYTHON_MISSING = Signs(text="Python worker failed to connect back", causes=True)
+    """A Python process that Spark started did not connect within ten seconds: the machine is busy,
+    or the interpreter cannot run."""
+    CONFLICT = Signs(
+        conditions=_CONFLICTS,
+        classes=_CONFLICT_CLASSES,
+        text="|".join((*_CONFLICT_CLASSES, *(rf"\[{name}" for name in _CONFLICTS))),
+    )
+    """Another writer has committed to the table first."""
+    ROW_REFUSED = Signs(
+        text=r"DeltaInvariantViolationException|\[DELTA_EXCEED_CHAR_VARCHAR_LIMIT\]"
+        r"|\[DELTA_NOT_NULL_CONSTRAINT_VIOLATED\]|\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\]"
+    )
+    """A constraint of the table refuses a row."""
+    MISSING = Signs(
+        conditions=(
+            "DELTA_TABLE_NOT_FOUND",
+            "DELTA_MISSING_DELTA_TABLE",
+            "DELTA_PATH_DOES_NOT_EXIST",
+            "TABLE_OR_VIEW_NOT_FOUND",
+            "PATH_NOT_FOUND",
+        ),
+        text="_delta_log does not exist|is not a Delta table|DELTA_ONLY_OPERATION|doesn't exist"
+        "|cannot be found",
+    )
+    """There is no Delta table at the place."""
+    FEED_OFF = Signs(
+        conditions=(
+            "DELTA_MISSING_CHANGE_DATA",
+            "DELTA_CHANGE_TABLE_FEED_DISABLED",
+            "DELTA_CHANGE_DATA_FEED_DISABLED",
+        ),
+        text="DELTA_MISSING_CHANGE_DATA",
+    )
+    """The table has no change feed for the versions that were asked for."""
+    FEED_INCOMPATIBLE = Signs(
+        conditions=("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",),
+        text="DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
+    )
+    """The columns have changed such that Delta does not read the change feed across the change."""
+    HISTORY_LOST = Signs(
+        conditions=_LOST,
+        text="|".join((*map(re.escape, _LOST), "FileNotFoundException: ")),
+        # Java reports a file that exists but cannot be opened in the same way:
+        # "/path (Permission denied)", "/path (Too many open files)".
+        unless=r"(?m)FileNotFoundException: /[^\n]* \((?!No such file or directory\))[^()\n]+\)$",
+    )
+    """Files that the table's log or rows need are deleted."""
+    STORE_UNAVAILABLE = Signs(
+        text="FAILED_READ_FILE|FileNotFoundException|AccessDeniedException"
+        r"|\bjava\.(?:io|net)\.\w*(?:IO|Socket|Timeout|Connect|UnknownHost)\w*Exception"
+        r"|\bSlowDown\b|Throttl\w*|TooManyRequests|ServiceUnavailable"
+        r"|Status Code: (?:429|5\d\d)|Connection reset|Read timed out",
+        unless="PythonException",  # a task's own error, for example of the channel
+    )
+    """Hadoop's file system or the store's client cannot read for now."""
+
+    def matches(self, error: BaseException) -> bool:
+        """Whether ``error`` is of this kind. Only kinds that have text look at the message."""
+        signs = self.value
+        if signs.unless is not None and re.search(signs.unless, str(error)):
+            return False
+        errors = _with_causes(error) if signs.causes else (error,)
+        return any(signs.on(each) for each in errors) or (
+            signs.connect_text is not None
+            and type(error).__module__.startswith("pyspark.errors.exceptions.connect")
+            and re.search(signs.connect_text, str(error)) is not None
+        )
 
 
-_OF_ONE_TRY = [
+def condition(error: Any) -> str:
+    """Return Spark's error condition (``DELTA_…``), or ''."""
+    for each in (error, getattr(error, "java_exception", None)):
+        try:
+            getter = getattr(each, "getCondition", None)
+            if getter is not None and (name := getter()):
+                return str(name)
+        except Exception:
+            continue  # py4j offers any name of a Java exception
+    return ""
+
+
+def _class_names(error: Any) -> list[str]:
+    if isinstance(error, BaseException):
+        return [each.__name__ for each in type(error).__mro__]
+    java_class = _from_java(error, "getClass")
+    return [] if java_class is None else [str(java_class.getName())]
+
+
+def _with_causes(error: BaseException) -> Iterator[Any]:
+    """An error and its causes, in Python and in Java."""
+    waiting: list[Any] = [error]
+    seen: list[Any] = []
+    while waiting and len(seen) < _MAX_CAUSES:
+        each = waiting.pop(0)
+        if each is None or any(each is known for known in seen):
+            continue
+        seen.append(each)
+        yield each
+        if isinstance(each, BaseException):
+            java = (getattr(each, name, None) for name in ("java_exception", "_origin"))
+            waiting += [each.__cause__, *java]
+        else:
+            waiting.append(_from_java(each, "getCause"))
+
+
+def _from_java(error: Any, name: str) -> Any:
+    try:
+        return getattr(error, name)()
+    except Exception:
+        return None  # the JVM has ended, and its objects with it
+
+
+_VOLATILE = [
     (re.compile(pattern), text)
     for pattern, text in (
         (r"\bwan_[0-9a-f]{32}\b", "wan_…"),  # temporary views
@@ -111,155 +231,75 @@ _OF_ONE_TRY = [
         (r"(?i)\b(request id:? *)[\w/+=-]+", r"\1…"),
     )
 ]
-"""What Spark, Delta and stores name anew at each try."""
+"""What Spark, Delta and stores number or name anew at each attempt."""
 
 
 def error_text(error: BaseException) -> str:
-    """What Spark says, in one line, without the JVM's stack, and the same each time that the same goes wrong: a cause that changes at each
-    try would be logged and acked anew each time."""
+    """Return Spark's message in one line, without the JVM's stack, equal at each attempt.
+
+    A cause that changed at each attempt would be logged and acked each time.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
-        # An error of a Python worker: what was raised stands in the last line, the stack before it.
+        # An error of a Python worker: the last line says what was raised.
         lines = [lines[0], lines[-1]]
     lines = [line for line in lines if not line.startswith(("at ", "JVM stacktrace"))]
     text = " ".join(lines[:3]) if lines else type(error).__name__
-    for pattern, steady in _OF_ONE_TRY:
+    for pattern, steady in _VOLATILE:
         text = pattern.sub(steady, text)
     return text if len(text) <= 600 else text[:600] + " …"
 
 
-def condition(error: BaseException) -> str:
-    """Spark's error condition (``DELTA_…``), or ''."""
-    return _condition(error) or _condition(getattr(error, "java_exception", None))
-
-
-def _condition(error: object) -> str:
-    getter = getattr(error, "getCondition", None)
-    try:
-        return str(getter() or "") if getter is not None else ""
-    except Exception:
-        return ""  # py4j offers any name of a Java exception
-
-
-def is_missing(error: BaseException) -> bool:
-    """The table is not there."""
-    return condition(error).startswith(_MISSING) or any(
-        text in str(error) for text in _MISSING_TEXTS
-    )
-
-
-def is_conflict(error: BaseException) -> bool:
-    """Another writer was faster. Delta's conflict errors have no common Python class."""
-    # delta-spark's own exceptions have no condition: their class or their message tells.
-    texts = (*_CONFLICT_TEXTS, *(f"[{name}" for name in _CONFLICTS))
-    return (
-        condition(error).startswith(_CONFLICTS)
-        or type(error).__name__ in _CONFLICT_TEXTS
-        or any(text in str(error) for text in texts)
-    )
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether a Spark job was cancelled. Conditions and classes of the error and its causes tell, never the text: that may hold a row's value."""
-    return any(
-        isinstance(each, (StoppedError, KeyboardInterrupt))
-        or condition(each) in _CANCELLED
-        or _java_class(each) in _INTERRUPTED
-        for each in _with_causes(error)
-    )
-
-
-def is_checkpoint_conflict(error: BaseException) -> bool:
-    """Whether a streaming query has ended because another one has written to its checkpoint."""
-    return any(condition(each) == _CHECKPOINT_CONFLICT for each in _with_causes(error)) or (
-        is_connect_error(error) and f"[{_CHECKPOINT_CONFLICT}" in str(error)
-    )
-
-
-def is_python_missing(error: BaseException) -> bool:
-    """Whether a process of Python that Spark started did not come up within ten seconds: a busy machine, or an interpreter that cannot run."""
-    return any(_PYTHON_MISSING in str(each) for each in _with_causes(error))
-
-
-def is_connect_error(error: BaseException) -> bool:
-    """Whether an error comes from a Spark Connect server, which sends the causes as text only."""
-    return type(error).__module__.startswith("pyspark.errors.exceptions.connect")
-
-
-def _with_causes(error: BaseException) -> Iterator[Any]:
-    """An error and what caused it, in Python and in Java."""
-    waiting: list[Any] = [error]
-    seen: list[Any] = []
-    while waiting and len(seen) < _MOST_CAUSES:
-        each = waiting.pop(0)
-        seen.append(each)
-        yield each
-        if isinstance(each, BaseException):
-            waiting += [
-                each.__cause__,
-                getattr(each, "java_exception", None),
-                getattr(each, "_origin", None),
-            ]
-        else:
-            waiting.append(_from_java(each, "getCause"))
-        waiting = [
-            cause
-            for cause in waiting
-            if cause is not None and not any(cause is known for known in seen)
-        ]
-
-
-def _java_class(error: object) -> str:
-    found = None if isinstance(error, BaseException) else _from_java(error, "getClass")
-    return str(found.getName()) if found is not None else ""
-
-
-def _from_java(error: Any, name: str) -> Any:
-    try:
-        return getattr(error, name)()
-    except Exception:
-        return None  # the JVM is gone, and its objects with it
+def newest_version(error: BaseException) -> int | None:
+    """Return the table's newest version, which Delta names when it refuses a higher one."""
+    if condition(error) != "DELTA_CDC_START_VERSION_AFTER_LATEST":
+        return None
+    version = re.search(r"latest table version (-?\d+)", str(error))
+    return int(version[1]) if version else None
 
 
 def source_error(error: Exception, table: str, location: str) -> Exception:
-    """What an error while a source is read means for its stream, as one of our own; others as they are."""
-    if isinstance(error, WanError) or is_cancelled(error):
+    """Return what an error means for the stream whose source is read; unknown ones as they are."""
+    if isinstance(error, WanError) or ErrorKind.CANCELLED.matches(error):
         return error
-    found, text = condition(error), error_text(error)
-    if found.startswith(_FEED_OFF) or "DELTA_MISSING_CHANGE_DATA" in text:
-        return ChangeFeedError(feed_advice(table, location, text))
-    told = str(error)
-    lost = found.startswith(_HISTORY_LOST) or (
-        any(name in told for name in (*_HISTORY_LOST, _NOT_THERE)) and not is_missing(error)
-    )
-    if lost and not _THERE.search(told):
+    text = error_text(error)
+    if ErrorKind.FEED_OFF.matches(error):
+        return feed_off(table, location, text)
+    missing = ErrorKind.MISSING.matches(error)
+    # Of errors that show both, only the condition proves that the history is lost.
+    lost = condition(error).startswith(ErrorKind.HISTORY_LOST.value.conditions) or not missing
+    if lost and ErrorKind.HISTORY_LOST.matches(error):
         return HistoryLostError(
-            f"{table}: changes that were not published yet can no longer be read: VACUUM or log cleanup has overtaken the sender ({text}). "
-            f"Nothing after them is sent, so that no site misses them silently. Make {COPY}. Raise "
-            "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the longest pause."
+            f"{table}: changes that are not published yet can no longer be read: VACUUM or log "
+            f"cleanup has overtaken the sender ({text}). Nothing after them is sent, so that no "
+            f"site misses them silently. Make {COPY}. Raise delta.deletedFileRetentionDuration and "
+            "delta.logRetentionDuration above the longest pause."
         )
-    if is_missing(error):
-        return SourceError(no_table(table, location, text))
-    if _READ_FAILED.search(told) and "PythonException" not in told:
+    if missing:
+        return table_missing(table, location, text)
+    if ErrorKind.STORE_UNAVAILABLE.matches(error):
         return SourceUnreadableError(
-            f"{table}: files of the table at {location} cannot be read now ({text}). Nothing is skipped; the stream waits and retries. When "
-            "it lasts, check the store's limits and its answer, credentials and permissions; a damaged file must be restored from a backup."
+            f"{table}: files of the table at {location} cannot be read now ({text}). Nothing is "
+            "skipped; the stream waits and retries. If this lasts, check the store's limits, its "
+            "response, credentials and permissions; restore a damaged file from a backup."
         )
     return error
 
 
-def no_table(table: str, location: str, cause: str) -> str:
-    """The error of a table that is not at its place."""
-    return (
-        f"{table}: there is no Delta table at {location} ({cause}). It is looked for again. If the place is wrong, correct it under `at` in the topology; if a "
-        "sink writes the rows, set `source: sink` for the table there."
+def table_missing(table: str, location: str, cause: str) -> SourceError:
+    """Return the error of a table that is not at its place."""
+    return SourceError(
+        f"{table}: there is no Delta table at {location} ({cause}). The sender will retry. If the "
+        "place is wrong, correct it under `at` in the topology; if a sink writes the rows, set "
+        "`source: sink` for the table there."
     )
 
 
-def feed_advice(table: str, location: str, cause: str) -> str:
-    """The error of a table without change feed, with the statement that mends it."""
-    return (
-        f"{table}: the table keeps no change feed for the versions that are to be sent ({cause}). Switch it on with: "
-        f"ALTER TABLE {reference(location)} SET TBLPROPERTIES (delta.enableChangeDataFeed = true). A stream with `start: snapshot`, "
-        "the default, then sends the rows that are there; one that starts at a version must start after that one."
+def feed_off(table: str, location: str, cause: str) -> ChangeFeedError:
+    """Return the error of a table without change feed, with the statement that enables it."""
+    return ChangeFeedError(
+        f"{table}: the table keeps no change feed for the versions that are to be sent ({cause}). "
+        f"Enable it with: ALTER TABLE {reference(location)} SET TBLPROPERTIES "
+        "(delta.enableChangeDataFeed = true). A stream with `start: snapshot`, the default, then "
+        "sends the rows that are there; one that starts at a version must start after that one."
     )

@@ -25,17 +25,17 @@ def is_connect(spark: SparkSession) -> bool:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What somebody has set in a classic session since it was made: Spark's ``newSession`` inherits none of it."""
+    """The user's settings of a classic session. Spark's ``newSession`` inherits none of them."""
 
     values: Mapping[str, str]
     catalog: str
     database: str
     usual: Mapping[str, str]
-    """What is set in every new session."""
+    """The settings of every new session."""
 
     @classmethod
     def of(cls, spark: SparkSession) -> SessionSettings:
-        """The settings of ``spark`` as they are now."""
+        """Return the current settings of ``spark``."""
         usual = spark.newSession().conf.getAll
         catalog = spark.catalog
         return cls(
@@ -43,7 +43,7 @@ class SessionSettings:
         )
 
     def new_session(self, spark: SparkSession) -> SparkSession:
-        """A session beside ``spark`` with these settings: what is set in it reaches nobody else's queries."""
+        """Return a new session with these settings. What is set in it stays in it."""
         session = spark.newSession()
         for name, value in self.values.items():
             _set(session, name, value)
@@ -52,7 +52,7 @@ class SessionSettings:
         return session
 
     def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
-        """The settings of ``spark`` as they are now; what has changed since is set in ``session``, which was made of these."""
+        """Bring ``session``, made of these settings, up to those that ``spark`` has now."""
         values = _changed(spark, self.usual)
         for name in self.values.keys() - values.keys():
             _set(session, name, None)
@@ -73,13 +73,29 @@ def _set(session: SparkSession, name: str, value: str | None) -> None:
         else:
             session.conf.set(name, value)
     except Exception as error:
-        # Settings of the application: a builder puts them into a session that is there already, where they mean nothing.
+        # A builder puts the application's settings into an existing session, which ignores them.
         log.debug("%s is not a setting of a session: %s", name, error)
 
 
 @contextmanager
+def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set ``settings`` in a session, and restore its own at the end."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            if own is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, own)
+
+
+@contextmanager
 def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A copy of a Spark Connect session: settings made there do not reach ``spark``. It is released at the end."""
+    """A copy of a Spark Connect session, released at the end. What is set in it stays in it."""
     session: Any = spark.cloneSession()  # type: ignore[attr-defined]
     try:
         yield session
@@ -94,10 +110,10 @@ def spark_thread(
     name: str,
     unbegun: Callable[[SessionLostError], None],
 ) -> threading.Thread:
-    """A daemon thread that may run Spark jobs and whose jobs are cancelled with those of the thread that made it.
+    """Return a daemon thread for Spark jobs, which are cancelled with those of the calling thread.
 
-    Such a thread first copies properties from the session. When it can't, since the session has ended meanwhile, ``unbegun`` is called in it
-    instead of ``target``: an error that nobody takes would end the thread without a word to whoever waits for its work.
+    Such a thread first copies properties from the session. If the session has ended meanwhile, the
+    thread calls ``unbegun`` instead of ``target``, so that whoever waits for its work learns of it.
     """
     from pyspark import InheritableThread
 
@@ -115,11 +131,8 @@ def spark_thread(
             except Exception as error:
                 if begun:
                     raise
-                unbegun(
-                    SessionLostError(
-                        f"the Spark session has ended before {name} could begin ({_first_line(error)})."
-                    )
-                )
+                cause = f"before {name} could begin ({_first_line(error)})"
+                unbegun(SessionLostError(f"the Spark session has ended {cause}."))
 
     session: dict[str, Any] = {"session": spark} if is_connect(spark) else {}
     thread = SparkThread(target=begin, **session)
@@ -129,25 +142,27 @@ def spark_thread(
 
 
 def lost_session(spark: SparkSession) -> SessionLostError | None:
-    """Return the error to end with when the session has ended, or None while it answers. Runs no Spark job.
+    """Return the error to end with when the session has ended, or None while it answers.
 
-    What Spark raises afterwards depends on what was called (a NullPointerException, an AttributeError, …), so the session is asked itself.
+    What Spark raises after its end depends on what was called (a NullPointerException, an
+    AttributeError, …), so this asks the session itself. Runs no Spark job.
     """
     try:
         if is_connect(spark):
             spark.conf.get("spark.sql.session.timeZone")
         else:
-            spark.range(0)  # asks the SparkContext how many tasks may run at once
+            spark.range(0)  # asks the SparkContext for its default parallelism
     except Exception as error:
         return SessionLostError(
-            f"the Spark session has ended: its SparkContext was stopped, or its JVM or Spark Connect server does not answer "
-            f"({_first_line(error)}). Start again with a new session."
+            "the Spark session has ended: its SparkContext was stopped, or its JVM or Spark "
+            f"Connect server does not answer ({_first_line(error)}). Start again with a new "
+            "session."
         )
     return None
 
 
 def _first_line(error: Exception) -> str:
-    """Name and first line of what Spark or Py4J raised; Py4J's own first line only says that a call failed."""
+    """The error's name and first line. Py4J's own first line only says that a call failed."""
     lines = str(error).splitlines()
     text = next(
         (line.lstrip(": ") for line in lines[1:2] if "Exception" in line), lines[0] if lines else ""

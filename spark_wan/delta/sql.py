@@ -1,15 +1,15 @@
-"""Names, types and texts as SQL writes them."""
+"""Names, types and strings in SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from spark_wan.topology.values import catalog_parts, is_path
 
 
 def quoted(name: str) -> str:
-    """An identifier for SQL.
+    """Return an identifier.
 
     >>> quoted("a`b")
     '`a``b`'
@@ -18,7 +18,7 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string for SQL, where a statement takes no parameters (Delta's DELETE).
+    """Return a string, for statements that take no parameters (Delta's DELETE).
 
     >>> literal("a'b")
     "'a\\\\'b'"
@@ -28,7 +28,7 @@ def literal(text: str) -> str:
 
 
 def reference(location: str) -> str:
-    """A table's name in SQL, for a path, a URL or a catalog name.
+    """Return a table's name, for a path, a URL or a catalog name.
 
     >>> reference("main.`my schema`.`t.1`")
     '`main`.`my schema`.`t.1`'
@@ -39,7 +39,7 @@ def reference(location: str) -> str:
 
 
 def sql_type(kind: Any) -> str:
-    """A type of Spark's schema JSON in SQL.
+    """Return a type of Spark's schema JSON.
 
     >>> sql_type({"type": "struct", "fields": [{"name": "a-b", "type": "integer"}]})
     'struct<`a-b`: integer>'
@@ -52,10 +52,3 @@ def sql_type(kind: Any) -> str:
         return f"map<{sql_type(kind['keyType'])}, {sql_type(kind['valueType'])}>"
     fields = (f"{quoted(entry['name'])}: {sql_type(entry['type'])}" for entry in kind["fields"])
     return f"struct<{', '.join(fields)}>"
-
-
-def select_columns(names: Sequence[str]) -> list[Any]:
-    """Columns by name, whatever characters they have."""
-    from pyspark.sql import functions as F
-
-    return [F.col(quoted(name)) for name in names]

@@ -48,14 +48,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_wan.errors import SchemaError, UnsupportedTypeError, WanError
-from spark_wan.events.arrow_buffers import (
-    Numbers,
-    Words,
-    booleans,
-    fixed_width,
-    offsets,
-    validity,
-)
+from spark_wan.events.arrow_buffers import Numbers, Words, booleans, fixed_width, offsets, validity
 
 VERSION = 1
 

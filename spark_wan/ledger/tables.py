@@ -60,10 +60,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spark_wan.delta.errors import error_text, is_cancelled, is_conflict
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import is_there, load
+from spark_wan.delta.tables import load, table_exists
 from spark_wan.errors import LedgerError, WanError, anew
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class LedgerTables:
         except Exception as error:
             if (
                 isinstance(error, WanError)
-                or is_cancelled(error)
-                or is_conflict(error)
+                or ErrorKind.CANCELLED.matches(error)
+                or ErrorKind.CONFLICT.matches(error)
                 or lost_session(self.spark)
             ):
                 raise
@@ -134,7 +134,7 @@ class LedgerTables:
         """Create the tables that do not exist yet. Raises LedgerError when that fails."""
         with _creating, self.errors():
             for name in SCHEMAS:
-                if not is_there(self.spark, self.location(name)):
+                if not table_exists(self.spark, self.location(name)):
                     self._create(name)
 
     def _create(self, name: str) -> None:
@@ -142,9 +142,9 @@ class LedgerTables:
         try:
             empty.write.format("delta").mode("ignore").save(self.location(name))
         except Exception as error:
-            if is_conflict(error) and is_there(self.spark, self.location(name)):
+            if ErrorKind.CONFLICT.matches(error) and table_exists(self.spark, self.location(name)):
                 return  # another receiver of the site created it at the same moment
-            if is_cancelled(error) or is_conflict(error):
+            if ErrorKind.CANCELLED.matches(error) or ErrorKind.CONFLICT.matches(error):
                 raise
             raise LedgerError(
                 f"the ledger at {self.location(name)} cannot be created ({error_text(error)}). "
@@ -162,7 +162,7 @@ class LedgerTables:
                 frame.write.format("delta").mode("append").save(self.location(name))
                 return
             except Exception as error:
-                if not is_conflict(error) or attempt == _ATTEMPTS - 1:
+                if not ErrorKind.CONFLICT.matches(error) or attempt == _ATTEMPTS - 1:
                     raise
 
     def merge_dead_letters(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_wan.delta.sql import select_columns
+from spark_wan.delta.dataframes import select_columns
 from spark_wan.events.operations import ID, SEQUENCE, VERSION
 
 

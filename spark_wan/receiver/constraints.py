@@ -35,8 +35,9 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from spark_wan.delta.errors import error_text, is_cancelled
-from spark_wan.delta.sql import quoted, select_columns
+from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.ledger.records import TargetName
@@ -154,7 +155,7 @@ class ConstraintReader:
             try:
                 _ = self.target.select(*select_columns(names)).select(F.expr(expression)).schema
             except Exception as error:
-                if is_cancelled(error):
+                if ErrorKind.CANCELLED.matches(error):
                     raise
                 return error
             return None

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from spark_wan.delta.sql import select_columns
-from spark_wan.delta.tables import map_in_arrow
+from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.errors import DeadLettersError
 from spark_wan.events.arrow_types import arrow_ready
 from spark_wan.events.operations import ID, OP, VERSION, Operation

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import error_text
-from spark_wan.delta.schema import schema_json
 from spark_wan.delta.sql import quoted, sql_type
 from spark_wan.delta.tables import load
 from spark_wan.errors import SchemaError, anew

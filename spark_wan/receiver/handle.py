@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from spark_wan.delta.errors import (
-    error_text,
-    is_cancelled,
-    is_checkpoint_conflict,
-    is_python_missing,
-)
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.errors import SessionLostError, StoppedError
 from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.stream import TableStatus
@@ -239,15 +234,15 @@ class ReceiverHandle:
         """Decide what an error means: a stop, a restart, or the end of the query."""
         failure = supervised.channel.failure
         gave_up = isinstance(failure, StoppedError) or (failure is None and _GAVE_UP in str(error))
-        gave_up = gave_up or is_cancelled(failure or error)
+        gave_up = gave_up or ErrorKind.CANCELLED.matches(failure or error)
         if gave_up and supervised.stopped:
             supervised.end()  # its micro-batch gave up before Spark's own stop had come
-        elif is_python_missing(error):
+        elif ErrorKind.PYTHON_MISSING.matches(error):
             cause = "its Python worker did not start within the ten seconds that Spark allows"
             self._schedule_restart(supervised, error, cause, PYTHON_WAIT)
         elif self._available_now:
             self._end(supervised, error)
-        elif is_checkpoint_conflict(error):
+        elif ErrorKind.CHECKPOINT_CONFLICT.matches(error):
             cause = "another receiver used its checkpoint (CONCURRENT_STREAM_LOG_UPDATE)"
             self._schedule_restart(supervised, error, cause)
         elif gave_up:

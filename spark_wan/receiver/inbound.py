@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions, StoredDecisions
-from spark_wan.delta.errors import error_text, is_cancelled
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import SessionSettings, lost_session
 from spark_wan.errors import ChannelError, LedgerError, StoppedError
 from spark_wan.ledger.ledger import Ledger
@@ -200,7 +200,7 @@ class ChannelReceiver:
             lost = lost_session(spark)
             if lost is not None:
                 raise lost from error
-            if not is_cancelled(error):
+            if not ErrorKind.CANCELLED.matches(error):
                 log.exception("%s: unexpected error", stream.name)
                 return applier.unexpected(f"{applier.table}: {error_text(error)}"), False
             if self.query is None or not self.waits:

@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType
 
-from spark_wan.delta.errors import condition, error_text, is_cancelled
-from spark_wan.delta.sql import quoted, select_columns
+from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.errors import ErrorKind, condition, error_text
+from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
@@ -61,7 +62,7 @@ class Constraints:
         try:
             return judged, judged.where(F.col(CAUSE).isNotNull()).count()
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             # Either a constraint raises, or the next line fails too: the rows cannot be read.
             view = persist(self._view(rows))
@@ -185,7 +186,7 @@ class Constraints:
         try:
             self._computed(view, safe).select(F.count(self._cause(safe, first))).collect()
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             return error
         return None

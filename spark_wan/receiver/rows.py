@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from spark_wan.channels.base import Channel
-from spark_wan.delta.sql import select_columns
+from spark_wan.delta.dataframes import select_columns
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, VERSION
 from spark_wan.receiver.decode import CONTENT, DecodeTask
 from spark_wan.receiver.judge import Constraints

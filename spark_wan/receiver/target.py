@@ -16,20 +16,13 @@ from pyspark.sql.types import StructType
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
-from spark_wan.delta.errors import error_text, is_cancelled, is_conflict, is_missing, refuses_a_row
-from spark_wan.delta.history import history
-from spark_wan.delta.schema import needs_column_mapping, portable_schema, schema_json
+from spark_wan.delta.dataframes import schema_json
+from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.log_files import commit_file, commit_identity, last_transaction, logged_schema
+from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import SessionSettings, lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import (
-    commit_file,
-    commit_identity,
-    last_transaction,
-    load,
-    log_retention,
-    logged_schema,
-    table_id,
-)
+from spark_wan.delta.tables import history, load, log_retention, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName, transaction_name
@@ -110,7 +103,7 @@ class DeltaTarget:
         try:
             return last_transaction(self.spark, self.location, name)
         except Exception as error:
-            if is_cancelled(error):
+            if ErrorKind.CANCELLED.matches(error):
                 raise
             # A user may not be allowed to read the files of a catalog's table.
             log.warning(
@@ -244,11 +237,11 @@ class DeltaTarget:
         except (WanError, WriteConflict):
             raise
         except Exception as error:
-            if is_cancelled(error) or lost_session(self.spark) is not None:
+            if ErrorKind.CANCELLED.matches(error) or lost_session(self.spark) is not None:
                 raise
-            if is_conflict(error):
+            if ErrorKind.CONFLICT.matches(error):
                 raise WriteConflict(error_text(error)) from error
-            if refuses_a_row(error) and not self._refused:
+            if ErrorKind.ROW_REFUSED.matches(error) and not self._refused:
                 self._refused = True
                 raise WriteConflict(f"the table refuses a row: {error_text(error)}") from error
             if "FrameError" in str(error):
@@ -256,7 +249,11 @@ class DeltaTarget:
                 raise FrameError(error_text(error)) from error
             if of_ledger or self.ledger.is_named_in(error):
                 raise self.ledger.error(error) from error
-            state = "is missing" if is_missing(error) else "cannot be read or written now"
+            state = (
+                "is missing"
+                if ErrorKind.MISSING.matches(error)
+                else "cannot be read or written now"
+            )
             raise TargetError(
                 f"{self.table}: the table at site {self.site} ({self.location}) {state}: "
                 f"{error_text(error)}. The receiver will retry."

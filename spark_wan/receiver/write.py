@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect
-from spark_wan.delta.sql import quoted, reference, select_columns
-from spark_wan.delta.tables import map_in_arrow
+from spark_wan.delta.sql import quoted, reference
 from spark_wan.events.columns import CHAR_VARCHAR, SchemaJson
 from spark_wan.events.operations import OP, Operation
 from spark_wan.receiver.judge import widened

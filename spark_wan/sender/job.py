@@ -11,7 +11,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_wan.capture.source import DeltaSource, SenderDeadLetter
+from spark_wan.capture.source import DeltaSource
+from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.base import Channel
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
@@ -157,13 +158,12 @@ class Sender:
         if table.source == "table":
             source = DeltaSource(
                 spark,
-                table.name,
-                table.location(sender.site),
-                table.keys,
+                CapturedTable(
+                    table.name, table.location(sender.site), table.keys, table.max_dead_letters
+                ),
                 channel,
                 BatchLimits(sender.batch_size, sender.batch_bytes),
                 partial(self._record_dead_letters, status),
-                table.max_dead_letters,
             )
             decided = partial(decisions.load, table.name)
             publisher = Publisher(settings, stream_log, source, checkpoints, milliseconds, decided)

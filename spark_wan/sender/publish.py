@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow, plan_range
+from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, check_columns_follow
 from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import NEW_LOG, Decisions
@@ -259,17 +259,15 @@ class Publisher:
         published = self._through
         history = self.source.history(published)
         self._latest = history[-1].version if history else published
-        planned = plan_range(
-            history,
-            published,
+        planner = RangePlanner(
+            settings.table,
             self.source.schema_at,
             max_rows=settings.max_epoch_rows,
-            table=settings.table,
             on_table_operation=settings.on_table_operation,
             decision=lambda version: self.decisions().operations.get(version),
-            published_schema=before.schema if before is not None else None,
             addressees=settings.addressees,
         )
+        planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:
             self._record_at = None
             return None
@@ -326,7 +324,7 @@ class Publisher:
                 header, lambda: self.source.snapshot(planned.last_version, planned.schema, header)
             )
         elif planned.quiet:
-            captured = CaptureResult((), True, ())
+            captured = CaptureResult()
         else:
             planned, captured = self._all_or_nothing(header, lambda: self._capture(planned, header))
             if not captured.frames and not self._worth_recording(planned):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_wan.delta.errors import error_text, is_cancelled
+from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import SessionSettings, lost_session
 from spark_wan.errors import StoppedError, WanError
 from spark_wan.sender.acks import AckManager
@@ -205,7 +205,7 @@ class SenderStream:
         lost = lost_session(self.spark)
         if lost is not None:
             raise lost from error
-        if is_cancelled(error):
+        if ErrorKind.CANCELLED.matches(error):
             # Nothing was published, and the next round plans it again.
             retry = f"Will retry in {self._longer_wait():g} s."
             if self.run.available_now:

@@ -24,7 +24,7 @@ from spark_wan.sender.job import Sender
 def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, what: str) -> None:
     """The sender stops before the lost versions and says so; the other table goes on; nothing behind the loss is published.
 
-    Taken out once: `source_error`, and the comparison with the history's beginning in `plan_range`.
+    Taken out once: `source_error`, and the comparison with the history's beginning in `RangePlanner`.
     """
     equal = replicated.rows("orders")
     replicated.change(50)

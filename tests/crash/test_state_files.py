@@ -24,7 +24,7 @@ from file_faults import Fault, cut_in_half, deleted, emptied, restored
 from sites import NEWARK, SEATTLE, Sites, at
 
 from spark_wan.control.decisions import Decisions, StoredDecisions
-from spark_wan.delta.errors import is_python_missing
+from spark_wan.delta.errors import ErrorKind
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
 
@@ -61,7 +61,7 @@ def publish(spark: Any, wan: Sites) -> list[str]:
             query.awaitTermination()
             break
         except Exception as error:
-            if not tries_left or not is_python_missing(error):
+            if not tries_left or not ErrorKind.PYTHON_MISSING.matches(error):
                 return [*causes, f"query: {error}"]
     return causes
 

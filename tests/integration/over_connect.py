@@ -19,7 +19,7 @@ from waiting import DEADLINE
 
 import spark_wan.capture.source as source
 from spark_wan import Receiver, Sender
-from spark_wan.delta.errors import is_python_missing
+from spark_wan.delta.errors import ErrorKind
 from spark_wan.delta.sessions import is_connect
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
@@ -74,7 +74,7 @@ def start_receiver(spark: Any, sites: Sites) -> Any:
         try:
             return Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
         except Exception as error:
-            if not is_python_missing(error):
+            if not ErrorKind.PYTHON_MISSING.matches(error):
                 raise
     raise AssertionError("the worker of foreachBatch never came up")
 

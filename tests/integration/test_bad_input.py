@@ -26,7 +26,7 @@ from waiting import wait_until
 
 import spark_wan
 from spark_wan.control.decisions import parse_decisions
-from spark_wan.delta.history import history
+from spark_wan.delta.tables import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
@@ -275,7 +275,7 @@ def test_keys_that_cannot_be(
 
 def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:
     """A null in the key, and two rows of one key in a commit: dead letters at the sender, whole and once, with their causes; one of
-    the two is sent; the others go on. Sent, or an error, with ``_CaptureTask._with_keys`` taken out."""
+    the two is sent; the others go on. Sent, or an error, with ``CaptureTask._with_keys`` taken out."""
     wan = sites()
     wan.append("orders", [{"id": n, "item": "good", "amount": 0.0} for n in range(3)])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])

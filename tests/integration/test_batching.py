@@ -14,7 +14,7 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
 from spark_wan import Receiver
-from spark_wan.capture.arrow_batches import MOST_ROW_BYTES
+from spark_wan.capture.arrow_batches import MAX_ROW_BYTES
 from spark_wan.capture.source import DeltaSource
 from spark_wan.channels.log import StreamLog
 from spark_wan.sender.handle import SenderHandle
@@ -170,7 +170,7 @@ def test_large_rows_are_found_and_travel(
     pair.make(spark, "documents", "id bigint, title string, body binary")
     pair.sql(spark, "documents", "INSERT INTO {t} VALUES (1, 'small', NULL), (2, NULL, X'00')")
     assert send("documents") == [by_rows]
-    half = MOST_ROW_BYTES // 2 + 1
+    half = MAX_ROW_BYTES // 2 + 1
     pair.sql(
         spark,
         "documents",

@@ -13,7 +13,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-from spark_wan.delta.history import history
+from spark_wan.delta.tables import history
 
 SHORT = (
     "delta.logRetentionDuration = 'interval 4 hours', delta.deletedFileRetentionDuration = 'interval 4 hours', "

@@ -29,7 +29,7 @@ import spark_wan
 from spark_wan import Sender
 from spark_wan.capture.change_feed import JAVA_TIME, refuse, refused
 from spark_wan.datasource.decode import decode
-from spark_wan.delta.schema import schema_json
+from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 

@@ -25,12 +25,7 @@ from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSI
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.records import (
-    HistoryPosition,
-    LedgerRow,
-    TargetName,
-    transaction_name,
-)
+from spark_wan.ledger.records import HistoryPosition, LedgerRow, TargetName, transaction_name
 from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame

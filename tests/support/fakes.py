@@ -20,12 +20,7 @@ from spark_wan.errors import FrameError, WanError
 from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.records import (
-    HistoryPosition,
-    LedgerRow,
-    TargetName,
-    transaction_name,
-)
+from spark_wan.ledger.records import HistoryPosition, LedgerRow, TargetName, transaction_name
 from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.ack import Ack

@@ -1,4 +1,4 @@
-"""Gateway batches: bounded by rows and bytes, keys kept together where that is possible, nothing lost or reordered."""
+"""Gateway batches: bounded by rows and bytes, in order, with the events of a key together."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from capturing import capture_task, changes
 from fakes import HEADER, STREAM, memory_channel
-from feeds import changes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_wan.capture.source import _CaptureTask
 from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.wire.frame import decode_frame
@@ -42,7 +41,7 @@ def published(
     rows: int = 1_000,
     size: int = 1_000_000,
 ) -> tuple[BatchPublisher, list[pa.RecordBatch]]:
-    """What is in the frames, in their order."""
+    """The publisher, and the events of its frames, in order."""
     channel: Channel = memory_channel()
     publisher = BatchPublisher(channel, HEADER, BatchLimits(rows, size))
     publisher.publish(batches)
@@ -60,14 +59,14 @@ def lengths(frames: list[pa.RecordBatch]) -> list[int]:
 
 
 def test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write() -> None:
-    """They share their age. Fails when the name of a task's attempt says nothing of its write: a sweep takes the first frames of a long snapshot."""
+    """Frames of one write share their age.
+
+    Fails when a task's attempt does not carry the name of its write: a sweep then deletes the first
+    frames of a long snapshot.
+    """
     channel = memory_channel()
     for _ in range(2):
-        list(
-            _CaptureTask(channel, HEADER, BatchLimits(100, 1 << 20), ("id",), False)(
-                iter([changes(1, 2)])
-            )
-        )
+        list(capture_task(channel)([changes(1, 2)]))
     paths = [path for path, _ in channel.frames(STREAM)]
     assert len(paths) == 2
     assert {write_of(path) for path in paths} == {HEADER.attempt[:16]}
@@ -84,7 +83,7 @@ def test_small_batches_travel_together() -> None:
 
 
 def test_a_batch_closes_at_its_rows() -> None:
-    """batchSize. Fails when the limit on rows is not looked at."""
+    """batchSize. Fails without the limit on rows."""
     keys = list(range(25))
     publisher, frames = published([(batch(keys), starts(keys))], rows=10)
     assert lengths(frames) == [10, 10, 5]
@@ -92,7 +91,7 @@ def test_a_batch_closes_at_its_rows() -> None:
 
 
 def test_a_batch_closes_at_its_bytes() -> None:
-    """batchBytes. Fails when the limit on bytes is not looked at."""
+    """batchBytes. Fails without the limit on bytes."""
     keys = list(range(20))
     _, frames = published([(batch(keys, [1_000] * 20), starts(keys))], size=5_500)
     assert sum(lengths(frames)) == 20
@@ -110,15 +109,15 @@ def test_f19_one_event_larger_than_the_limit_travels_alone() -> None:
     assert not publisher.split_runs
 
 
-def test_the_events_of_a_key_are_kept_together_where_that_is_possible() -> None:
-    """Fails when a frame is cut at the limit whatever the keys are."""
+def test_the_events_of_a_key_stay_together_where_possible() -> None:
+    """Fails when a frame is cut exactly at the limit."""
     keys = [1] * 4 + [2] * 4 + [3] * 4
     publisher, frames = published([(batch(keys), starts(keys))], rows=6)
     assert lengths(frames) == [4, 4, 4]
     assert not publisher.split_runs
 
 
-def test_a_key_with_more_events_than_a_batch_holds_is_split_and_that_is_told() -> None:
+def test_a_key_with_more_events_than_a_batch_holds_is_split_and_reported() -> None:
     """The manifest then does not call its frames disjoint."""
     keys = [1] * 3 + [2] * 15 + [3] * 2
     publisher, frames = published([(batch(keys), starts(keys))], rows=6)
@@ -127,7 +126,7 @@ def test_a_key_with_more_events_than_a_batch_holds_is_split_and_that_is_told() -
     assert publisher.split_runs
 
 
-def test_a_key_that_goes_on_in_the_next_batch_is_kept_together() -> None:
+def test_a_key_that_continues_in_the_next_batch_stays_together() -> None:
     first, second = [1, 1, 2, 2], [2, 2, 3, 3]
     publisher, frames = published(
         [(batch(first), starts(first)), (batch(second), starts(second, 2))], rows=6
@@ -146,7 +145,7 @@ def test_events_without_keys_are_cut_anywhere() -> None:
     assert not publisher.split_runs
 
 
-def test_frames_of_two_attempts_stand_side_by_side() -> None:
+def test_two_attempts_write_frames_of_their_own() -> None:
     """Invariant 1: a second attempt of a task overwrites nothing."""
     channel = memory_channel()
     for attempt in ("a" * 32, "b" * 32):
@@ -161,20 +160,23 @@ def test_frames_of_two_attempts_stand_side_by_side() -> None:
     st.integers(1, 12),
     st.integers(1, 2_000),
 )
-def test_whatever_comes_nothing_is_lost_and_the_limits_hold(
+def test_no_event_is_lost_and_the_limits_hold(
     runs: list[list[tuple[int, int]]], rows: int, size: int
 ) -> None:
-    """``runs``: batches of (how many events of one key, their size). Keys rise; some go on in the next batch."""
+    """``runs``: batches of (number of events of one key, their size).
+
+    Keys ascend; some continue in the next batch.
+    """
     events: list[tuple[pa.RecordBatch, Any]] = []
     everything: list[int] = []
     key = 0
     for group in runs:
         keys: list[int] = []
         sizes: list[int] = []
-        for place, (count, each) in enumerate(group):
+        for place, (count, bytes_each) in enumerate(group):
             key += 1 if place or count % 2 else 0
             keys += [key] * count
-            sizes += [each] * count
+            sizes += [bytes_each] * count
         events.append((batch(keys, sizes), starts(keys, everything[-1] if everything else None)))
         everything += keys
     publisher, frames = published(events, rows, size)

@@ -1,4 +1,4 @@
-"""What the change feed would change in values, without Spark: strings that need a check, and the session in which the feed is read."""
+"""The change feed, without Spark: strings that need a check, and the session that reads it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.capture.change_feed import JAVA_TIME, has_replacements, refused
-from spark_wan.capture.source import DeltaSource
-from spark_wan.channels.batches import BatchLimits
+from spark_wan.capture.change_feed import JAVA_TIME, FeedSession, has_replacements, refused
 from spark_wan.errors import UnreadableChangeError
 
 REPLACED = "a\ufffdb"
@@ -18,7 +16,7 @@ SCHEMA = {"fields": [{"name": "id", "type": "long"}, {"name": "no.te`", "type": 
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "found"),
+    ("values", "kind", "expected"),
     [
         ([REPLACED], pa.string(), True),
         (["plain"] * 9 + [REPLACED], pa.large_string(), True),
@@ -35,28 +33,29 @@ SCHEMA = {"fields": [{"name": "id", "type": "long"}, {"name": "no.te`", "type": 
         ([0xBDBFEF], pa.int64(), False),
     ],
 )
-def test_strings_with_a_replacement_character_are_seen_at_any_depth(
-    values: Any, kind: pa.DataType, found: bool
+def test_replacement_characters_are_detected_at_any_depth(
+    values: Any, kind: pa.DataType, expected: bool
 ) -> None:
     array = pa.array(values, kind)
     batch = pa.record_batch({"id": pa.array(range(len(values))), "value": array})
-    assert has_replacements(batch) is found
-    assert has_replacements(batch.slice(0, 0)) in (False, found)
+    assert has_replacements(batch) is expected
+    assert has_replacements(batch.slice(0, 0)) in (False, expected)
 
 
 def test_the_error_names_column_and_version() -> None:
-    """It comes in the text of a Spark error, whose lines say more."""
+    """It is part of the text of a Spark error."""
     error = RuntimeError(
-        "Job aborted.\n[USER_RAISED_EXCEPTION] spark_wan: refused text 1 42 SQLSTATE: P0001\n\tat org"
+        "Job aborted.\n"
+        "[USER_RAISED_EXCEPTION] spark_wan: refused text 1 42 SQLSTATE: P0001\n\tat org"
     )
-    found = refused(error, "orders", SCHEMA)
-    assert isinstance(found, UnreadableChangeError)
-    assert found.version == 42
-    assert "orders: column 'no.te`' has text that is not valid UTF-8 in version 42." in str(found)
+    refusal = refused(error, "orders", SCHEMA)
+    assert isinstance(refusal, UnreadableChangeError)
+    assert refusal.version == 42
+    assert "orders: column 'no.te`' has text that is not valid UTF-8 in version 42." in str(refusal)
     assert refused(RuntimeError("[USER_RAISED_EXCEPTION] too large"), "orders", SCHEMA) is None
 
 
-# --- the session ------------------------------------------------------------------------------------------------------
+# --- the session ----------------------------------------------------------------------------------
 
 
 class Conf:
@@ -105,22 +104,10 @@ class RemoteSession(Session):
     __module__ = "pyspark.sql.connect.session"
 
 
-def source(session: Any) -> DeltaSource:
-    return DeltaSource(
-        session,
-        "orders",
-        "/orders",
-        ("id",),
-        SimpleNamespace(),
-        BatchLimits(1000, 10**6),
-        lambda letters: None,
-    )  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("chosen", [{}, {JAVA_TIME: "false"}])
-def test_a_classic_session_has_its_setting_back(chosen: dict[str, str]) -> None:
+def test_a_classic_session_gets_its_setting_back(chosen: dict[str, str]) -> None:
     session: Any = Session(**chosen)
-    with pytest.raises(ZeroDivisionError), source(session)._feed_session() as used:
+    with pytest.raises(ZeroDivisionError), FeedSession(session).opened() as used:
         assert used is session
         assert session.conf.values == {JAVA_TIME: "true"}
         raise ZeroDivisionError
@@ -128,17 +115,17 @@ def test_a_classic_session_has_its_setting_back(chosen: dict[str, str]) -> None:
 
 
 def test_a_remote_session_is_not_changed() -> None:
-    """The feed is read in a copy that a stop reaches; it is released at the end."""
+    """The feed is read in a copy, which an interrupt reaches and which is released at the end."""
     session: Any = RemoteSession(zone="UTC")
     session.addTag("sender")
-    captured = source(session)
-    with pytest.raises(ZeroDivisionError), captured._feed_session():
+    feed = FeedSession(session)
+    with pytest.raises(ZeroDivisionError), feed.opened():
         (clone,) = session.clones
         assert clone.conf.values == {"zone": "UTC", JAVA_TIME: "true"}
         assert clone.tags == {"sender"}
-        captured.interrupt("sender")
+        feed.interrupt("sender")
         raise ZeroDivisionError
-    captured.interrupt("sender")
+    feed.interrupt("sender")
     assert (session.interrupted, clone.interrupted) == (["sender", "sender"], ["sender"])
     assert clone.ended == ["released", "closed"]
     assert session.conf.values == {"zone": "UTC"}

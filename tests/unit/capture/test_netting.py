@@ -1,4 +1,4 @@
-"""Netting, against a plain model: per commit and key at most one event, however the rows come in batches."""
+"""Netting, against a simple model: at most one event per commit and key, whatever the batches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_values import VALUES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,10 @@ SCHEMA = pa.schema(
 
 
 def rows(changes: list[Change]) -> pa.RecordBatch:
-    """Change rows as Spark hands them over: sorted by key, version, rank; rows that are equal in these, in any order."""
+    """Change rows as Spark returns them: sorted by key, version, rank.
+
+    Rows that are equal in these come in any order.
+    """
     ordered = sorted(changes, key=lambda change: (change[0], change[1], RANK[change[2]]))
     columns = [
         [change[0] for change in ordered],
@@ -59,7 +63,7 @@ def netted(changes: list[Change], cuts: list[int] | None = None) -> list[Netted]
 
 
 def bits(value: Any) -> Any:
-    """A value that is equal to another one only if they are the same to the bit."""
+    """A value such that only values with the same bits are equal."""
     return struct.pack("<d", value) if isinstance(value, float) else value
 
 
@@ -67,8 +71,8 @@ def events(changes: list[Change], cuts: list[int] | None = None) -> list[tuple[A
     """(operation, version, key, amount, note) of all events, in order."""
     return [
         (Operation(row["_wan_op"]), row["_wan_version"], row["id"], row["amount"], row["note"])
-        for found in netted(changes, cuts)
-        for row in found.events.to_pylist()
+        for part in netted(changes, cuts)
+        for row in part.events.to_pylist()
     ]
 
 
@@ -102,7 +106,7 @@ def test_a_swap_of_two_keys_is_two_puts() -> None:
 
 
 def test_an_overwrite_is_the_difference() -> None:
-    """Deletes and inserts of all rows, in one commit. Fails when an insert does not beat a delete."""
+    """One commit deletes and inserts all rows. Fails when an insert does not beat a delete."""
     old = [(1, 5, DELETE, 1.0, "a"), (2, 5, DELETE, 2.0, "b"), (3, 5, DELETE, 3.0, "c")]
     new = [(2, 5, INSERT, 2.0, "b"), (3, 5, INSERT, 3.5, "c"), (4, 5, INSERT, 4.0, "d")]
     assert events(old + new) == [
@@ -124,8 +128,8 @@ def test_b50_every_version_of_a_key_is_an_event() -> None:
 
 @pytest.mark.parametrize("value", [None, -0.0, 0.0, math.nan, math.inf, 1e-300])
 @pytest.mark.parametrize("note", [None, "", "ü\0"])
-def test_equal_images_are_nothing(value: float | None, note: str | None) -> None:
-    """Fails when equal images are kept."""
+def test_equal_images_are_no_event(value: float | None, note: str | None) -> None:
+    """Fails when equal images become events."""
     assert events([(1, 5, PRE, value, note), (1, 5, POST, value, note)]) == []
 
 
@@ -151,8 +155,6 @@ def test_images_that_differ_in_a_bit_are_an_event(
 
 
 def test_images_of_every_type_are_compared() -> None:
-    from exact import VALUES
-
     for name, values in VALUES.items():
         kind = values.type
         for old, new in ((0, 0), (0, 1), (1, 2), (2, 2)):
@@ -164,13 +166,16 @@ def test_images_of_every_type_are_compared() -> None:
                     "_wan_rank": pa.array([0, 1], pa.int8()),
                 }
             )
-            (found,) = net([batch], ["id"])
+            (part,) = net([batch], ["id"])
             differ = str(values[old]) != str(values[new])
-            assert found.events.num_rows == int(differ), (name, kind, old, new)
+            assert part.events.num_rows == int(differ), (name, kind, old, new)
 
 
-def test_a_key_that_stands_twice_in_a_commit_is_set_aside_by_content() -> None:
-    """One row is sent, whichever order they come in; the others are dead letters. Fails when the last row wins."""
+def test_of_two_rows_with_one_key_in_a_commit_the_content_decides_which_is_sent() -> None:
+    """One row is sent, in whatever order they come; the others are dead letters.
+
+    Fails when the last row wins.
+    """
     changes: list[Change] = [
         (1, 5, INSERT, 1.0, "a"),
         (1, 5, INSERT, 2.0, "b"),
@@ -188,8 +193,8 @@ def test_a_key_that_stands_twice_in_a_commit_is_set_aside_by_content() -> None:
 
 
 def test_equal_rows_of_one_key_are_one_event_and_nothing_is_set_aside() -> None:
-    (found,) = netted([(1, 5, INSERT, 1.0, "a"), (1, 5, INSERT, 1.0, "a")])
-    assert (found.events.num_rows, found.duplicates.num_rows) == (1, 0)
+    (part,) = netted([(1, 5, INSERT, 1.0, "a"), (1, 5, INSERT, 1.0, "a")])
+    assert (part.events.num_rows, part.duplicates.num_rows) == (1, 0)
 
 
 def test_keys_of_several_columns_are_kept_apart() -> None:
@@ -201,23 +206,23 @@ def test_keys_of_several_columns_are_kept_apart() -> None:
             "_wan_rank": pa.array([0, 1, 1], pa.int8()),
         }
     )
-    found = list(net([batch], ["a", "b"]))
-    assert [op for each in found for op in each.events.column("_wan_op").to_pylist()] == [
+    parts = list(net([batch], ["a", "b"]))
+    assert [op for part in parts for op in part.events.column("_wan_op").to_pylist()] == [
         DESTROY,
         CREATE,
         CREATE,
     ]
-    assert [len(each.run_starts) for each in found] == [2, 1]
+    assert [len(part.run_starts) for part in parts] == [2, 1]
 
 
 def test_events_have_their_operation_and_version_in_front() -> None:
-    (found,) = netted([(1, 5, INSERT, 2.5, "a")])
+    (part,) = netted([(1, 5, INSERT, 2.5, "a")])
     expected = [
         ("_wan_op", pa.int8()),
         ("_wan_version", pa.int64()),
         *((f.name, f.type) for f in list(SCHEMA)[:3]),
     ]
-    assert [(field.name, field.type) for field in found.events.schema] == expected
+    assert [(field.name, field.type) for field in part.events.schema] == expected
 
 
 def test_no_rows_are_no_events() -> None:
@@ -225,7 +230,7 @@ def test_no_rows_are_no_events() -> None:
     assert list(net([rows([])], ["id"])) == []
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 AMOUNTS = st.sampled_from([None, 0.0, -0.0, math.nan, OTHER_NAN, math.inf, 1.5])
 CHANGES = st.lists(
@@ -242,7 +247,7 @@ CUTS = st.lists(st.integers(0, 25), max_size=6)
 
 
 def model(changes: list[Change]) -> Iterator[tuple[Any, int, int, set[tuple[Any, Any]]]]:
-    """(operation, version, key, the rows that may be sent), by the rules as the module's docstring has them."""
+    """(operation, version, key, the rows that may be sent), by the rules of the module."""
     for key, version in sorted({(change[0], change[1]) for change in changes}):
         group = [change for change in changes if change[:2] == (key, version)]
         old = [(bits(c[3]), c[4]) for c in group if c[2] in (PRE, DELETE)]
@@ -257,17 +262,17 @@ def model(changes: list[Change]) -> Iterator[tuple[Any, int, int, set[tuple[Any,
 @given(CHANGES, CUTS)
 @example([(1, 1, PRE, -0.0, "a"), (1, 1, POST, 0.0, "a")], [1])
 @example([(0, 1, INSERT, None, None), (0, 2, DELETE, None, None)], [0, 1, 1, 2])
-def test_netting_is_what_the_model_says(changes: list[Change], cuts: list[int]) -> None:
+def test_netting_agrees_with_the_model(changes: list[Change], cuts: list[int]) -> None:
     expected = list(model(changes))
-    found = events(changes, cuts)
-    assert [event[:3] for event in found] == [event[:3] for event in expected]
-    for (*_, amount, note), (*_, allowed) in zip(found, expected, strict=True):
+    sent = events(changes, cuts)
+    assert [event[:3] for event in sent] == [event[:3] for event in expected]
+    for (*_, amount, note), (*_, allowed) in zip(sent, expected, strict=True):
         assert (bits(amount), note) in allowed
 
 
 @randomly
 @given(CHANGES, CUTS, st.randoms(use_true_random=False))
-def test_batches_cut_anywhere_and_rows_in_any_order_give_the_same(
+def test_neither_batch_boundaries_nor_row_order_change_the_result(
     changes: list[Change], cuts: list[int], random: Any
 ) -> None:
     """Fails when a group is not carried over to the next batch, or the last of equal rows wins."""
@@ -281,14 +286,14 @@ def test_batches_cut_anywhere_and_rows_in_any_order_give_the_same(
     assert result(netted(shuffled, cuts)) == result(netted(changes))
 
 
-def result(found: list[Netted]) -> tuple[list[Any], list[Any]]:
-    """What is sent, and what is set aside in any order. Of a destroy only the key counts."""
+def result(parts: list[Netted]) -> tuple[list[Any], list[Any]]:
+    """What is sent, and what is set aside, in any order. Of a destroy only the key counts."""
     sent: list[Any] = []
-    for row in (row for each in found for row in each.events.to_pylist()):
+    for row in (row for part in parts for row in part.events.to_pylist()):
         values = () if row["_wan_op"] == DESTROY else (bits(row["amount"]), row["note"])
         sent.append((row["_wan_op"], row["_wan_version"], row["id"], *values))
     aside = [
-        tuple(map(bits, row.values())) for each in found for row in each.duplicates.to_pylist()
+        tuple(map(bits, row.values())) for part in parts for row in part.duplicates.to_pylist()
     ]
     return sent, sorted(aside, key=str)
 
@@ -296,13 +301,16 @@ def result(found: list[Netted]) -> tuple[list[Any], list[Any]]:
 @randomly
 @given(CHANGES, CUTS)
 def test_runs_begin_where_another_key_begins(changes: list[Change], cuts: list[int]) -> None:
-    """Also where a key goes on in the next batch: it begins no run there. Fails when the last key is not carried over."""
-    found = netted(changes, cuts)
-    keys = [key for each in found for key in each.events.column("id").to_pylist()]
+    """A key that continues in the next batch begins no run there.
+
+    Fails when the last key is not carried over.
+    """
+    parts = netted(changes, cuts)
+    keys = [key for part in parts for key in part.events.column("id").to_pylist()]
     starts, before = [], 0
-    for each in found:
-        starts += [before + int(start) for start in each.run_starts]
-        before += each.events.num_rows
+    for part in parts:
+        starts += [before + int(start) for start in part.run_starts]
+        before += part.events.num_rows
     assert starts == [
         place for place, key in enumerate(keys) if place == 0 or keys[place - 1] != key
     ]
@@ -311,31 +319,31 @@ def test_runs_begin_where_another_key_begins(changes: list[Change], cuts: list[i
 @randomly
 @given(CHANGES)
 def test_every_row_is_accounted_for(changes: list[Change]) -> None:
-    """Each new row of a commit is sent, or equal to the one that is, or set aside."""
-    found = netted(changes)
-    sent = {(row["id"], row["_wan_version"]) for each in found for row in each.events.to_pylist()}
-    aside = sum(each.duplicates.num_rows for each in found)
+    """Each new row of a commit is sent, or equal to the one that is sent, or set aside."""
+    parts = netted(changes)
+    sent = {(row["id"], row["_wan_version"]) for part in parts for row in part.events.to_pylist()}
+    aside = sum(part.duplicates.num_rows for part in parts)
     news = [change for change in changes if change[2] in (POST, INSERT)]
     groups = {(change[0], change[1]) for change in changes}
     assert sent <= groups
     different = sum(
-        len([c for c in news if c[:2] == group and not same(c, winner(found, group))])
+        len([c for c in news if c[:2] == group and not same(c, winner(parts, group))])
         for group in groups & sent
     )
     assert aside == different
 
 
-def winner(found: list[Netted], group: tuple[int, int]) -> dict[str, Any]:
+def winner(parts: list[Netted], group: tuple[int, int]) -> dict[str, Any]:
     return next(
         row
-        for each in found
-        for row in each.events.to_pylist()
+        for part in parts
+        for row in part.events.to_pylist()
         if (row["id"], row["_wan_version"]) == group
     )
 
 
 def same(change: Change, row: dict[str, Any]) -> bool:
-    """By content hash: there is one NaN."""
+    """Whether they have one content hash, for which there is one NaN."""
     amount, other = change[3], row["amount"]
     both_nan = all(isinstance(value, float) and math.isnan(value) for value in (amount, other))
     return (both_nan or bits(amount) == bits(other)) and change[4] == row["note"]

@@ -12,7 +12,7 @@ NESTED = exact.generated(exact.types(), 60)[2::3]
 
 
 def events(column: pa.Array) -> list[int]:
-    """The IDs of the rows that changed; ``column`` has the old and the new image of each, in turn."""
+    """The IDs of changed rows. ``column`` has the old and the new image of each row in turn."""
     count = len(column) // 2
     images = {
         "id": pa.array([number for number in range(count) for _ in (0, 1)]),
@@ -21,20 +21,20 @@ def events(column: pa.Array) -> list[int]:
         "_wan_rank": pa.array([0, 1] * count, pa.int8()),
     }
     return [
-        found
+        key
         for part in net([pa.record_batch(images)], ["id"])
-        for found in part.events["id"].to_pylist()
+        for key in part.events["id"].to_pylist()
     ]
 
 
 @pytest.mark.parametrize("kind", [*exact.LEAVES, *NESTED], ids=exact.name)
-def test_no_change_is_taken_for_none_and_none_for_a_change(kind: pa.DataType) -> None:
-    """Generated values, each changed by as little as can be, in several places, and each as it was."""
-    found = [None, *exact.generated(exact.values(kind), 20)]
-    pairs = [(value, exact.nudged(value, kind, turn)) for value in found for turn in range(12)]
+def test_every_change_is_an_event_and_equal_images_are_none(kind: pa.DataType) -> None:
+    """Generated values, each changed as little as possible in several places, and unchanged."""
+    originals = [None, *exact.generated(exact.values(kind), 20)]
+    pairs = [(value, exact.nudged(value, kind, turn)) for value in originals for turn in range(12)]
     old_and_new = pa.array([image for pair in pairs for image in pair], kind)
     assert events(old_and_new) == list(range(len(pairs)))
-    again = pa.array([image for value in found for image in (value, value)], kind)
+    again = pa.array([image for value in originals for image in (value, value)], kind)
     assert events(again) == []
 
 

@@ -1,4 +1,4 @@
-"""What a history's commits say: whether rows changed, whether they stay here, and whether the whole table was hit."""
+"""Commits of a history: rows that change, commits that stay here, table operations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WRITE = Commit(5, 1_700_000_000_000, "WRITE", {"mode": "Append"}, {"numOutputRow
 
 
 def test_the_identity_of_a_commit_is_frozen() -> None:
-    """Manifests keep it: another rendering would hold every stream."""
+    """It is in the manifests: another form of it would hold every stream."""
     assert WRITE.identity == "ccdb5956fac2f751845e8fe5@1700000000000"
 
 
-def test_all_that_the_history_tells_counts_for_the_identity() -> None:
+def test_every_field_of_the_history_counts_for_the_identity() -> None:
     others = [
         replace(WRITE, version=6),
         replace(WRITE, time=1),
@@ -33,8 +33,11 @@ def test_all_that_the_history_tells_counts_for_the_identity() -> None:
     assert not any(is_same_commit(WRITE.identity, other.identity) for other in others)
 
 
-def test_a_commit_is_the_same_though_its_time_was_moved_a_little() -> None:
-    """Which neighbours were asked for with it may move it: Delta lets no commit's time be that of the one before."""
+def test_a_commit_is_the_same_if_its_time_differs_a_little() -> None:
+    """The time depends on the commits that are read with it.
+
+    Delta moves a time that is not after that of the commit before.
+    """
     assert is_same_commit(WRITE.identity, replace(WRITE, time=WRITE.time + 1).identity)
     assert is_same_commit(replace(WRITE, time=WRITE.time + SAME_TIME).identity, WRITE.identity)
     assert not is_same_commit(
@@ -75,7 +78,7 @@ def test_b84_receiver_made_and_local_only_commits_stay_here(
         (json.dumps({"spark_wan": {"site": "seattle", "origin": "newark"}}), "newark"),
     ],
 )
-def test_a_receivers_commit_tells_where_its_rows_come_from(
+def test_a_receivers_commit_names_the_origin_of_its_rows(
     metadata: str | None, origin: str | None
 ) -> None:
     assert replace(WRITE, user_metadata=metadata).received_from == origin
@@ -91,7 +94,7 @@ def test_b83_maintenance_and_ddl_change_no_row(operation: str) -> None:
 @pytest.mark.parametrize(
     "operation", ["WRITE", "MERGE", "DELETE", "UPDATE", "SOMETHING NEW", "RESTORE", "TRUNCATE"]
 )
-def test_what_is_not_known_to_change_no_row_is_looked_at(operation: str) -> None:
+def test_unknown_operations_may_change_rows(operation: str) -> None:
     assert commit(5, operation).changes_rows
 
 
@@ -109,7 +112,7 @@ def test_rows_are_estimated_from_the_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "parameters", "found"),
+    ("operation", "parameters", "expected"),
     [
         ("TRUNCATE", {}, "TRUNCATE"),
         ("RESTORE", {"version": "1"}, "RESTORE"),
@@ -122,12 +125,15 @@ def test_rows_are_estimated_from_the_metrics() -> None:
         ("UPDATE", {}, None),
     ],
 )
-def test_table_operations_are_told_apart(
-    operation: str, parameters: dict[str, str], found: str | None
+def test_table_operations_are_recognised(
+    operation: str, parameters: dict[str, str], expected: str | None
 ) -> None:
-    assert replace(WRITE, operation=operation, parameters=parameters).table_operation == found
+    assert replace(WRITE, operation=operation, parameters=parameters).table_operation == expected
 
 
-def test_the_commit_that_made_the_table_is_no_table_operation() -> None:
-    """Spark's saveAsTable makes a table with CREATE OR REPLACE TABLE AS SELECT. Fails when version 0 is not let through."""
+def test_creating_the_table_is_no_table_operation() -> None:
+    """Spark's saveAsTable creates a table with CREATE OR REPLACE TABLE AS SELECT.
+
+    Fails without the exception for version 0.
+    """
     assert commit(0, "CREATE OR REPLACE TABLE AS SELECT").table_operation is None

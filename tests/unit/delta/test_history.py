@@ -1,4 +1,4 @@
-"""What a table's history tells, without Spark."""
+"""A table's history, without Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta.history import newest
+from spark_wan.delta.tables import newest_commit
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-class Told:
-    """A session whose history has one commit, made at ``milliseconds``: classic Spark gives local times."""
+class History:
+    """A session whose history has one commit, at ``milliseconds``. Spark returns local times."""
 
     def __init__(self, milliseconds: int) -> None:
         seconds, rest = divmod(milliseconds, 1000)
@@ -32,7 +32,7 @@ class Told:
         )
         self.row |= {"version": 3, "timestamp": when, "operation": "WRITE"}
 
-    def sql(self, _: str) -> Told:
+    def sql(self, _: str) -> History:
         return self
 
     def collect(self) -> list[Any]:
@@ -40,11 +40,13 @@ class Told:
 
 
 @pytest.mark.parametrize("hour", range(4))
-def test_times_in_the_hour_that_a_change_of_clocks_repeats(berlin: None, hour: int) -> None:
+def test_times_are_exact_in_the_hour_that_a_change_of_clocks_repeats(
+    berlin: None, hour: int
+) -> None:
     """2026-10-25, 0 to 3 h UTC: 2 h, 2 h, 3 h in Berlin."""
     milliseconds = 1_792_886_400_172 + hour * 3_600_000
-    session: Any = Told(milliseconds)
-    commit = newest(session, "/orders")
+    session: Any = History(milliseconds)
+    commit = newest_commit(session, "/orders")
     assert (commit.time, commit.version, commit.parameters, commit.metrics) == (
         milliseconds,
         3,

@@ -58,7 +58,7 @@ def test_a_table_created_by_another_receiver_at_the_same_moment_is_used(
 ) -> None:
     """Fails when Delta's conflict ends the slower of two receivers that start at a new site."""
     made: set[str] = set()
-    monkeypatch.setattr(ledger_tables, "is_there", lambda _, location: location in made)
+    monkeypatch.setattr(ledger_tables, "table_exists", lambda _, location: location in made)
 
     def save(location: str) -> None:
         if not location.startswith("/lost"):

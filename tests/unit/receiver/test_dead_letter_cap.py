@@ -7,11 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from capturing import capture_task, changes, delta_source, orders
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
-from feeds import changes
 
-from spark_wan.capture.source import DeltaSource, _CaptureTask
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import DeadLettersError, SourceError
 from spark_wan.ledger.ledger import Ledger
@@ -20,7 +18,7 @@ from spark_wan.steps import run
 
 
 def task_rows(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
-    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, most)
+    task = capture_task(max_dead_letters=most)
     return [
         (row["kind"], json.loads(row["content"]))
         for batch in task(iter(batches))
@@ -38,10 +36,10 @@ def test_a_task_returns_dead_letters_up_to_the_maximum(keys: tuple[int | None, .
 
 @pytest.mark.parametrize("keys", [(None,) * 50, (1,) * 50, (1, 1, 2, 2, 3, 3, 4, 4)])
 def test_a_task_returns_one_example_above_the_maximum(keys: tuple[int | None, ...]) -> None:
-    """Besides the frames, to be trimmed. Fails with ``_CaptureTask._too_many`` taken out."""
+    """Besides the frames, to be trimmed. Fails without ``CaptureTask._too_many``."""
     found = dict(task_rows(changes(*keys), changes(98, 99)))
     assert set(found) <= {"too many", "frames"}
-    assert found["too many"]["first"].startswith(
+    assert found["too many"].startswith(
         ("null_in_key in version 7: {", "duplicate_key in version 7: {")
     )
 
@@ -57,7 +55,7 @@ def test_a_task_with_too_many_dead_letters_ends_early() -> None:
 
     assert [kind for kind, _ in task_rows(*batches(), most=3)] == ["too many"]
     read.clear()
-    task = _CaptureTask(memory_channel(), HEADER, BatchLimits(100, 1 << 20), ("id",), False, 3)
+    task = capture_task(max_dead_letters=3)
     assert len(list(task(batches()))) == 1
     assert read == [0]
 
@@ -77,7 +75,7 @@ def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task:
     """Whether one task has too many or all together; nothing is recorded, and no frame stays."""
     import spark_wan.capture.source as module
 
-    channel, recorded, nothing = memory_channel(), [], Any
+    channel, recorded = memory_channel(), []
     path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")
     frames = {
         "frames": [{"path": path, "rows": 1, "bytes": 5, "checksum": 0}],
@@ -96,9 +94,7 @@ def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task:
     rows: Any = type(
         "Rows", (), {"repartition": lambda s, *_: s, "sortWithinPartitions": lambda s, *_: s}
     )()
-    source = DeltaSource(
-        nothing, "orders", "/lake/orders", ("id",), channel, BatchLimits(9, 9), recorded.append, 3
-    )
+    source = delta_source(None, orders(max_dead_letters=3), channel, recorded.append)
     with pytest.raises(SourceError) as error:
         source._publish(rows, HEADER, 1)
     for part in (

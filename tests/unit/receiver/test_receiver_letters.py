@@ -9,10 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import HEADER, memory_channel
+from capturing import capture_task
 
-from spark_wan.capture.source import _CaptureTask
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.receiver.dead_letters import LetterTask
 
 DAYS = pa.array([-800_000, 0, 4_000_000], pa.date32())
@@ -75,9 +73,7 @@ def test_a_sender_records_rows_outside_of_pythons_range(kind: str) -> None:
         ],
         names=["id", "v", "_commit_version", "_wan_rank"],
     )
-    (result,) = _CaptureTask(memory_channel(), HEADER, BatchLimits(9, 1 << 20), ("id",), False)(
-        iter([batch])
-    )
+    (result,) = capture_task()([batch])
     rows = result.to_pylist()
     assert [row["kind"] for row in rows] == ["dead"] * 3
     texts = [json.loads(json.loads(row["content"])["row"])["v"] for row in rows]
@@ -96,8 +92,6 @@ def test_ordinary_times_stay_readable() -> None:
             "_wan_rank": pa.array([1], pa.int8()),
         }
     )
-    (result,) = _CaptureTask(memory_channel(), HEADER, BatchLimits(9, 1 << 20), ("id",), False)(
-        iter([batch])
-    )
+    (result,) = capture_task()([batch])
     row = json.loads(json.loads(result.to_pylist()[0]["content"])["row"])
     assert row == {"id": None, "at": "2024-05-06 07:08:09.000010Z"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from arrow_values import VALUES
 from crc32c import crc32c
-from exact import VALUES
 from fakes import HEADER, MANIFEST, STREAM, manifest
 
 from spark_wan.errors import FrameError, ManifestError

@@ -37,14 +37,14 @@ def session(**values: str) -> Any:
     )
 
 
-def test_what_was_set_is_inherited_and_what_cannot_be_set_does_no_harm() -> None:
-    """A builder puts settings of the application into a session that is there already."""
+def test_settings_are_inherited_except_those_of_the_application() -> None:
+    """A builder puts settings of the application into an existing session."""
     user = session(app="bench", memory="4g", key="old")
     settings = SessionSettings.of(user)
     assert settings.new_session(user).conf.getAll == {"app": "bench", "key": "old"}
 
 
-def test_what_is_set_later_is_handed_on() -> None:
+def test_later_changes_of_settings_are_handed_on() -> None:
     user = session(app="bench", key="old", zone="UTC", memory="4g")
     settings = SessionSettings.of(user)
     own = settings.new_session(user)

@@ -1,4 +1,4 @@
-"""Tables that rest: what neither sends nor receives rows for longer than its log keeps commits goes on afterwards, at both ends."""
+"""Tables may be idle for longer than their log keeps commits, at both ends."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import random
 from typing import Any
 
 import pytest
+from capturing import delta_source, orders
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
 from ledgers import ORIGIN, held, ledger, mark, target
 from publishing import Site
 from test_inbound_channel import TOPOLOGY
 
 from spark_wan.capture import source as source_module
-from spark_wan.capture.source import DeltaSource
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
@@ -30,15 +29,15 @@ from spark_wan.wire.mark import LOCAL_ONLY, Mark
 HOUR = DAY // 24
 
 
-def test_what_is_known_is_recorded_after_a_day_or_a_quarter_of_the_retention() -> None:
+def test_commits_are_recorded_after_a_day_or_a_quarter_of_the_retention() -> None:
     assert [record_after(days * DAY) // HOUR for days in (30, 7, 4, 2, 0)] == [24, 24, 24, 12, 0]
 
 
-# --- the source -------------------------------------------------------------------------------------------------------
+# --- the source -----------------------------------------------------------------------------------
 
 
 def quiet(site: Site, days: int, restarts: bool, retention: int = 30) -> None:
-    """A day's maintenance each day, looked at each day; the log keeps ``retention`` days."""
+    """One maintenance commit and one poll each day; the log keeps ``retention`` days."""
     for _ in range(days):
         site.clock.pass_seconds(86_400)
         now = site.clock()
@@ -51,10 +50,13 @@ def quiet(site: Site, days: int, restarts: bool, retention: int = 30) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_on(
+def test_f49_a_source_may_be_quiet_for_longer_than_its_log_keeps_commits(
     restarts: bool,
 ) -> None:
-    """Its quiet commits are recorded by time too, before log cleanup takes them, also when the sender begins anew each day."""
+    """Its quiet commits are also recorded by time, before log cleanup deletes them.
+
+    Also when the sender restarts each day.
+    """
     site = Site()
     site.published()
     quiet(site, 40, restarts)
@@ -64,8 +66,8 @@ def test_f49_a_source_that_is_quiet_for_longer_than_its_log_keeps_commits_goes_o
     assert manifest.last_version == 41
 
 
-def test_f49_quiet_commits_are_recorded_while_nothing_else_happens() -> None:
-    """One look at the source and one manifest, a day after the first quiet commit; nothing before it and nothing after."""
+def test_f49_quiet_commits_are_recorded_after_a_day() -> None:
+    """One poll and one manifest, a day after the first quiet commit; nothing before or after."""
     site = Site()
     site.published()
     site.source.add("OPTIMIZE", time=site.clock())
@@ -85,8 +87,11 @@ def test_f49_quiet_commits_are_recorded_while_nothing_else_happens() -> None:
 
 
 def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
-    """Their files could not be read at the moment at which they were to be recorded. Fails when they are forgotten then: nothing would hold the stream,
-    and log cleanup would take them."""
+    """Their files could not be read when they were due.
+
+    Fails when they are forgotten then: nothing would hold the stream, and log cleanup would delete
+    them.
+    """
     site = Site()
     site.published()
     site.source.add("OPTIMIZE", time=site.clock())
@@ -100,10 +105,8 @@ def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
     assert (recorded.first_version, recorded.last_version) == (1, 1)
 
 
-def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_after_an_error_too() -> (
-    None
-):
-    """Fails when they are forgotten before their feed is read: log cleanup would take them."""
+def test_f49_commits_with_an_empty_change_feed_are_recorded_after_an_error() -> None:
+    """Fails when they are forgotten before their feed is read: log cleanup would delete them."""
     site = Site()
     site.published()
     site.source.add("STREAMING UPDATE", rows=0, time=site.clock())
@@ -122,7 +125,7 @@ def _unreadable(after: int) -> None:
     raise SourceUnreadableError("orders: files cannot be read now")
 
 
-def test_f49_a_short_retention_is_answered_in_time() -> None:
+def test_f49_quiet_commits_are_recorded_in_time_for_a_short_retention() -> None:
     site = Site()
     site.source.retention = 8 * HOUR
     site.published()
@@ -132,7 +135,7 @@ def test_f49_a_short_retention_is_answered_in_time() -> None:
     assert len(site.rounds()) == 1
 
 
-def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_too() -> None:
+def test_f49_commits_with_an_empty_change_feed_are_recorded() -> None:
     """Updates that change nothing."""
     site = Site()
     site.published()
@@ -144,7 +147,7 @@ def test_f49_commits_that_only_the_change_feed_calls_quiet_are_recorded_too() ->
     assert (recorded.first_version, recorded.last_version, recorded.frames) == (1, 1, ())
 
 
-def test_what_another_publisher_has_recorded_is_not_recorded_again() -> None:
+def test_commits_that_another_publisher_recorded_are_not_recorded_again() -> None:
     site = Site()
     site.published()
     site.source.add("OPTIMIZE", time=site.clock())
@@ -160,11 +163,11 @@ def test_what_another_publisher_has_recorded_is_not_recorded_again() -> None:
     assert site.source.calls == ["latest"]
 
 
-# --- the target -------------------------------------------------------------------------------------------------------
+# --- the target -----------------------------------------------------------------------------------
 
 
-def resting(days: int, restarts: bool, *operations: str) -> tuple[Target, LedgerRows, Any]:
-    """A target with one apply and then one local commit a day, caught up daily; its log keeps 30 days."""
+def idle_target(days: int, restarts: bool, *operations: str) -> tuple[Target, LedgerRows, Any]:
+    """A target with one apply, then one local commit a day, caught up daily; its log keeps 30."""
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     found.catch_up(table)
@@ -179,14 +182,15 @@ def resting(days: int, restarts: bool, *operations: str) -> tuple[Target, Ledger
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on(
+def test_f49_a_target_may_be_idle_for_longer_than_its_log_keeps_commits(
     restarts: bool,
 ) -> None:
-    """How far its history was seen is kept durably: also a receiver that begins anew each day needs no copy.
+    """How far its history was seen is recorded: a receiver that restarts each day needs no copy.
 
-    The log's files cannot be read here, so that nothing else proves it. Fails when no ``HistoryPosition`` is appended, or none is read.
+    The log's files cannot be read here, so that nothing else proves it. Fails when no
+    ``HistoryPosition`` is appended, or none is read.
     """
-    table, store, _ = resting(40, restarts, "OPTIMIZE", "WRITE")
+    table, store, _ = idle_target(40, restarts, "OPTIMIZE", "WRITE")
     table.log_is_readable = False
     again = ledger(store)
     assert again.catch_up(table) == 2
@@ -194,7 +198,7 @@ def test_f49_a_target_that_rests_for_longer_than_its_log_keeps_commits_goes_on(
     assert again.catch_up(table) == 3
 
 
-def test_f49_what_was_seen_is_recorded_once_and_not_at_every_look() -> None:
+def test_f49_seen_commits_are_recorded_once() -> None:
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     table.put(None, "OPTIMIZE", time=clock())
@@ -211,7 +215,7 @@ def test_f49_what_was_seen_is_recorded_once_and_not_at_every_look() -> None:
     assert len(store.positions) == 1
 
 
-def test_a_mark_covers_what_is_before_it() -> None:
+def test_a_mark_covers_the_commits_before_it() -> None:
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     table.put(None, "OPTIMIZE", time=clock())
@@ -222,8 +226,11 @@ def test_a_mark_covers_what_is_before_it() -> None:
     assert store.positions == []
 
 
-def test_what_was_seen_hides_no_mark() -> None:
-    """Another receiver's marks, also of commits below what this one has seen: the ledger was put back to before they were in it, with what was seen."""
+def test_seen_commits_hide_no_mark() -> None:
+    """Another receiver's marks, also of commits before those that this receiver has seen.
+
+    The ledger was restored to before they were in it, with what was seen.
+    """
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     table.put(None, "OPTIMIZE", time=clock())
@@ -241,8 +248,11 @@ def test_what_was_seen_hides_no_mark() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_f32_a_restore_behind_what_was_seen_is_found(restarts: bool) -> None:
-    """Files put back to before the commit that was seen last, and written to again: its identity is compared, also after a restart."""
+def test_f32_a_restore_to_before_the_seen_commits_is_noticed(restarts: bool) -> None:
+    """The table was restored to before the last seen commit, and written to again.
+
+    The commit's identity is compared, also after a restart.
+    """
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1), mark(2)), ledger(store, clock=clock)
     table.put(None, "OPTIMIZE", time=clock())
@@ -261,8 +271,11 @@ def test_f32_a_restore_behind_what_was_seen_is_found(restarts: bool) -> None:
     )
 
 
-def test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark() -> None:
-    """To after the last mark, and applied to again by a receiver that died before its ledger row. Fails when the commit's identity is not compared."""
+def test_seen_commits_of_a_table_restored_since_hide_no_mark() -> None:
+    """It was restored to after the last mark. A receiver applied, and died before its ledger row.
+
+    Fails when the commit's identity is not compared.
+    """
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     for _ in range(3):
@@ -277,8 +290,8 @@ def test_what_was_seen_of_a_table_that_was_put_back_since_hides_no_mark() -> Non
     assert ledger(store).catch_up(table) == 3
 
 
-def test_f32_a_table_put_back_behind_what_was_seen_and_cleaned_is_held() -> None:
-    """The commit that was seen is another one, and those before it are gone: what was there cannot be told."""
+def test_f32_a_table_restored_to_before_the_seen_commits_and_cleaned_is_held() -> None:
+    """The seen commit is another one, and those before it are deleted: nobody knows their marks."""
     clock, store = Clock(), LedgerRows()
     table, found = target(mark(1)), ledger(store, clock=clock)
     for _ in range(4):
@@ -294,19 +307,22 @@ def test_f32_a_table_put_back_behind_what_was_seen_and_cleaned_is_held() -> None
         ledger(store, clock=clock).catch_up(table)
 
 
-def test_a_restore_after_what_was_seen_is_found_after_a_restart() -> None:
-    table, store, _ = resting(3, False, "OPTIMIZE")
+def test_a_restore_after_the_seen_commits_is_noticed_after_a_restart() -> None:
+    table, store, _ = idle_target(3, False, "OPTIMIZE")
     table.put(None, "RESTORE")
     held(ledger(store), table, TableReplacedError, "is a RESTORE")
 
 
-# --- log cleanup was faster than every receiver -----------------------------------------------------------------------
+# --- log cleanup was faster than every receiver ---------------------------------------------------
 
 
-def test_maintenance_that_log_cleanup_took_unseen_does_not_hold(
+def test_maintenance_deleted_by_log_cleanup_unseen_does_not_hold(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Delta's own transaction number says that none of the commits was an apply. They are reported, and recorded at once."""
+    """By Delta's own transaction number none of the commits was an apply.
+
+    They are reported, and recorded at once.
+    """
     table, store = target(mark(1)), LedgerRows()
     ledger(store).catch_up(table)
     for _ in range(6):
@@ -324,8 +340,11 @@ def test_maintenance_that_log_cleanup_took_unseen_does_not_hold(
 
 
 @pytest.mark.parametrize("readable", [False, True])
-def test_a_mark_that_log_cleanup_took_unseen_holds(readable: bool) -> None:
-    """Another receiver applied and died before its ledger row. Fails when the transaction number is not compared."""
+def test_a_mark_deleted_by_log_cleanup_unseen_holds(readable: bool) -> None:
+    """Another receiver applied, and died before its ledger row.
+
+    Fails when the transaction number is not compared.
+    """
     table, store = target(mark(1)), LedgerRows()
     ledger(store).catch_up(table)
     table.put(mark(2).user_metadata(), "MERGE")
@@ -342,8 +361,8 @@ def test_a_mark_that_log_cleanup_took_unseen_holds(readable: bool) -> None:
 
 
 @pytest.mark.parametrize(("number", "gap"), [(2, False), (3, True)])
-def test_the_next_mark_tells_whether_one_is_missing(number: int, gap: bool) -> None:
-    """Apply numbers have no gaps; nothing else has to be read."""
+def test_the_next_mark_shows_whether_one_is_missing(number: int, gap: bool) -> None:
+    """Apply numbers have no gaps; nothing else needs to be read."""
     table, store = target(mark(1)), LedgerRows()
     ledger(store).catch_up(table)
     for _ in range(4):
@@ -362,7 +381,7 @@ def test_the_next_mark_tells_whether_one_is_missing(number: int, gap: bool) -> N
         assert ledger(store).catch_up(table) == 3
 
 
-def test_a_table_put_back_to_before_the_last_apply_and_cleaned_holds() -> None:
+def test_a_table_restored_to_before_the_last_apply_and_cleaned_holds() -> None:
     """Its transaction number is lower than the ledger's."""
     table, store = target(mark(1), mark(2)), LedgerRows()
     ledger(store).catch_up(table)
@@ -378,13 +397,13 @@ def test_a_table_put_back_to_before_the_last_apply_and_cleaned_holds() -> None:
     )
 
 
-# --- the wake-up ------------------------------------------------------------------------------------------------------
+# --- the wake-up ----------------------------------------------------------------------------------
 
 
-def test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then(
+def test_an_idle_receiver_is_woken_at_intervals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And only then: an idle receiver runs no micro-batch in between."""
+    """An idle receiver runs no micro-batch in between."""
     now = [100.0]
     monkeypatch.setattr(wake_up.time, "monotonic", lambda: now[0])
     log = StreamLog(memory_channel(), STREAM)
@@ -403,8 +422,10 @@ def test_a_receiver_to_which_nothing_is_sent_is_woken_now_and_then(
 def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Woken each hour, it looks at the target's history once a day, and four times as often as the log is cleaned. Fails when what is done stays
-    done for ever."""
+    """Woken each hour, it reads the target's history once a day.
+
+    With a short retention, four times per retention. Fails when it never reads it again.
+    """
     now = [100.0]
     monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
     log = StreamLog(memory_channel(), STREAM)
@@ -437,7 +458,7 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
     assert [each.target_version for each in store.positions] == [2]
 
 
-# --- what Spark is asked ----------------------------------------------------------------------------------------------
+# --- what Spark is asked --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -452,12 +473,12 @@ def test_f49_the_target_of_an_idle_stream_is_caught_up_daily(
         ("for ever", 0),
     ],
 )
-def test_retentions_as_delta_writes_them(written: str, milliseconds: int) -> None:
+def test_retentions_are_read_as_delta_writes_them(written: str, milliseconds: int) -> None:
     assert milliseconds_of(written) == milliseconds
 
 
 @pytest.mark.parametrize("end", ["source", "target"])
-def test_how_long_a_log_keeps_commits_is_asked_once_a_day(
+def test_the_retention_of_a_log_is_read_once_a_day(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, asked = [100.0], []
@@ -469,22 +490,14 @@ def test_how_long_a_log_keeps_commits_is_asked_once_a_day(
     nothing: Any = None
     table: Any = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
     if end == "source":
-        table = DeltaSource(
-            nothing,
-            "orders",
-            "/orders",
-            ("id",),
-            memory_channel(),
-            BatchLimits(1, 1),
-            lambda letters: None,
-        )
+        table = delta_source(table=orders("/orders"))
     for passed in (0.0, 3_600.0, 82_000.0, 3_600.0):
         now[0] += passed
         assert table.log_retention() == 30 * DAY
     assert asked == ["/orders"] * 2
 
 
-def test_a_log_whose_files_may_not_be_read_proves_nothing(
+def test_a_log_with_unreadable_files_has_no_last_transaction(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     nothing: Any = None
@@ -503,26 +516,29 @@ def test_a_log_whose_files_may_not_be_read_proves_nothing(
         table.last_transaction("spark_wan/seattle/orders/1")
 
 
-# --- generated --------------------------------------------------------------------------------------------------------
+# --- generated ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_mark_is_hidden_and_no_copy_is_asked_for_without_need(seed: int) -> None:
-    """Applies, receivers that die before their ledger row, local commits, restarts and log cleanup, in any order: an apply gets the right number, or
-    the stream is held; and it is held only after log cleanup took a mark that the ledger had not, or, where the log's files cannot be read, a commit that
-    no receiver saw when it was a day old."""
+def test_no_mark_is_hidden_and_no_stream_is_held_without_need(seed: int) -> None:
+    """Applies, receivers that die before their ledger row, local commits, restarts, log cleanup.
+
+    In any order, an apply gets the right number, or the stream is held. It is held only after log
+    cleanup deleted a mark that the ledger had not, or, where the log's files cannot be read, a
+    commit that no receiver saw when it was a day old.
+    """
     for each in range(60):
-        _rest_of_a_target(random.Random(f"{seed}/{each}"))
+        _idle_target_history(random.Random(f"{seed}/{each}"))
 
 
-def _rest_of_a_target(chance: random.Random) -> None:
+def _idle_target_history(chance: random.Random) -> None:
     clock, store, table = Clock(), LedgerRows(), target()
     table.log_is_readable = readable = chance.random() < 0.5
     found, applies, lost, unseen, covered = ledger(store, clock=clock), 0, False, False, -1
     steps: list[str] = []
     for _ in range(40):
         step = chance.choice(
-            ("look", "restart", "apply", "die", "local", "local", "days", "days", "days")
+            ("catch up", "restart", "apply", "die", "local", "local", "days", "days", "days")
         )
         steps.append(step)
         if step == "days":
@@ -541,7 +557,7 @@ def _rest_of_a_target(chance: random.Random) -> None:
             uncovered = [each for each in table.commits if each.version > covered]
             if store.rows and uncovered and clock() - uncovered[0].time >= DAY:
                 covered = uncovered[-1].version
-            # Without a ledger and with its marks cleaned, only Delta knows: it would skip the write.
+            # Without ledger and marks only Delta knows: it would skip the write.
             assert number == applies + 1 or (number == 1 and not store.rows and lost), (
                 steps,
                 number,
@@ -550,7 +566,7 @@ def _rest_of_a_target(chance: random.Random) -> None:
             if number != applies + 1:
                 return
             assert found.progress.through.get(ORIGIN, -1) == 10 * applies - 1, steps
-            if step != "look":
+            if step != "catch up":
                 applies += 1
                 table.put(mark(applies).user_metadata(), "MERGE", time=clock())
                 found = ledger(store, clock=clock) if step == "die" else found
@@ -570,13 +586,16 @@ def _rest_of_a_target(chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_source_that_is_looked_at_in_time_loses_nothing(seed: int) -> None:
-    """Commits with rows, without rows and with rows that change nothing; a look at least every ten days; the log keeps thirty."""
+def test_a_source_that_is_polled_in_time_loses_nothing(seed: int) -> None:
+    """Commits with rows, without rows, and with rows that change nothing.
+
+    A poll at least every ten days; the log keeps thirty.
+    """
     for each in range(20):
-        _rest_of_a_source(random.Random(f"{seed}/{each}"))
+        _idle_source_history(random.Random(f"{seed}/{each}"))
 
 
-def _rest_of_a_source(chance: random.Random) -> None:
+def _idle_source_history(chance: random.Random) -> None:
     site = Site()
     published = list(site.rounds())
     carrying = [0]

@@ -1,0 +1,255 @@
+"""The tasks of a capture: each nets and encodes change rows, writes frames, and reports."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_wan.capture.change_feed import has_replacements
+from spark_wan.capture.netting import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    RANK_COLUMN,
+    net,
+    own_columns,
+    with_event_columns,
+)
+from spark_wan.capture.ranges import CaptureResult
+from spark_wan.channels.base import Channel, new_attempt
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.events.arrow_types import arrow_ready, as_type
+from spark_wan.events.operations import VERSION, Operation, keyless_event_id
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.wire.frame import FrameHeader, FrameRef
+
+REPORT_SCHEMA = "kind string, content string"
+"""The rows in which a task sends its report, for Spark. ``content`` is JSON."""
+
+Events = Iterator[tuple[pa.RecordBatch, np.ndarray | None]]
+"""Batches of events, with the positions where another key begins; None: without keys."""
+
+
+@dataclass(frozen=True)
+class CapturedTable:
+    """A source table, as the topology describes it."""
+
+    name: str
+    location: str
+    keys: tuple[str, ...]
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    """Maximum number of rows of an epoch without a usable key; beyond, the stream is held."""
+
+
+@dataclass(frozen=True)
+class SenderDeadLetter:
+    """A source row that cannot become an event."""
+
+    event_id: str
+    table: str
+    stream: str
+    version: int
+    operation: str
+    cause: str
+    row: str
+    """For people, as JSON."""
+    payload: bytes
+    """The row as an Arrow IPC stream, so that it can be replayed."""
+
+    def __str__(self) -> str:
+        row = self.row if len(self.row) <= 200 else self.row[:200] + " …"
+        return f"{self.cause} in version {self.version}: {row}"
+
+
+@dataclass
+class CaptureReport:
+    """What the driver must know: filled by a task, sent as rows, added up by the driver."""
+
+    frames: list[FrameRef] = field(default_factory=list)
+    versions: set[int] = field(default_factory=set)
+    split_runs: bool = False
+    dead_letters: list[SenderDeadLetter] = field(default_factory=list)
+    too_many: str = ""
+    """One dead letter, in place of all those of a task that has too many and ends early."""
+    changes: list[tuple[int, str]] = field(default_factory=list)
+    """(version, change type) of rows that only a table with keys can have."""
+    replaced: bool = False
+    """Strings have U+FFFD, perhaps because the change feed has put it there."""
+
+    def rows(self) -> list[tuple[str, Any]]:
+        """Return the rows to send: kind and content."""
+        rows: list[tuple[str, Any]] = [("change", change) for change in self.changes]
+        if self.too_many:
+            rows.append(("too many", self.too_many))
+        else:
+            for letter in self.dead_letters:
+                payload = base64.b64encode(letter.payload).decode()
+                rows.append(("dead", {**asdict(letter), "payload": payload}))
+        if self.replaced:
+            rows.append(("replaced", True))
+        if self.frames:
+            frames = [asdict(ref) for ref in self.frames]
+            content = {"frames": frames, "versions": sorted(self.versions)}
+            rows.append(("frames", {**content, "split": self.split_runs}))
+        return rows
+
+    def add(self, kind: str, content: Any) -> None:
+        """Add a row that a task has sent."""
+        if kind == "change":
+            self.changes.append((content[0], content[1]))
+        elif kind == "too many":
+            self.too_many = content
+        elif kind == "dead":
+            payload = base64.b64decode(content["payload"])
+            self.dead_letters.append(SenderDeadLetter(**{**content, "payload": payload}))
+        elif kind == "replaced":
+            self.replaced = True
+        else:
+            self.frames += [FrameRef(**entry) for entry in content["frames"]]
+            self.versions.update(content["versions"])
+            self.split_runs = self.split_runs or content["split"]
+
+    def result(self) -> CaptureResult:
+        """Return what a manifest says of the capture."""
+        frames = sorted(self.frames, key=lambda frame: frame.path)
+        return CaptureResult(tuple(frames), not self.split_runs, tuple(sorted(self.versions)))
+
+
+@dataclass(frozen=True)
+class CaptureTask:
+    """Turns the change rows of one Spark task into frames. Yields the rows of a CaptureReport."""
+
+    channel: Channel
+    limits: BatchLimits
+    table: CapturedTable
+    header: FrameHeader
+    watch_text: bool = False
+    """Report strings with U+FFFD."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A new name for each attempt of the task: two attempts never write the same frame.
+        header = replace(self.header, attempt=new_attempt(self.header.attempt))
+        publisher = BatchPublisher(self.channel, header, self.limits)
+        report = CaptureReport()
+        ready = self._ready(batches, report)
+        events = self._keyed(ready, report) if self.table.keys else self._keyless(ready, report)
+        publisher.publish(_noting_versions(events, report))
+        report.frames, report.split_runs = publisher.refs, publisher.split_runs
+        if self._too_many(report):
+            report.too_many = str(report.dead_letters[0])
+        if rows := report.rows():
+            kinds, contents = [kind for kind, _ in rows], [json.dumps(row) for _, row in rows]
+            yield pa.record_batch([kinds, contents], names=["kind", "content"])
+
+    def _ready(
+        self, batches: Iterable[pa.RecordBatch], report: CaptureReport
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in map(arrow_ready, batches):
+            if self.watch_text and not report.replaced:
+                report.replaced = has_replacements(batch)
+            yield batch
+
+    def _keyed(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
+        for netted in net(self._with_keys(batches, report), self.table.keys):
+            self._set_aside(netted.duplicates, "duplicate_key", report)
+            if self._too_many(report):
+                return
+            yield netted.events, netted.run_starts
+
+    def _with_keys(
+        self, batches: Iterable[pa.RecordBatch], report: CaptureReport
+    ) -> Iterator[pa.RecordBatch]:
+        """Set aside rows with a null in their key: no site could find them again."""
+        for batch in batches:
+            missing = batch.column(self.table.keys[0]).is_null()
+            for key in self.table.keys[1:]:
+                missing = pc.or_(missing, batch.column(key).is_null())
+            if pc.any(missing).as_py():
+                self._set_aside(batch.filter(missing), "null_in_key", report)
+                if self._too_many(report):
+                    return
+                batch = batch.filter(pc.invert(missing))
+            yield batch
+
+    def _keyless(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
+        for batch in batches:
+            others = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "insert"))
+            if others.num_rows:
+                change = (others.column(COMMIT_VERSION)[0], others.column(CHANGE_TYPE)[0])
+                report.changes.append((change[0].as_py(), change[1].as_py()))
+                return
+            creates = np.full(batch.num_rows, Operation.CREATE)
+            versions = batch.column(COMMIT_VERSION)
+            yield with_event_columns(creates, versions, own_columns(batch)), None
+
+    def _too_many(self, report: CaptureReport) -> bool:
+        """Whether the stream will be held, so that this task can end."""
+        return len(report.dead_letters) > self.table.max_dead_letters
+
+    def _set_aside(self, rows: pa.RecordBatch, cause: str, report: CaptureReport) -> None:
+        """Make dead letters of rows, only as many as decide whether there are too many."""
+        rows = rows.slice(0, self.table.max_dead_letters + 1 - len(report.dead_letters))
+        content = own_columns(rows)
+        if rows.num_rows == 0:
+            return
+        readable = pa.RecordBatch.from_arrays(
+            [as_type(column, _readable(column.type)) for column in content.columns],
+            names=content.schema.names,
+        )
+        versions = rows.column(COMMIT_VERSION).to_pylist()
+        ranks = rows.column(RANK_COLUMN).to_pylist()
+        hashes = hex_ids(row_hashes(content)).to_pylist()
+        occurrences: Counter[tuple[int, str]] = Counter()
+        for index, (version, rank, row_hash) in enumerate(
+            zip(versions, ranks, hashes, strict=True)
+        ):
+            content_id = f"{rank}{row_hash}"
+            occurrence = occurrences[version, content_id]
+            occurrences[version, content_id] += 1
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, content.schema) as writer:
+                writer.write_batch(content.slice(index, 1))
+            header = self.header
+            letter = SenderDeadLetter(
+                event_id=keyless_event_id(header.table_id, version, content_id, occurrence),
+                table=header.table,
+                stream=header.stream,
+                version=version,
+                operation=(Operation.PUT if rank else Operation.DESTROY).name.lower(),
+                cause=cause,
+                row=json.dumps(readable.slice(index, 1).to_pylist()[0], default=str),
+                payload=sink.getvalue().to_pybytes(),
+            )
+            report.dead_letters.append(letter)
+
+
+def _noting_versions(events: Events, report: CaptureReport) -> Events:
+    for batch, starts in events:
+        report.versions.update(pc.unique(batch.column(VERSION)).to_pylist())
+        yield batch, starts
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """A type with text in place of dates and timestamps, at every depth.
+
+    Python has none before year 1 or after 9999.
+    """
+    types = pa.types
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
+    if types.is_map(kind):
+        fields = (kind.key_field, kind.item_field)
+        return pa.map_(*(field.with_type(_readable(field.type)) for field in fields))
+    return kind
