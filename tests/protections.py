@@ -35,7 +35,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "append_in_time(self.log, manifest, self.clock)\nyield 'publish.4 frames-written'",
             ),
         ],
-        [CRASH + "test_sender_killed.py::test_f01_killed_before_publish[publish.4]"],
+        [CRASH + "test_sender_killed.py::test_f01_a_sender_killed_before_publish_loses_nothing[publish.4]"],
     ),
     (
         "f02",
@@ -48,13 +48,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_f02_killed_after_publish_before_its_checkpoint[publish.5]"
+            + "test_sender_killed.py::test_f02_a_sender_killed_after_publish_publishes_nothing_twice[publish.5]"
         ],
     ),
     (
         "f03",
         [("_CaptureTask.__call__", "new_attempt(self.header.attempt)", "'0' * 32")],
-        [CRASH + "test_sender_killed.py::test_f03_killed_mid_batch"],
+        [CRASH + "test_sender_killed.py::test_f03_frames_of_a_sender_killed_mid_batch_are_never_named"],
     ),
     (
         "keeper",
@@ -67,7 +67,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.4]"
+            + "test_sender_killed.py::test_an_ack_manager_killed_at_any_step_trims_nothing_unacked[keep.4]"
         ],
     ),
     (
@@ -81,7 +81,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_sender_killed.py::test_the_ack_keeper_is_killed_at_each_of_its_steps[keep.5]"
+            + "test_sender_killed.py::test_an_ack_manager_killed_at_any_step_trims_nothing_unacked[keep.5]"
         ],
     ),
     (
@@ -89,13 +89,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("append_epoch", "told in writes", "False")],
         [
             CRASH
-            + "test_sink_killed.py::test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions[sink.4]"
+            + "test_sink_killed.py::test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch[sink.4]"
         ],
     ),
     (
         "f02sink",
         [("append_epoch", "told in writes", "False")],
-        [CRASH + "test_sink_killed.py::test_f02_driver_killed_while_the_sink_commits[sink.4]"],
+        [CRASH + "test_sink_killed.py::test_f02_a_driver_killed_during_commit_publishes_nothing_twice[sink.4]"],
     ),
     (
         "f05",
@@ -105,7 +105,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f06sink",
         [("DeltaTarget._drop_known_events", "fresh & ~below", "F.lit(True)")],
-        [CRASH + "test_sink_killed.py::test_f06_sinks_checkpoint_deleted"],
+        [CRASH + "test_sink_killed.py::test_f06_events_redelivered_after_a_deleted_checkpoint_are_deduplicated"],
     ),
     (
         "f06",
@@ -118,8 +118,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
-            CRASH + "test_checkpoints.py::test_f06_checkpoint_deleted[sender]",
-            CRASH + "test_checkpoints.py::test_f06_checkpoint_deleted[receiver]",
+            CRASH + "test_checkpoints.py::test_f06_a_deleted_checkpoint_loses_and_doubles_nothing[sender]",
+            CRASH + "test_checkpoints.py::test_f06_a_deleted_checkpoint_loses_and_doubles_nothing[receiver]",
         ],
     ),
     (
@@ -133,8 +133,8 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             ("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()"),
         ],
         [
-            CRASH + "test_checkpoints.py::test_f07_checkpoint_restored_from_a_backup[sender]",
-            CRASH + "test_checkpoints.py::test_f07_checkpoint_restored_from_a_backup[receiver]",
+            CRASH + "test_checkpoints.py::test_f07_a_checkpoint_restored_from_a_backup_loses_and_doubles_nothing[sender]",
+            CRASH + "test_checkpoints.py::test_f07_a_checkpoint_restored_from_a_backup_loses_and_doubles_nothing[receiver]",
         ],
     ),
     (
@@ -146,7 +146,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "obstore.put(self._store, path, data)",
             )
         ],
-        [CRASH + "test_two_at_once.py::test_f08_second_sender_is_faster"],
+        [CRASH + "test_two_at_once.py::test_f08_a_sender_that_loses_the_race_publishes_nothing"],
     ),
     (
         "f08recv",
@@ -157,7 +157,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "writer.option('txnAppId', transaction)",
             )
         ],
-        [CRASH + "test_two_at_once.py::test_f08_second_receiver_is_faster"],
+        [CRASH + "test_two_at_once.py::test_f08_a_receiver_that_loses_the_race_writes_nothing"],
     ),
     (
         "f08both",
@@ -178,7 +178,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "pass",
             ),
         ],
-        [CRASH + "test_two_at_once.py::test_f08_two_senders_and_two_receivers_in_two_processes"],
+        [CRASH + "test_two_at_once.py::test_f08_two_senders_and_two_receivers_apply_each_epoch_once"],
     ),
     (
         "f09",
@@ -192,9 +192,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_source_and_channel_faults.py::test_f09_history_overtakes_a_lagging_sender[VACUUM]",
+            + "test_source_and_channel_faults.py::test_f09_lost_history_holds_a_lagging_sender[VACUUM]",
             CRASH
-            + "test_source_and_channel_faults.py::test_f09_history_overtakes_a_lagging_sender[log cleanup]",
+            + "test_source_and_channel_faults.py::test_f09_lost_history_holds_a_lagging_sender[log cleanup]",
         ],
     ),
     (
@@ -202,20 +202,20 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("ChannelReceiver._until_applied", "if not self.waits:\n    raise", "raise")],
         [
             CRASH
-            + "test_source_and_channel_faults.py::test_f12_channel_lost_in_the_middle_of_a_micro_batch"
+            + "test_source_and_channel_faults.py::test_f12_a_micro_batch_waits_for_a_channel_lost_in_its_middle"
         ],
     ),
     (
         "f12b",
         [("SenderHandle._publish", "Exception", "TypeError")],
-        [CRASH + "test_source_and_channel_faults.py::test_f12_channel_unreachable_for_a_while"],
+        [CRASH + "test_source_and_channel_faults.py::test_f12_both_ends_retry_while_the_channel_is_unreachable"],
     ),
     (
         "f20",
         [("check_frame", "actual != found or actual != expected", "False")],
         [
             CRASH
-            + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[altered]"
+            + "test_source_and_channel_faults.py::test_f20_a_damaged_frame_holds_its_stream[altered]"
         ],
     ),
     (
@@ -223,9 +223,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("TableApplier._before_bad_frame", "if index: ...", "if False: ...")],
         [
             CRASH
-            + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[truncated]",
+            + "test_source_and_channel_faults.py::test_f20_a_damaged_frame_holds_its_stream[truncated]",
             CRASH
-            + "test_source_and_channel_faults.py::test_f20_damaged_frame_holds_its_stream[gone]",
+            + "test_source_and_channel_faults.py::test_f20_a_damaged_frame_holds_its_stream[deleted]",
         ],
     ),
     (
@@ -237,17 +237,17 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "result.applied = epochs[-1].manifest.epoch\nself._ack(result, None)\nyield 'apply.3 read'",
             )
         ],
-        [CRASH + "test_receiver_killed.py::test_f23_killed_before_the_table_commit[apply.3]"],
+        [CRASH + "test_receiver_killed.py::test_f23_a_receiver_killed_before_the_table_commit_acks_nothing[apply.3]"],
     ),
     (
         "f24",
         [("TableApplier._plan_listed", "self.ledger.progress", "type(self.ledger.progress)()")],
-        [CRASH + "test_receiver_killed.py::test_f24_killed_after_commit_before_ack"],
+        [CRASH + "test_receiver_killed.py::test_f24_a_receiver_killed_before_its_ack_applies_nothing_twice"],
     ),
     (
         "f25",
         [("Ledger._catch_up", "if rows:\n    ...", "if rows and self._loaded is None:\n    ...")],
-        [CRASH + "test_receiver_killed.py::test_f25_killed_between_table_commit_and_ledger_commit"],
+        [CRASH + "test_receiver_killed.py::test_f25_a_receiver_killed_before_the_ledger_commit_applies_nothing_twice"],
     ),
     (
         "f26",
@@ -260,20 +260,20 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_target_faults.py::test_f26_another_commit_collides_with_an_apply[OPTIMIZE]",
+            + "test_target_faults.py::test_f26_an_apply_that_collides_with_another_commit_is_retried[OPTIMIZE]",
             CRASH
-            + "test_target_faults.py::test_f26_another_commit_collides_with_an_apply[local writer]",
+            + "test_target_faults.py::test_f26_an_apply_that_collides_with_another_commit_is_retried[local writer]",
         ],
     ),
     (
         "f26b",
         [("TableApplier.round", "range(ATTEMPTS)", "range(10 ** 6)")],
-        [CRASH + "test_target_faults.py::test_f26_collisions_without_end"],
+        [CRASH + "test_target_faults.py::test_f26_an_apply_that_always_collides_holds_the_stream"],
     ),
     (
         "f27a",
         [("_newest_per_key", "F.col(SEQUENCE).desc", "F.col(SEQUENCE).asc")],
-        [CRASH + "test_sink_killed.py::test_f27_same_key_many_times_in_one_write"],
+        [CRASH + "test_sink_killed.py::test_f27_the_sequence_orders_events_of_one_key_in_one_write"],
     ),
     (
         "f27b",
@@ -289,7 +289,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             ),
         ],
-        [CRASH + "test_target_faults.py::test_f27_same_key_many_times_in_one_apply"],
+        [CRASH + "test_target_faults.py::test_f27_the_last_commit_of_a_key_wins_in_one_apply"],
     ),
     (
         "f55ids",
@@ -302,23 +302,23 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_state_files.py::test_f55_any_one_file_of_a_state_is_not_what_it_was[deleted]"
+            + "test_state_files.py::test_f55_any_one_damaged_state_file_loses_and_doubles_nothing[deleted]"
         ],
     ),
     (
         "f29",
         [("DeltaTarget._drop_known_events", "floor is None", "True")],
-        [CRASH + "test_sink_killed.py::test_f29_event_ids_expired_then_a_replay"],
+        [CRASH + "test_sink_killed.py::test_f29_a_replay_of_expired_event_ids_is_set_aside"],
     ),
     (
         "f30",
         [("_Reader.read", "found if found.each else None", "None")],
-        [CRASH + "test_target_faults.py::test_f30_rows_that_the_target_refuses"],
+        [CRASH + "test_target_faults.py::test_f30_rows_that_the_target_refuses_are_dead_letters"],
     ),
     (
         "f53join",
         [("Constraints._joins", "bool(self.keys and self.needed - set(self.generated))", "False")],
-        [FAMILY + "test_f53_good_rows_arrive_and_the_target_computes_its_own"],
+        [FAMILY + "test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns"],
     ),
     (
         "f53raise",
@@ -339,12 +339,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f53char",
         [("_chars", "here != origin", "False")],
-        [FAMILY + "test_f53_a_table_that_takes_no_row_is_held_by_name[char_key]"],
+        [FAMILY + "test_f53_a_target_that_accepts_no_row_holds_the_stream[char_key]"],
     ),
     (
         "f53cap",
         [("DeltaTarget.resolve", "work.dead_letters > self.max_dead_letters", "False")],
-        [FAMILY + "test_f53_a_table_that_takes_no_row_is_held_by_name[too_many]"],
+        [FAMILY + "test_f53_a_target_that_accepts_no_row_holds_the_stream[too_many]"],
     ),
     (
         "lettercap",
@@ -376,7 +376,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "f32a",
         [("Ledger._catch_up", "self.target_id is not None", "False")],
-        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[dropped]"],
+        [CRASH + "test_target_faults.py::test_f32_a_replaced_or_restored_target_holds_the_stream[dropped]"],
     ),
     (
         "f32b",
@@ -389,7 +389,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             CRASH
-            + "test_target_faults.py::test_f32_target_is_not_what_it_was[dropped and made again]"
+            + "test_target_faults.py::test_f32_a_replaced_or_restored_target_holds_the_stream[recreated]"
         ],
     ),
     (
@@ -397,7 +397,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Ledger._check_identity", "newest < after", "False")],
         [
             CRASH
-            + "test_target_faults.py::test_f32_target_is_not_what_it_was[put back from a backup]"
+            + "test_target_faults.py::test_f32_a_replaced_or_restored_target_holds_the_stream[restored from a backup]"
         ],
     ),
     (
@@ -409,7 +409,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "False",
             )
         ],
-        [CRASH + "test_target_faults.py::test_f32_target_is_not_what_it_was[RESTORE]"],
+        [CRASH + "test_target_faults.py::test_f32_a_replaced_or_restored_target_holds_the_stream[RESTORE]"],
     ),
     (
         "b01",
@@ -550,7 +550,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             WITH_SPARK
-            + "test_bad_input.py::test_a_commit_whose_time_looks_different_is_still_the_same"
+            + "test_bad_input.py::test_a_commit_with_a_shifted_time_is_the_same_commit"
         ],
     ),
     (
@@ -591,12 +591,12 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
     (
         "large",
         [("_guarded", "MOST_ROW_BYTES", "2 ** 40")],
-        [WITH_SPARK + "test_batching.py::test_large_rows_are_found_and_travel"],
+        [WITH_SPARK + "test_batching.py::test_large_rows_travel_in_batches_bounded_by_bytes"],
     ),
     (
         "settings",
         [("SessionSettings.new_session", "self.values.items()", "()")],
-        [WITH_SPARK + "test_sessions.py::test_storage_that_only_the_users_session_can_reach"],
+        [WITH_SPARK + "test_sessions.py::test_sender_and_receiver_use_the_settings_of_the_users_session"],
     ),
     (
         "b40",
@@ -626,7 +626,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "(lacking := _lacking(commit, ()))",
             )
         ],
-        [WITH_SPARK + "test_odd_places.py::test_a_chain_of_two_topologies_is_held_at_the_middle"],
+        [WITH_SPARK + "test_odd_places.py::test_a_chain_of_two_topologies_is_held_at_the_middle_site"],
     ),
     (
         "places",
@@ -650,7 +650,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         ],
         [
             WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_the_target",
-            WITH_SPARK + "test_schema.py::test_b80_also_when_the_target_starts_late",
+            WITH_SPARK + "test_schema.py::test_b80_added_columns_reach_a_target_that_starts_late",
         ],
     ),
     (
@@ -777,7 +777,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "[_ACROSS] if across else []",
             )
         ],
-        [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_through_the_change_feed"],
+        [WITH_SPARK + "test_type_family.py::test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed"],
     ),
     (
         "java-time-connect",
@@ -785,13 +785,13 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [
             UNIT + "capture/test_change_feed.py::test_a_remote_session_is_not_changed",
             WITH_SPARK
-            + "test_type_family.py::test_f45_dates_over_connect_in_a_jvm_with_another_zone",
+            + "test_type_family.py::test_f45_dates_arrive_exactly_over_connect_in_another_time_zone",
         ],
     ),
     (
         "text-replaced",
         [("DeltaSource._publish", "check_text()", "pass")],
-        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+        [WITH_SPARK + "test_type_family.py::test_values_that_the_change_feed_alters_hold_the_stream"],
     ),
     (
         "text-refused",
@@ -802,7 +802,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "pass",
             )
         ],
-        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+        [WITH_SPARK + "test_type_family.py::test_values_that_the_change_feed_alters_hold_the_stream"],
     ),
     (
         "maps-refused",
@@ -813,17 +813,17 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "pass",
             )
         ],
-        [WITH_SPARK + "test_type_family.py::test_what_the_feed_would_change_is_held_by_name"],
+        [WITH_SPARK + "test_type_family.py::test_values_that_the_change_feed_alters_hold_the_stream"],
     ),
     (
         "old-files",
         [("_write_as_it_is", "session.conf.set(name, 'CORRECTED')", "pass")],
-        [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
+        [WITH_SPARK + "test_type_family.py::test_dates_of_a_user_stream_arrive_exactly"],
     ),
     (
         "char-keys",
         [("_write_as_it_is", "session.conf.set('spark.sql.readSideCharPadding', 'false')", "pass")],
-        [WITH_SPARK + "test_type_family.py::test_every_type_as_key"],
+        [WITH_SPARK + "test_type_family.py::test_every_type_arrives_exactly_as_key"],
     ),
     (
         "milliseconds",
@@ -834,7 +834,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
                 "pass",
             )
         ],
-        [WITH_SPARK + "test_type_family.py::test_dates_of_a_users_stream"],
+        [WITH_SPARK + "test_type_family.py::test_dates_of_a_user_stream_arrive_exactly"],
     ),
     (
         "f46 followed",
@@ -864,9 +864,9 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
             )
         ],
         [
-            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-renamed]",
+            WITH_SPARK + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-renamed]",
             WITH_SPARK
-            + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits[target-dropped-and-added]",
+            + "test_ddl_family.py::test_f46_ddl_while_an_epoch_waits_ends_equal_or_held[target-dropped-and-added]",
         ],
     ),
     (
@@ -1169,7 +1169,7 @@ PROTECTIONS: list[tuple[str, list[Mutation], list[str]]] = [
         [("Sender._stream", "table.source == 'table'", "table.source")],
         [
             WITH_SPARK
-            + "test_sink.py::test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it"
+            + "test_sink.py::test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing_of_it"
         ],
     ),
     (

@@ -51,7 +51,7 @@ def all_acked(wan: Sites, *handles: Any) -> None:
     wait_until(lambda: done("orders") and done("readings"), "all acked", *handles)
 
 
-def test_what_every_site_has_leaves_the_channel(
+def test_epochs_that_every_site_has_acked_are_trimmed(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
     """Frames first; of the manifests each stream keeps its newest."""
@@ -69,7 +69,7 @@ def test_what_every_site_has_leaves_the_channel(
     wan.assert_equal()
 
 
-def test_f11_a_lost_ack_is_given_again_from_the_ledger(
+def test_f11_a_lost_ack_is_restored_from_the_ledger(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
     """The epoch counts as not acked, is announced again after ``ackTimeout``, and answered without another write to the table. Never
@@ -87,7 +87,7 @@ def test_f11_a_lost_ack_is_given_again_from_the_ledger(
     wan.assert_equal()
 
 
-def test_b34_what_is_held_is_told_and_tried_again(
+def test_b34_a_hold_is_reported_and_retried(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
     """A target that is away: the ack says since which epoch and why, the sender's status too, and nothing of it is trimmed. The other
@@ -129,7 +129,7 @@ def test_b34_what_is_held_is_told_and_tried_again(
     wan.assert_equal()
 
 
-def test_block_on_ack_of_a_sender(spark: Any, tmp_path: Path) -> None:
+def test_block_on_ack_delays_the_next_epoch_of_a_sender(spark: Any, tmp_path: Path) -> None:
     """The next epoch is published when the policy is met for the last one, and not before. A stop ends the wait (b27)."""
     wan = Sites.make(tmp_path / "wan", block_on_ack="1h")
     wan.change(10)

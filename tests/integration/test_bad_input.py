@@ -122,7 +122,7 @@ def other_keys(spark: Any, wan: Sites) -> None:
         (other_keys, r"its keys are \['id', 'item'\] in the topology, but the stream was published with \['id'\]\. .*put the keys back"),
     ],
 )  # fmt: skip
-def test_a_source_that_is_not_what_it_was(
+def test_a_source_that_does_not_match_its_stream_is_held(
     spark: Any, sent: Sites, damage: Callable[[Any, Sites], None], message: str
 ) -> None:
     """Held, each time it is tried, and nothing of it is published; the other table goes on. With the old state put back, so does this.
@@ -193,7 +193,7 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
 # --- first contact ----------------------------------------------------------------------------------------------------
 
 
-def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_a_table_without_change_feed_is_refused_with_the_statement_that_enables_it(spark: Any, sites: Callable[..., Sites]) -> None:
     """Refused before anything is sent, whether it is to start with its rows or with a version, with the statement that mends it. With
     that done, a snapshot works, and so does a start at a later version."""
     wan = sites()
@@ -224,7 +224,7 @@ def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) ->
     wan.assert_equal()
 
 
-def test_f09_history_that_was_cleaned_before_the_first_contact(
+def test_f09_a_start_at_a_version_without_history_is_refused(
     spark: Any, sites: Callable[..., Sites]
 ) -> None:
     """A start at a version that the history no longer has, or not yet."""
@@ -255,7 +255,7 @@ def test_f09_history_that_was_cleaned_before_the_first_contact(
         (["id", "ID"], r"wan\.yaml: tables\.orders\.keys\[1\]: 'ID' is given twice; keep one"),
     ],
 )
-def test_keys_that_cannot_be(
+def test_invalid_key_columns_are_refused(
     spark: Any, sites: Callable[..., Sites], keys: list[str], message: str
 ) -> None:
     wan = sites()
@@ -272,7 +272,7 @@ def test_keys_that_cannot_be(
     assert not channel.stream_numbers("newark.east.orders")
 
 
-def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_rows_without_a_usable_key_are_dead_letters(spark: Any, sites: Callable[..., Sites]) -> None:
     """A null in the key, and two rows of one key in a commit: dead letters at the sender, whole and once, with their causes; one of
     the two is sent; the others go on. Sent, or an error, with ``_CaptureTask._with_keys`` taken out."""
     wan = sites()
@@ -326,7 +326,7 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
 # --- sites and places -------------------------------------------------------------------------------------------------
 
 
-def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_unknown_names_are_refused_with_a_suggestion(spark: Any, sites: Callable[..., Sites]) -> None:
     wan = sites()
     topology = wan.topology
     for wrong, message in (
@@ -363,7 +363,7 @@ def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sit
         load_topology(wan.folder / "wrong.yaml")
 
 
-def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) -> None:
+def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(spark: Any, sites: Callable[..., Sites]) -> None:
     """A channel and a site's state where there is a file: said before anything is captured or applied. Nothing is lost by it."""
     wan = sites()
     wan.change(10)
@@ -400,7 +400,7 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
 # --- what stands in the channel ---------------------------------------------------------------------------------------
 
 
-def test_what_spark_wan_did_not_write_into_the_channel(
+def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     spark: Any, sites: Callable[..., Sites]
 ) -> None:
     """Foreign files are passed over where nobody would read them. A foreign, altered or newer manifest, a newer or foreign frame and a
@@ -506,7 +506,7 @@ ROW = ("e1", 1, 1, 1.0)
         ({"operation": "event"}, [ROW], r"unknown operations \['e1'\] in column 'event'; known are create, put, destroy"),
     ],
 )  # fmt: skip
-def test_what_the_sink_refuses(
+def test_the_sink_refuses_invalid_input_as_a_whole(
     spark: Any,
     sites: Callable[..., Sites],
     options: dict[str, object],
@@ -547,7 +547,7 @@ def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
     assert sent.frames("orders") == sent.named_frames("orders")
 
 
-def test_a_commit_whose_time_looks_different_is_still_the_same(spark: Any, sites: Any) -> None:
+def test_a_commit_with_a_shifted_time_is_the_same_commit(spark: Any, sites: Any) -> None:
     """A store that keeps whole seconds, or a log copied quickly: commits of one time, which Delta tells apart by moving them, if it
     is asked for both. A snapshot asks for the newest alone. Held as put back with times compared to the millisecond."""
     wan: Sites = sites()

@@ -113,7 +113,7 @@ def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
         assert len(frames) < len(sizes)
 
 
-def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
+def test_a_batch_closes_at_batch_size(spark: Any, sites: Any) -> None:
     """Also in a user's stream."""
     here: Sites = sites(batch_size=7)
     here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
@@ -140,7 +140,7 @@ ARROW = (
 )
 
 
-def test_large_rows_are_found_and_travel(
+def test_large_rows_travel_in_batches_bounded_by_bytes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow batches are bounded by rows alone until a row is too large for that, be it only an old one; then by bytes, as Spark does.

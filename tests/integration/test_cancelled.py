@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).with_name("ended_session.py")
 TOLD = "its Spark job was cancelled from outside"
 
 
-def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
+def test_f50_cancelled_jobs_are_reported_and_retried(
     spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """First the sender's, then the receiver's. No stream ends; the receiver's batch does not count as done while one is not.
@@ -89,7 +89,7 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
 
 
 @pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_f50_a_session_that_ends_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
+def test_f50_the_end_of_the_session_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
     """In a process of its own. Both say so, and hang in nothing; their streams are not held for it.
 
     Taken out once: `lost_session` in `SenderHandle._hold` and `ReceiverHandle._end`.

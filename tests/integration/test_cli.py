@@ -49,7 +49,7 @@ def told(text: str) -> list[dict[str, Any]]:
 # --- without Spark
 
 
-def test_validate_says_what_goes_where() -> None:
+def test_validate_lists_every_stream() -> None:
     out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
     assert "is valid: 2 sites" in out
     flights = ROOT / "conf" / "newark" / "flights"
@@ -59,7 +59,7 @@ def test_validate_says_what_goes_where() -> None:
     assert "receives  flights from newark into" in out
 
 
-def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
+def test_validate_names_the_sink_of_a_user_stream(tmp_path: Path) -> None:
     topology = yaml.safe_load((ROOT / "conf" / "two_sites.yaml").read_text())
     readings = topology["tables"]["readings"]
     topology["tables"]["readings"] = {
@@ -73,7 +73,7 @@ def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
     assert "sends     readings from a sink to seattle as newark.east.readings" in out
 
 
-def test_validate_says_it_to_scripts() -> None:
+def test_validate_prints_json() -> None:
     (answer,) = told(
         spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout
     )
@@ -106,13 +106,13 @@ def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
     assert any("senders.east.ack_policy" in line for line in lines)
 
 
-def test_validate_lists_problems_for_scripts(wrong: Path) -> None:
+def test_validate_prints_problems_as_json(wrong: Path) -> None:
     (answer,) = told(spark_wan("validate", "--config", wrong, "--output", "json", code=1).stdout)
     assert answer["valid"] is False
     assert all(problem.startswith(str(wrong)) for problem in answer["problems"])
 
 
-def test_status_of_a_new_topology_says_that_nothing_is_published(
+def test_status_of_a_new_topology_reports_nothing_published(
     sites: Callable[..., Sites],
 ) -> None:
     here = sites()
@@ -148,14 +148,14 @@ def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> N
     )
 
 
-def test_an_error_is_json_for_scripts(tmp_path: Path) -> None:
+def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
     (answer,) = told(
         spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout
     )
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
 
 
-def test_a_decision_that_is_none_is_refused_before_spark_starts(
+def test_an_invalid_decision_is_refused_before_spark_starts(
     sites: Callable[..., Sites],
 ) -> None:
     config = sites().folder / "wan.yaml"
@@ -176,7 +176,7 @@ def test_wrong_usage_is_exit_code_2() -> None:
     spark_wan("send", code=2)
 
 
-def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path) -> None:
+def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("ten years of work")
     done = spark_wan("demo", "--directory", tmp_path, code=1)
     assert "was not made by the demo" in done.stderr
@@ -203,7 +203,7 @@ def command(name: str, config: Path, site: str, *more: str) -> list[str]:
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
 
-def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -> None:
+def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) -> None:
     here = sites()
     config = here.folder / "wan.yaml"
     here.change(10)
@@ -275,7 +275,7 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(
+def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(
     sites: Callable[..., Sites], number: int
 ) -> None:
     here = sites()

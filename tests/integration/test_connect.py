@@ -29,7 +29,7 @@ FORBIDDEN = {
 }
 
 
-def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
+def test_sender_and_receiver_replicate_over_connect(tmp_path: Path) -> None:
     """In a process of its own (a remote and a classic session do not mix), which ends by itself once it has stopped them.
 
     A keyed and a keyless table, stopped in the middle of work and started again. While there is nothing to send, no job is run for it.
@@ -67,7 +67,7 @@ def test_sender_and_receiver_over_connect(tmp_path: Path) -> None:
     assert found["rows"] > 0
 
 
-def test_nothing_asks_for_what_connect_does_not_have() -> None:
+def test_the_package_uses_nothing_that_connect_lacks() -> None:
     """No SparkContext, no RDD, no way into the JVM, by any name."""
     found = [
         use for path in sorted(Path(spark_wan.__file__).parent.rglob("*.py")) for use in uses(path)

@@ -330,7 +330,7 @@ def test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter(
     )
 
 
-def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family: Family) -> None:
+def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(spark: Any, family: Family) -> None:
     """Defaults, generated columns and partitions of the target alone, for inserts and updates; what was there stays.
 
     Judged as new rows, or not at all, with the join in ``Constraints._view`` taken out.
@@ -360,7 +360,7 @@ def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family
     assert sorted(map(tuple, keyless)) == [(n, "here", 101, n % 3) for n in (*range(8), 20)]
 
 
-def test_f53_dead_letters_count_once(family: Family) -> None:
+def test_f53_dead_letters_are_counted_once(family: Family) -> None:
     """A delete is judged by nothing; the row that an update would have made bad stays as it was."""
     later = [
         (2, "CHECK own: "),
@@ -388,7 +388,7 @@ def test_f53_dead_letters_count_once(family: Family) -> None:
 
 
 @pytest.mark.parametrize("table", HELD)
-def test_f53_a_table_that_takes_no_row_is_held_by_name(family: Family, table: str) -> None:
+def test_f53_a_target_that_accepts_no_row_holds_the_stream(family: Family, table: str) -> None:
     """The column, and what to do about it; nothing is written or set aside."""
     ack = family.acks[table]
     assert ack is not None and (ack.applied, ack.held) == (0, 1)
@@ -398,7 +398,7 @@ def test_f53_a_table_that_takes_no_row_is_held_by_name(family: Family, table: st
 
 
 @pytest.mark.parametrize("table", [name for name, held in HELD.items() if held.way_out])
-def test_f53_the_way_out_is_one(spark: Any, family: Family, table: str) -> None:
+def test_f53_the_remedy_in_the_cause_releases_the_stream(spark: Any, family: Family, table: str) -> None:
     assert family.second[table].held is None
     pair = family.pair
     source = load(spark, pair.location(table)).collect()
@@ -411,7 +411,7 @@ def test_f53_the_way_out_is_one(spark: Any, family: Family, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", FREE)
-def test_f53_a_constraint_that_refuses_no_row_is_none(
+def test_f53_a_constraint_that_refuses_no_row_holds_nothing(
     spark: Any, family: Family, table: str
 ) -> None:
     """Identity columns that take values, varchars that are long enough, clustered tables. An update changes the row that is there."""
@@ -422,7 +422,7 @@ def test_f53_a_constraint_that_refuses_no_row_is_none(
     assert len(target) == (1 if FREE[table][2] else 2)
 
 
-def test_f53_more_rows_that_raise_than_are_looked_for(
+def test_f53_too_many_rows_that_raise_hold_the_stream(
     spark: Any, family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is held before anything is written, and goes on without the constraint."""

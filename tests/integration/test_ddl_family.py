@@ -325,7 +325,7 @@ def replicate(spark: Any, pair: Pair, decide: bool = False) -> str | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_f46_ddl_while_an_epoch_waits(
+def test_f46_ddl_while_an_epoch_waits_ends_equal_or_held(
     spark: Any, worlds: dict[str, Pair], tmp_path: Path, case: Case
 ) -> None:
     """Afterwards the tables are equal, or the stream is held with a cause that names a way out."""

@@ -67,7 +67,7 @@ def decoded(
     return rows
 
 
-def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> None:
+def test_decode_returns_the_rows_of_a_captured_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
     """What each event did, from which commit, in which epoch. A batch without a column has nulls there; names find each other
     whatever their case, and columns that are not asked for are left out."""
     schema = spark.createDataFrame([], "note string, id bigint, amount double").schema
@@ -98,7 +98,7 @@ def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> No
     ) == len(rows)
 
 
-def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
+def test_decode_returns_the_rows_of_a_user_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
     """With their event IDs; the schema may be Spark's JSON, as the source gives it."""
     manifest = sent.log("clicks").read(1)
     rows = decoded(
@@ -146,7 +146,7 @@ def test_f20_a_damaged_frame_ends_the_query_and_is_named(
         decoded(spark, wan.channel("events").url, tmp_path / "checkpoint", CLICKS, manifest.schema)
 
 
-def test_the_package_names_the_function_and_needs_no_spark_for_it() -> None:
+def test_spark_wan_decode_is_the_function_and_imports_no_spark() -> None:
     """Whichever is imported first, ``spark_wan.decode`` is the function and not its module."""
     for first in (
         "import spark_wan",

@@ -51,7 +51,7 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_an_idle_sender_and_receiver_do_nothing(
+def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No Delta commits, no channel writes and no Spark jobs at either end, over several looks of both; also after a commit at the source

@@ -265,7 +265,7 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
     here.assert_equal()
 
 
-def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, sites: Any) -> None:
+def test_b33_a_recreated_target_table_is_held_with_a_remedy(spark: Any, sites: Any) -> None:
     """It is not the one that has the older rows: nothing is applied to it until somebody decides.
 
     Taken out once: the comparison of table IDs in `Ledger._check_identity`: the new rows alone were applied.
@@ -345,7 +345,7 @@ def test_b17_b14_a_sender_that_was_not_started_ships_nothing_and_a_receiver_may_
     here.assert_equal()
 
 
-def test_what_holds_a_stream_ends_a_run_that_is_to_end(spark: Any, sites: Any) -> None:
+def test_a_held_stream_fails_an_available_now_run(spark: Any, sites: Any) -> None:
     """``available_now``: the error comes from ``await_termination``, once the other streams are done."""
     here: Sites = sites()
     here.append("readings", [{"sensor": "attic", "value": 1.0}])

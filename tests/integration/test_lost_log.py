@@ -24,7 +24,7 @@ def channel(sites: Sites) -> None:
 
 
 @pytest.mark.parametrize("lost", [manifests, channel], ids=lambda lost: lost.__name__)
-def test_f48_a_lost_log_is_held_at_both_ends_until_told(
+def test_f48_a_lost_log_holds_both_ends_until_a_decision(
     spark: Any, sites: Callable[..., Sites], tmp_path: Path, lost: Callable[[Sites], None]
 ) -> None:
     """Ten events of the lost log are applied, ten are not. The sink remembers its log beside the channel: in the site's `state`, or in the query's

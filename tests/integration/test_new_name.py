@@ -57,7 +57,7 @@ def here(spark: Any, folder: Path, **table: Any) -> Pair:
 @pytest.mark.parametrize(
     ("table", "way"), [({}, "empty"), (KEYLESS, "another place")], ids=["keyed", "keyless"]
 )
-def test_f54_source_replaced(
+def test_f54_a_full_copy_of_a_replaced_source_makes_sites_equal(
     spark: Any, tmp_path: Path, table: Mapping[str, Any], way: str
 ) -> None:
     """Rows that are in the new source no more are gone at the remote site too.
@@ -77,7 +77,7 @@ def test_f54_source_replaced(
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_target_restored(spark: Any, tmp_path: Path) -> None:
+def test_f54_a_full_copy_to_a_restored_target_makes_sites_equal(spark: Any, tmp_path: Path) -> None:
     pair = here(spark, tmp_path)
     spark.sql(f"RESTORE TABLE {pair.name('orders', SEATTLE)} TO VERSION AS OF 0").collect()
     pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 1")
@@ -86,7 +86,7 @@ def test_f54_target_restored(spark: Any, tmp_path: Path) -> None:
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_column_dropped(spark: Any, tmp_path: Path) -> None:
+def test_f54_a_full_copy_after_a_dropped_column_makes_sites_equal(spark: Any, tmp_path: Path) -> None:
     pair = here(spark, tmp_path)
     pair.sql(spark, "orders", "ALTER TABLE {t} DROP COLUMN item")
     pair.sql(spark, "orders", "ALTER TABLE {t} ADD COLUMN item string")
@@ -98,7 +98,7 @@ def test_f54_column_dropped(spark: Any, tmp_path: Path) -> None:
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(
+def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(
     spark: Any, tmp_path: Path
 ) -> None:
     pair = here(spark, tmp_path)
@@ -127,7 +127,7 @@ def test_f54_what_is_left_of_the_old_stream_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("way", ["remove", "another place"])
-def test_f54_event_ids_lost(spark: Any, tmp_path: Path, way: str) -> None:
+def test_f54_resending_all_events_after_lost_event_ids_makes_sites_equal(spark: Any, tmp_path: Path, way: str) -> None:
     """All events again, with their IDs, from a new checkpoint. Some are repeated on the way, and recognised."""
     wan = Sites.make(tmp_path / "wan")
 

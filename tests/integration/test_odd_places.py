@@ -32,7 +32,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_spark_reads_the_parts_of_an_odd_name_as_we_do(spark: Any, name: str) -> None:
+def test_an_odd_name_has_the_same_parts_in_spark(spark: Any, name: str) -> None:
     """What Spark makes of the name in SQL, and of the name as the user wrote it. Spark's own catalog has no tables of such names."""
     parser = spark._jsparkSession.sessionState().sqlParser()
     parts = parser.parseMultipartIdentifier(reference(name))
@@ -70,7 +70,7 @@ def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_pat
                 spark.sql(f"DROP TABLE IF EXISTS {pair.name(table, site)}")
 
 
-def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(
+def test_f09_an_unreadable_source_file_is_not_taken_for_a_deleted_one(
     spark: Any, tmp_path: Path
 ) -> None:
     """Damaged, or a folder in its place: the stream waits and goes on when the file is back. Gone: a full copy is needed."""
@@ -100,7 +100,7 @@ def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(
     pair.assert_same(spark, "orders")
 
 
-def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: Path) -> None:
+def test_a_chain_of_two_topologies_is_held_at_the_middle_site(spark: Any, tmp_path: Path) -> None:
     """Newark to seattle by one file, seattle to tacoma by another: tacoma has the rows of the snapshot, and then seattle's sender says that newark's
     changes go no further, instead of leaving them out. What is decided is sent."""
     pair = Pair.of(tmp_path / "wan", {"orders": {}})

@@ -216,7 +216,7 @@ def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, w
     assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
 
 
-def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(
+def test_first_contact_with_a_keyed_table_sends_a_snapshot(
     world: Pair, queued: Pair
 ) -> None:
     """One epoch of creates that stands for everything through its version; the changes go on at the next."""
@@ -232,7 +232,7 @@ def test_first_contact_with_a_keyed_table_takes_the_rows_that_are_there(
     assert (second.last_version, third.first_version) == (8, 9)
 
 
-def test_a_start_at_a_version_leaves_out_what_was_before(
+def test_a_start_at_a_version_sends_no_earlier_commits(
     spark: Any, world: Pair, queued: Pair
 ) -> None:
     assert [
@@ -245,13 +245,13 @@ def test_a_start_at_a_version_leaves_out_what_was_before(
     assert found == {2: 3.0, 3: 3.0}
 
 
-def test_equal_rows_of_a_keyless_table_are_events_of_their_own(spark: Any, world: Pair) -> None:
+def test_equal_rows_of_a_keyless_table_all_arrive(spark: Any, world: Pair) -> None:
     world.assert_same(spark, "readings")
     assert len(world.hashes(spark, "readings")) == 4
     assert len(set(world.hashes(spark, "readings"))) == 2
 
 
-def test_tables_by_catalog_name_stand_beside_tables_by_path(spark: Any, world: Pair) -> None:
+def test_tables_by_catalog_name_and_by_path_are_replicated(spark: Any, world: Pair) -> None:
     world.assert_same(spark, "lines")
     assert spark.catalog.tableExists("seattle_lines")
     kinds = spark.sql("DESCRIBE TABLE EXTENDED seattle_lines").where("col_name = 'Type'").collect()
@@ -259,7 +259,7 @@ def test_tables_by_catalog_name_stand_beside_tables_by_path(spark: Any, world: P
 
 
 @pytest.mark.parametrize("what", ["delete", "update"])
-def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, what: str) -> None:
+def test_a_change_of_a_keyless_table_holds_its_stream(spark: Any, sites: Any, what: str) -> None:
     """No site could find the rows. What was before is sent, the commit is named, and the other tables go on."""
     here: Sites = sites()
     here.change(10)
@@ -284,7 +284,7 @@ def test_a_change_of_a_keyless_table_stops_its_stream(spark: Any, sites: Any, wh
     here.assert_equal("orders")
 
 
-def test_what_a_receiver_wrote_is_not_sent_back(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_rows_written_by_a_receiver_are_not_sent_back(spark: Any, sites: Any, tmp_path: Path) -> None:
     """Seattle's table has a change feed and a sender to newark: it sends what was written there, and nothing that came from newark."""
     here: Sites = sites()
     here.change(10)

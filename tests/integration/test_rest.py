@@ -56,7 +56,7 @@ def pair(spark: Any, tmp_path: Path) -> Callable[..., Pair]:
     return make
 
 
-def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(
+def test_f49_a_source_idle_past_its_log_retention_goes_on(
     spark: Any, pair: Callable[..., Pair]
 ) -> None:
     """Its quiet commits are old, so they are recorded at the sender's next look; log cleanup may take them then.
@@ -81,7 +81,7 @@ def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(
 
 
 @pytest.mark.parametrize("looked", [True, False])
-def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
+def test_f49_a_target_idle_past_its_log_retention_goes_on(
     spark: Any, pair: Callable[..., Pair], looked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A receiver that looked in time recorded what it saw; without one, Delta's transaction number shows that no apply is missing.
@@ -106,7 +106,7 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
     here.assert_same(spark, "orders")
 
 
-def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(
+def test_a_mark_lost_to_log_cleanup_before_the_ledger_commit_holds_the_stream(
     spark: Any, pair: Callable[..., Pair]
 ) -> None:
     """Killed between table commit and ledger commit, and not started again before log cleanup came.

@@ -77,7 +77,7 @@ def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
     )
 
 
-def test_b80_also_when_the_target_starts_late(spark: Any, pair: Pair) -> None:
+def test_b80_added_columns_reach_a_target_that_starts_late(spark: Any, pair: Pair) -> None:
     """All epochs, each with other columns, were waiting when seattle received for the first time.
 
     Taken out once: the adding of columns in `DeltaTarget.read`.
@@ -127,7 +127,7 @@ def test_names_that_need_a_column_mapping_arrive(spark: Any, tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
+def test_renamed_and_dropped_columns_hold_the_stream(
     spark: Any, tmp_path: Path, change: str, told: str
 ) -> None:
     """What was before is sent, the version and the column are named, and nothing after it is skipped."""

@@ -131,7 +131,7 @@ def has_events(line: dict[str, Any]) -> bool:
     ("what", "number"),
     [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
 )
-def test_a_signal_to_the_process_group_stops_in_order(
+def test_a_signal_to_the_process_group_stops_the_command_cleanly(
     spark: Any, sites: Any, tmp_path: Path, what: str, number: int
 ) -> None:
     """As systemd does by default, and Ctrl-C: SIGTERM ends the JVM and Python's workers at the same moment. While there is work to do.
@@ -164,7 +164,7 @@ def test_a_signal_to_the_process_group_stops_in_order(
     here.assert_equal()
 
 
-def test_a_stop_of_a_busy_receiver_prints_no_errors_of_sparks(
+def test_stopping_a_busy_receiver_logs_no_spark_errors(
     spark: Any, sites: Any, tmp_path: Path
 ) -> None:
     """SIGTERM to Python alone. Spark logs an error, with its stack, for a micro-batch that raises and for a write that is cancelled; so the
@@ -206,7 +206,7 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
         assert "Traceback" not in command.errors()
 
 
-def test_a_thawed_receiver_goes_on_by_itself(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_a_receiver_overtaken_while_frozen_restarts_its_query(spark: Any, sites: Any, tmp_path: Path) -> None:
     """Frozen with its JVM, while another one takes over its checkpoint. Its query ends with CONCURRENT_STREAM_LOG_UPDATE, which it says, and
     starts again. Fails when the end of the query is the end of the receiver."""
     here: Sites = sites()

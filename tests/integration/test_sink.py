@@ -36,7 +36,7 @@ def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
 # --- options, frames, manifest ----------------------------------------------------------------------------------------
 
 
-def test_an_option_comes_from_the_topology_or_by_itself(
+def test_options_from_the_topology_and_explicit_options_are_equivalent(
     spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
     """Both ways of saying the same write the same manifest and the same headers; what is given wins over the topology."""
@@ -95,7 +95,7 @@ def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> Non
     )
 
 
-def test_a_write_without_rows_is_no_epoch(spark: Any, wan: Sites) -> None:
+def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
     wan.write_events("clicks", frame(spark, "clicks", []))
     assert wan.numbers("clicks") == []
 
@@ -103,7 +103,7 @@ def test_a_write_without_rows_is_no_epoch(spark: Any, wan: Sites) -> None:
 # --- replays ----------------------------------------------------------------------------------------------------------
 
 
-def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
+def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
     """Also in other partitions and another order. Other content under the same batch ID is the next epoch, and so is the same
     content without batch ID. Adds an epoch with the digest left out of the comparison (``told in writes``)."""
     rows = frame(spark, "clicks", clicks(range(40)))
@@ -127,7 +127,7 @@ def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
     assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in range(41)}
 
 
-def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None:
+def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_path: Path) -> None:
     """A micro-batch is an epoch. One that comes again after a restart, in other partitions, is already done."""
     for start in (0, 10):
         wan.append("clicks", clicks(range(start, start + 10)))
@@ -165,7 +165,7 @@ def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None
     wan.assert_equal("clicks")
 
 
-def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Path) -> None:
+def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(spark: Any, wan: Sites, tmp_path: Path) -> None:
     """A micro-batch is written to two streams and fails between them. With ``queryId`` and ``batchId``, when it comes again only the
     second lacks it."""
     wan.append("clicks", clicks(range(10)))
@@ -200,7 +200,7 @@ def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Pa
 # --- what the events do at the other site -----------------------------------------------------------------------------
 
 
-def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
+def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan: Sites) -> None:
     """Operation, sequence and event time are columns of the rows: the sequence orders the events of a key, whatever order they
     come in; the operation column is the sink's alone. Without the sequence, such a write is refused as a whole."""
     events = [
@@ -237,7 +237,7 @@ def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
     assert sorted(map(tuple, times)) == sorted((event[0], event[1]) for event in events)
 
 
-def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
+def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan: Sites) -> None:
     """The same event again is dropped. Another under the same ID is a dead letter with its cause, here and in the ack, and what is
     behind it goes on. Equal events of a keyless table with IDs of their own are two rows. Duplicates nothing with the event IDs in
     the ledger ignored."""
@@ -293,7 +293,7 @@ def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[Base
     return thread, errors
 
 
-def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
+def test_block_on_ack_waits_until_the_policy_is_met(spark: Any, wan: Sites) -> None:
     """With ``all``, a commit ends when the remote site has the epoch, and trims it. With ``none`` it waits for nobody."""
     wan.write_events(
         "clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h"
@@ -312,7 +312,7 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     assert (wan.numbers("clicks"), wan.frames("clicks")) == ([2], set())
 
 
-def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it(
+def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing_of_it(
     spark: Any, wan: Sites
 ) -> None:
     """Its table has no place at the writer, or the events lie there. Fails (held: no Delta table, or one that was replaced) when it is captured."""
@@ -327,7 +327,7 @@ def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothin
     assert wan.frames("clicks") == wan.frames("prices") == set()
 
 
-def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wan: Sites) -> None:
+def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(spark: Any, wan: Sites) -> None:
     """The write succeeds, and the next one; both are there when the site comes. Their frames go with a later commit, without
     ``blockOnAck`` too."""
     for n in (1, 2):
@@ -340,7 +340,7 @@ def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wa
     assert wan.frames("clicks") == wan.named_frames("clicks")
 
 
-def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path) -> None:
+def test_b27_a_stop_marker_ends_the_wait_for_acks(spark: Any, wan: Sites, tmp_path: Path) -> None:
     """The query ends and says that its epoch is in the channel; a restart does not add it again."""
     wan.append("clicks", clicks(range(10)))
     marker = tmp_path / "stop"
@@ -372,7 +372,7 @@ def test_b27_a_stop_marker_ends_the_wait(spark: Any, wan: Sites, tmp_path: Path)
 # --- registration -----------------------------------------------------------------------------------------------------
 
 
-def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_makes_the_wan_format_known(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a name that nothing else could have made known."""
 
     class Named(datasource.WanDataSource):
@@ -387,7 +387,7 @@ def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.Mo
     assert wan.numbers("clicks") == [1]
 
 
-def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
+def test_spark_finds_the_installed_wan_format(spark: Any, wan: Sites) -> None:
     """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session knows nothing of what was registered in another."""
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()

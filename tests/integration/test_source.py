@@ -157,7 +157,7 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
 # --- how much, from where, until when ---------------------------------------------------------------------------------
 
 
-def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
+def test_read_limits_count_whole_epochs(spark: Any, wan: Sites) -> None:
     """By number: streams in turn. By bytes: what fits, and one epoch that does not. A limit that is never reached is none."""
     one_by_one = read(spark, wan, maxEpochsPerTrigger=1)
     assert one_by_one == [[(CLICKS, 1)] * 3, [(PRICES, 1)], [(CLICKS, 2)], [(CLICKS, 3)]]
@@ -178,7 +178,7 @@ def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
     assert next_offset(reader(wan, maxBytesPerTrigger="1GiB"), source.initialOffset()) == start
 
 
-def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
+def test_a_busy_stream_does_not_starve_others(wan: Sites) -> None:
     """With one epoch a trigger, and one more of clicks before each of them. Never reads prices when the same stream is always first."""
     source = reader(wan, maxEpochsPerTrigger=1)
     start = source.initialOffset()
@@ -188,7 +188,7 @@ def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
     assert start["streams"][PRICES] == 1
 
 
-def test_starting_offsets(spark: Any, wan: Sites) -> None:
+def test_starting_offsets_choose_the_first_epoch(spark: Any, wan: Sites) -> None:
     """``earliest``, ``latest``, or the first epoch to read of some streams, the others from their beginning. A checkpoint counts for
     more."""
     assert read(spark, wan, startingOffsets="latest") == []
@@ -204,7 +204,7 @@ def test_starting_offsets(spark: Any, wan: Sites) -> None:
         read(spark, wan, "wrong", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
 
 
-def test_available_now_reads_what_was_there_at_its_start(spark: Any, wan: Sites) -> None:
+def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: Sites) -> None:
     """And no more, also when it begins with a micro-batch that a run before it did not finish."""
 
     def write_and_fail(batch: int) -> None:
@@ -225,7 +225,7 @@ def test_available_now_reads_what_was_there_at_its_start(spark: Any, wan: Sites)
     assert wan.numbers("clicks")[-1] == 9
 
 
-def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> None:
+def test_a_running_query_reports_its_lag(spark: Any, wan: Sites) -> None:
     """In its progress: what the channel has, and what was read. Only the streams that were asked for are read."""
     seen: list[int] = []
     writer = load(spark, wan, streams=CLICKS, maxEpochsPerTrigger=1).writeStream.trigger(
@@ -253,7 +253,7 @@ def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> No
     assert (read_to, there) == ({CLICKS: 1}, {CLICKS: 3})
 
 
-def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
+def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wan: Sites) -> None:
     """Announced epochs come again, marked as possible duplicates; what comes for the first time is not marked."""
     rows: list[tuple[str, int, bool]] = []
 
@@ -292,7 +292,7 @@ def trim(wan: Sites, *numbers: int) -> None:
             log.channel.trim_manifest(CLICKS, number)
 
 
-def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
+def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> None:
     """A query that is late says so and skips nothing; a new one begins with what is there."""
     read(spark, wan, maxEpochsPerTrigger=1, startingOffsets=json.dumps({CLICKS: 3, PRICES: 1}))
     late = reader(wan, streams=CLICKS)
@@ -315,7 +315,7 @@ def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
         read(spark, wan)
 
 
-def test_f16_a_gap_in_the_log(wan: Sites) -> None:
+def test_f16_a_gap_in_the_log_is_an_error(wan: Sites) -> None:
     wan.channel("events").trim_manifest(CLICKS, 2)
     source = reader(wan, streams=CLICKS)
     with pytest.raises(
@@ -333,7 +333,7 @@ def test_f16_a_gap_in_the_log(wan: Sites) -> None:
 
 
 @pytest.mark.parametrize("what", ["deleted", "put back"])
-def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: str) -> None:
+def test_f17_a_log_that_lost_epochs_is_an_error(wan: Sites, tmp_path: Path, what: str) -> None:
     source = reader(wan, streams=CLICKS)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
@@ -349,7 +349,7 @@ def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: st
         next_offset(source, start)
 
 
-def test_a_log_that_was_begun_anew_wakes_its_receiver(wan: Sites) -> None:
+def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
     """Its numbers are lower than those that were seen; the receiver plans from the log, and has to look."""
     source = WakeUpReader(wan.channel("events"), SEATTLE, "token", 10.0)
     start = next_offset(source, source.initialOffset())
@@ -363,7 +363,7 @@ def test_a_log_that_was_begun_anew_wakes_its_receiver(wan: Sites) -> None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_options_of_a_site(wan: Sites) -> None:
+def test_the_site_option_selects_the_channel_of_its_sender(wan: Sites) -> None:
     """From the topology: the channel of a sender that serves the site. Unknown names suggest the nearest."""
     config = str(wan.folder / "wan.yaml")
     parse = SourceOptions.parse
@@ -379,7 +379,7 @@ def test_options_of_a_site(wan: Sites) -> None:
         parse({"config": config, "sender": "events", "site": "newark"})
 
 
-def test_a_wrong_option_is_seen_by_the_user(spark: Any, wan: Sites) -> None:
+def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> None:
     """In the text of the exception, whatever Spark puts around it."""
     with pytest.raises(
         Exception,

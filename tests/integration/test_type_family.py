@@ -186,7 +186,7 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
     return len(state)
 
 
-def test_f45_dates_and_timestamps_through_the_change_feed(spark: Any, tmp_path: Path) -> None:
+def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(spark: Any, tmp_path: Path) -> None:
     """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at any depth, as keys, and as keys of maps.
 
     One epoch under each time zone of the sender; it is applied under another. Each inserts, updates, deletes and changes keys that differ by a day
@@ -198,7 +198,7 @@ def test_f45_dates_and_timestamps_through_the_change_feed(spark: Any, tmp_path: 
     assert carry_dates(spark, tmp_path / "wan", ZONES) > 100
 
 
-def test_f45_dates_over_connect_in_a_jvm_with_another_zone(tmp_path: Path) -> None:
+def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Path) -> None:
     """Under Spark Connect; the server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until 1972. The user's session keeps
     its settings."""
     environment = {
@@ -246,7 +246,7 @@ def table_of(rows: dict[int, dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(list(rows.values()), schema=schema)
 
 
-def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
+def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None:
     """Generated values of every type and of nested types: the table read (a snapshot), then inserts, updates by the least amount, deletes and
     rows that are written again as they were, through the change feed. Each update is an event; a row written again is none."""
     schema = schema_of_values()
@@ -298,7 +298,7 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
         assert_exact(pair, "values", table_of(state, schema))
 
 
-def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
+def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     """Generated variants, at the top and nested, which only Spark reads: both sites have the same bytes, and what was written."""
     leaves = (
         st.none()
@@ -411,7 +411,7 @@ KEYED = pa.schema(
 )
 
 
-def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
+def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
     """Rows whose keys differ in one column, by as little as there is: a day, a microsecond, a trailing space, a NUL, normalisation, case,
     the last digit. Some of each are in the snapshot, and in the target before it; the others come through the feed, and some are updated,
     deleted, or change their key.
@@ -469,7 +469,7 @@ def held(spark: Any, pair: Pair) -> dict[str, str | None]:
     return {status.table: status.held for status in handle.status()}
 
 
-def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) -> None:
+def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path: Path) -> None:
     """Text that is not UTF-8, and maps with a key twice (which another writer than Spark may write): not in a snapshot, which goes on once they are
     mended, and not from the feed, where the commits before them are sent. U+FFFD itself is text like any other.
 
@@ -526,7 +526,7 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     assert sorted(exact.rows(exact.read(pair.path("maps", SEATTLE)), "id")) == [1, 3, 4]
 
 
-def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: Path) -> None:
+def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> None:
     """Before the feed has changed it: in each place of a row where text can stand, and nowhere else."""
     columns = {
         "t": ("string", "{}"),
@@ -571,7 +571,7 @@ def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: 
 # --- beside the values ------------------------------------------------------------------------------------------------
 
 
-def test_dates_of_a_users_stream(spark: Any, tmp_path: Path) -> None:
+def test_dates_of_a_user_stream_arrive_exactly(spark: Any, tmp_path: Path) -> None:
     """The same values through the sink and the receiver (which appends), and through the sink, the source and decode."""
     spark_wan.register(spark)
     pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"], "keys": []}}, {"events": {}})

@@ -188,7 +188,7 @@ def test_creates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
     assert len(sites.hashes(spark, "inserts")) == 10
 
 
-def test_the_values_are_those_that_were_written(spark: Any, sites: Pair) -> None:
+def test_values_arrive_as_they_were_written(spark: Any, sites: Pair) -> None:
     """Not only the same at both sites, but what the literals say."""
     found = {each["id"]: each for each in load(spark, sites.location("values", SEATTLE)).selectExpr(
         "id", "unix_micros(instant) AS instant", "CAST(wall AS string) AS wall", "CAST(day AS string) AS day", "hex(text) AS text",
@@ -259,13 +259,13 @@ def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
     assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
 
 
-def test_events_of_a_users_stream_arrive(spark: Any, facts: Pair) -> None:
+def test_events_of_a_user_stream_arrive(spark: Any, facts: Pair) -> None:
     """Through the sink and the receiver, dedup by event ID included."""
     facts.apply(spark, "events")
     assert facts.hashes(spark, "facts") == hashes(spark.sql(EVENTS))
 
 
-def test_the_source_gives_back_what_the_sink_took(spark: Any, facts: Pair, tmp_path: Path) -> None:
+def test_the_source_returns_the_rows_given_to_the_sink(spark: Any, facts: Pair, tmp_path: Path) -> None:
     """``format("wan")`` in, ``format("wan")`` out, decoded."""
     rows = spark.sql(EVENTS)
     batches = spark.readStream.format("wan").option("channel", facts.channel("events").url).load()
@@ -323,7 +323,7 @@ DAY, MONTHS, BOTH, TIME = (
         ("stream", TIME, "The data type TIME is not supported"),  # so does it here
     ],
 )
-def test_what_cannot_be_carried_is_refused_by_name(
+def test_unsupported_types_are_refused_by_column(
     spark: Any, tmp_path: Path, how: str, odd: str, told: str
 ) -> None:
     """Before anything is in the channel; with the column, its type and what to do."""
