@@ -1,4 +1,4 @@
-"""``spark-wan`` and ``jobs/*.py`` as processes, as people and schedulers start them."""
+"""``spark-wan`` and ``jobs/*.py`` as processes, as users and schedulers start them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import QUICK, java_options
 
 ROOT = Path(__file__).parents[2]
+CLI = (sys.executable, "-m", "spark_wan.cli")
 SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
 """``spark-wan`` where an import of pyspark fails."""
 
 
 def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no Spark; its exit code must be ``code``."""
+    """Run a command that needs no Spark, and check its exit code."""
     done = _run([sys.executable, "-c", SPARK_FREE, *map(str, words)])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -41,8 +42,8 @@ def _run(
     )
 
 
-def told(text: str) -> list[dict[str, Any]]:
-    """The JSON objects that a command printed, one a line and nothing else."""
+def json_lines(text: str) -> list[dict[str, Any]]:
+    """Parse the JSON objects that a command printed, one per line."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -74,7 +75,7 @@ def test_validate_names_the_sink_of_a_user_stream(tmp_path: Path) -> None:
 
 
 def test_validate_prints_json() -> None:
-    (answer,) = told(
+    (answer,) = json_lines(
         spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout
     )
     assert answer["valid"] is True
@@ -85,10 +86,10 @@ def test_validate_prints_json() -> None:
 
 
 @pytest.fixture
-def wrong(tmp_path: Path) -> Path:
+def invalid(tmp_path: Path) -> Path:
     """A topology with two mistakes."""
     text = (ROOT / "conf" / "two_sites.yaml").read_text()
-    file = tmp_path / "wrong.yaml"
+    file = tmp_path / "invalid.yaml"
     file.write_text(
         text.replace("remotes: [seattle]", "remotes: [seatle]").replace(
             "ack_policy: all", "ack_policy: al"
@@ -97,8 +98,8 @@ def wrong(tmp_path: Path) -> Path:
     return file
 
 
-def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
-    lines = spark_wan("validate", "--config", wrong, code=1).stdout.splitlines()
+def test_validate_lists_every_problem_and_fails(invalid: Path) -> None:
+    lines = spark_wan("validate", "--config", invalid, code=1).stdout.splitlines()
     assert any(
         "senders.east.remotes[0]: unknown site 'seatle'; did you mean 'seattle'?" in line
         for line in lines
@@ -106,10 +107,12 @@ def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
     assert any("senders.east.ack_policy" in line for line in lines)
 
 
-def test_validate_prints_problems_as_json(wrong: Path) -> None:
-    (answer,) = told(spark_wan("validate", "--config", wrong, "--output", "json", code=1).stdout)
+def test_validate_prints_problems_as_json(invalid: Path) -> None:
+    (answer,) = json_lines(
+        spark_wan("validate", "--config", invalid, "--output", "json", code=1).stdout
+    )
     assert answer["valid"] is False
-    assert all(problem.startswith(str(wrong)) for problem in answer["problems"])
+    assert all(problem.startswith(str(invalid)) for problem in answer["problems"])
 
 
 def test_status_of_a_new_topology_reports_nothing_published(
@@ -130,7 +133,7 @@ def test_status_names_foreign_files(sites: Callable[..., Sites]) -> None:
         "notes.txt is in the channel and not spark_wan's"
         in spark_wan("status", "--config", config).stdout
     )
-    (answer,) = told(
+    (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
     assert ["notes.txt"] in [channel["foreign"] for channel in answer["channels"]]
@@ -141,15 +144,14 @@ def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> N
     site = [] if command == "status" else ["--site", NEWARK]
     done = spark_wan(command, "--config", tmp_path / "none.yaml", *site, code=1)
     assert done.stdout == ""
-    assert (
-        done.stderr
-        == f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); "
-        + ("give the path of a topology file\n")
+    assert done.stderr == (
+        f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); "
+        "give the path of a topology file\n"
     )
 
 
 def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
-    (answer,) = told(
+    (answer,) = json_lines(
         spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout
     )
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
@@ -172,7 +174,7 @@ def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(
     assert "site seattle has nothing to send" in done.stderr
 
 
-def test_wrong_usage_is_exit_code_2() -> None:
+def test_invalid_usage_is_exit_code_2() -> None:
     spark_wan("send", code=2)
 
 
@@ -188,18 +190,7 @@ def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> 
 
 def command(name: str, config: Path, site: str, *more: str) -> list[str]:
     quick = f"spark.driver.extraJavaOptions={QUICK}"
-    words = [
-        sys.executable,
-        "-m",
-        "spark_wan.cli",
-        name,
-        "--config",
-        str(config),
-        "--site",
-        site,
-        "--output",
-        "json",
-    ]
+    words = [*CLI, name, "--config", str(config), "--site", site, "--output", "json"]
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
 
@@ -209,7 +200,7 @@ def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) 
     here.change(10)
     sent = _run(command("send", config, NEWARK, "--sender", "east", "--available-now"))
     assert sent.returncode == 0, sent.stdout + sent.stderr
-    lines = told(sent.stdout)
+    lines = json_lines(sent.stdout)
     assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
     assert {line["table"] for line in lines if line["event"] == "progress"} == {
         "orders",
@@ -217,24 +208,22 @@ def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) 
     }
     received = _run(command("receive", config, SEATTLE, "--sender", "east", "--available-now"))
     assert received.returncode == 0, received.stdout + received.stderr
-    last = {line["table"]: line for line in told(received.stdout) if line["event"] == "progress"}
+    last = {
+        line["table"]: line for line in json_lines(received.stdout) if line["event"] == "progress"
+    }
     assert last["orders"]["applied"] == here.numbers("orders")[-1]
     for table in ("orders", "readings"):
         here.assert_equal(table)
-    (answer,) = told(
+    (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
     (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
-    assert {
-        stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]
-    } == {
-        "orders": 0,
-        "readings": 0,
-    }
+    backlog = {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]}
+    assert backlog == {"orders": 0, "readings": 0}
 
 
 def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path: Path) -> None:
-    """Without typer, which is replaced by a module that cannot be imported."""
+    """Without typer: a module that cannot be imported takes its place."""
     here = sites()
     here.change(10)
     (tmp_path / "typer.py").write_text("raise ImportError('typer is not installed')")
@@ -259,15 +248,8 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     for job, site in (("send", NEWARK), ("receive", SEATTLE)):
-        words = [
-            "--config",
-            str(here.folder / "wan.yaml"),
-            "--site",
-            site,
-            "--sender",
-            "east",
-            "--available-now",
-        ]
+        words = ["--config", str(here.folder / "wan.yaml"), "--site", site]
+        words += ["--sender", "east", "--available-now"]
         done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "newark.east.orders: " in done.stdout
@@ -289,7 +271,7 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(
             lines = (json.loads(line) for line in process.stdout)
             next(line for line in lines if line["event"] == "progress" and line["events"])
             process.send_signal(number)
-            # Java and Spark's workers have the same standard output: it ends when the last of them does.
+            # The JVM and Spark's workers share the standard output: it ends with the last of them.
             assert [line["event"] for line in lines][-1] == "stopped"
             assert process.wait(DEADLINE) == 0
         finally:
@@ -298,20 +280,13 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(
 
 
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
-    """Twenty days of it. Fails (0 discarded) when the plan does not count known epochs that were never acked."""
-    words = [
-        sys.executable,
-        "-m",
-        "spark_wan.cli",
-        "demo",
-        "--directory",
-        str(tmp_path / "demo"),
-        "--days",
-        "20",
-    ]
-    done = _run([*words, "--output", "json"])
+    """Twenty days. Fails (0 discarded) when the plan does not count known epochs that were never
+    acked.
+    """
+    words = ["demo", "--directory", str(tmp_path / "demo"), "--days", "20", "--output", "json"]
+    done = _run([*CLI, *words])
     assert done.returncode == 0, done.stdout + done.stderr
-    (summary,) = told(done.stdout)
+    (summary,) = json_lines(done.stdout)
     assert summary["equal"] is True
     rows = {table["table"]: table["rows"] for table in summary["tables"]}
     assert rows["flights"] > 10_000

@@ -330,7 +330,9 @@ def test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter(
     )
 
 
-def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(spark: Any, family: Family) -> None:
+def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(
+    spark: Any, family: Family
+) -> None:
     """Defaults, generated columns and partitions of the target alone, for inserts and updates; what was there stays.
 
     Judged as new rows, or not at all, with the join in ``Constraints._view`` taken out.
@@ -398,7 +400,9 @@ def test_f53_a_target_that_accepts_no_row_holds_the_stream(family: Family, table
 
 
 @pytest.mark.parametrize("table", [name for name, held in HELD.items() if held.way_out])
-def test_f53_the_remedy_in_the_cause_releases_the_stream(spark: Any, family: Family, table: str) -> None:
+def test_f53_the_remedy_in_the_cause_releases_the_stream(
+    spark: Any, family: Family, table: str
+) -> None:
     assert family.second[table].held is None
     pair = family.pair
     source = load(spark, pair.location(table)).collect()

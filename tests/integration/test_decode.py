@@ -67,7 +67,9 @@ def decoded(
     return rows
 
 
-def test_decode_returns_the_rows_of_a_captured_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
+def test_decode_returns_the_rows_of_a_captured_stream(
+    spark: Any, sent: Sites, tmp_path: Path
+) -> None:
     """What each event did, from which commit, in which epoch. A batch without a column has nulls there; names find each other
     whatever their case, and columns that are not asked for are left out."""
     schema = spark.createDataFrame([], "note string, id bigint, amount double").schema

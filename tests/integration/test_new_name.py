@@ -86,7 +86,9 @@ def test_f54_a_full_copy_to_a_restored_target_makes_sites_equal(spark: Any, tmp_
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_a_full_copy_after_a_dropped_column_makes_sites_equal(spark: Any, tmp_path: Path) -> None:
+def test_f54_a_full_copy_after_a_dropped_column_makes_sites_equal(
+    spark: Any, tmp_path: Path
+) -> None:
     pair = here(spark, tmp_path)
     pair.sql(spark, "orders", "ALTER TABLE {t} DROP COLUMN item")
     pair.sql(spark, "orders", "ALTER TABLE {t} ADD COLUMN item string")
@@ -98,9 +100,7 @@ def test_f54_a_full_copy_after_a_dropped_column_makes_sites_equal(spark: Any, tm
     pair.assert_same(spark, "orders2")
 
 
-def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(spark: Any, tmp_path: Path) -> None:
     pair = here(spark, tmp_path)
     rename(
         pair,
@@ -127,7 +127,9 @@ def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(
 
 
 @pytest.mark.parametrize("way", ["remove", "another place"])
-def test_f54_resending_all_events_after_lost_event_ids_makes_sites_equal(spark: Any, tmp_path: Path, way: str) -> None:
+def test_f54_resending_all_events_after_lost_event_ids_makes_sites_equal(
+    spark: Any, tmp_path: Path, way: str
+) -> None:
     """All events again, with their IDs, from a new checkpoint. Some are repeated on the way, and recognised."""
     wan = Sites.make(tmp_path / "wan")
 

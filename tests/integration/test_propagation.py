@@ -216,9 +216,7 @@ def test_b05_several_tables_on_one_channel_and_a_sender_for_others(spark: Any, w
     assert west == {f"{NEWARK}.west.{table}" for table in ("bulk", "stock")}
 
 
-def test_first_contact_with_a_keyed_table_sends_a_snapshot(
-    world: Pair, queued: Pair
-) -> None:
+def test_first_contact_with_a_keyed_table_sends_a_snapshot(world: Pair, queued: Pair) -> None:
     """One epoch of creates that stands for everything through its version; the changes go on at the next."""
     first, second = queued.manifests("orders")
     third = world.manifests("orders")[-1]
@@ -284,7 +282,9 @@ def test_a_change_of_a_keyless_table_holds_its_stream(spark: Any, sites: Any, wh
     here.assert_equal("orders")
 
 
-def test_rows_written_by_a_receiver_are_not_sent_back(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_rows_written_by_a_receiver_are_not_sent_back(
+    spark: Any, sites: Any, tmp_path: Path
+) -> None:
     """Seattle's table has a change feed and a sender to newark: it sends what was written there, and nothing that came from newark."""
     here: Sites = sites()
     here.change(10)

@@ -13,7 +13,9 @@ from spark_wan import Receiver, Sender
 OF_DELTA = "spark.databricks.delta.lastCommitVersionInSession"
 
 
-def test_sender_and_receiver_use_the_settings_of_the_users_session(spark: Any, tmp_path: Path) -> None:
+def test_sender_and_receiver_use_the_settings_of_the_users_session(
+    spark: Any, tmp_path: Path
+) -> None:
     """As with keys of an account that somebody set in a notebook. Fails when captures or writes run in plain new sessions of Spark's, which
     inherit no settings."""
     user = spark.newSession()

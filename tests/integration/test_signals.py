@@ -206,7 +206,9 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
         assert "Traceback" not in command.errors()
 
 
-def test_a_receiver_overtaken_while_frozen_restarts_its_query(spark: Any, sites: Any, tmp_path: Path) -> None:
+def test_a_receiver_overtaken_while_frozen_restarts_its_query(
+    spark: Any, sites: Any, tmp_path: Path
+) -> None:
     """Frozen with its JVM, while another one takes over its checkpoint. Its query ends with CONCURRENT_STREAM_LOG_UPDATE, which it says, and
     starts again. Fails when the end of the query is the end of the receiver."""
     here: Sites = sites()

@@ -33,7 +33,7 @@ def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
     return [check_frame(channel.get_frame(ref.path), ref.path, ref) for ref in manifest.frames]
 
 
-# --- options, frames, manifest ----------------------------------------------------------------------------------------
+# --- options, frames, manifest
 
 
 def test_options_from_the_topology_and_explicit_options_are_equivalent(
@@ -100,7 +100,7 @@ def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
     assert wan.numbers("clicks") == []
 
 
-# --- replays ----------------------------------------------------------------------------------------------------------
+# --- replays
 
 
 def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
@@ -165,7 +165,9 @@ def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_p
     wan.assert_equal("clicks")
 
 
-def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(spark: Any, wan: Sites, tmp_path: Path) -> None:
+def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(
+    spark: Any, wan: Sites, tmp_path: Path
+) -> None:
     """A micro-batch is written to two streams and fails between them. With ``queryId`` and ``batchId``, when it comes again only the
     second lacks it."""
     wan.append("clicks", clicks(range(10)))
@@ -197,7 +199,7 @@ def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(sp
     )
 
 
-# --- what the events do at the other site -----------------------------------------------------------------------------
+# --- what the events do at the other site
 
 
 def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan: Sites) -> None:
@@ -276,7 +278,7 @@ def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan:
     assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (2, None, 1)
 
 
-# --- acks -------------------------------------------------------------------------------------------------------------
+# --- acks
 
 
 def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
@@ -327,7 +329,9 @@ def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing
     assert wan.frames("clicks") == wan.frames("prices") == set()
 
 
-def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(spark: Any, wan: Sites) -> None:
+def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
+    spark: Any, wan: Sites
+) -> None:
     """The write succeeds, and the next one; both are there when the site comes. Their frames go with a later commit, without
     ``blockOnAck`` too."""
     for n in (1, 2):
@@ -369,10 +373,12 @@ def test_b27_a_stop_marker_ends_the_wait_for_acks(spark: Any, wan: Sites, tmp_pa
     wan.assert_equal("clicks")
 
 
-# --- registration -----------------------------------------------------------------------------------------------------
+# --- registration
 
 
-def test_register_makes_the_wan_format_known(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_makes_the_wan_format_known(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Under a name that nothing else could have made known."""
 
     class Named(datasource.WanDataSource):

@@ -106,7 +106,7 @@ def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
     return source.latestOffset(start, source.getDefaultReadLimit())
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows
 
 
 def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
@@ -154,7 +154,7 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     ]
 
 
-# --- how much, from where, until when ---------------------------------------------------------------------------------
+# --- how much, from where, until when
 
 
 def test_read_limits_count_whole_epochs(spark: Any, wan: Sites) -> None:
@@ -280,7 +280,7 @@ def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wa
     assert run() == []
 
 
-# --- what is missing --------------------------------------------------------------------------------------------------
+# --- what is missing
 
 
 def trim(wan: Sites, *numbers: int) -> None:
@@ -360,7 +360,7 @@ def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
     assert (start["streams"][CLICKS], found["streams"][CLICKS]) == (3, 1)
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
+# --- options
 
 
 def test_the_site_option_selects_the_channel_of_its_sender(wan: Sites) -> None:
@@ -388,7 +388,7 @@ def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> 
         read(spark, wan, maxEpochPerTrigger=1)
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- processes
 
 QUERIES = """
 import sys

@@ -6,11 +6,8 @@ The values are the same in each run; ``WAN_TYPES_SEED=<number>`` chooses others.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,11 +16,13 @@ import exact
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dates import DATES, OLD_FILES, ZONE, assert_exact, carry_dates, dated, having, merge
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 from pair import Pair
 from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE
+from spark_connect import run_script
 
 import spark_wan
 from spark_wan import Sender
@@ -33,160 +32,12 @@ from spark_wan.delta.schema import schema_json
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 
-ZONE = "spark.sql.session.timeZone"
 ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia")
-OLD_FILES = {
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
-}
-"""With these, Spark writes files for its versions before 3: other dates, and milliseconds."""
 
 
-@contextmanager
-def having(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the user's session, for a while."""
-    before = {name: spark.conf.get(name) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
-
-
-def merge(
-    spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Sequence[int] = ()
+def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(
+    spark: Any, tmp_path: Path
 ) -> None:
-    """One commit: rows whose ``on`` is there are updated, or deleted when it is in ``gone``; the others are inserted."""
-    file = pair.folder / f"{table}-{len(list(pair.folder.glob('*.parquet')))}.parquet"
-    pq.write_table(rows, file)
-    deleted = (
-        f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, gone))}) THEN DELETE " if gone else ""
-    )
-    pair.sql(
-        spark,
-        table,
-        f"MERGE INTO {{t}} t USING parquet.`{file}` s ON t.{on} = s.{on} {deleted}"
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-    )
-
-
-def assert_exact(
-    pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None
-) -> None:
-    """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them. Only chars may be stored padded or not."""
-
-    def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
-        for name, length in (chars or {}).items():
-            texts = pa.array([text.ljust(length) for text in found[name].to_pylist()])
-            found = found.set_column(found.schema.get_field_index(name), name, texts)
-        return exact.rows(found, "id")
-
-    wanted = rows(expected)
-    for site in (NEWARK, SEATTLE):
-        found = rows(exact.read(pair.path(table, site)))
-        assert sorted(found) == sorted(wanted), f"{table} at {site}"
-        for number, row in wanted.items():
-            wrong = {
-                name: (value, found[number][name])
-                for name, value in row.items()
-                if found[number][name] != value
-            }
-            assert not wrong, f"{table} at {site}, row {number}: expected and found {wrong}"
-
-
-# --- dates and times --------------------------------------------------------------------------------------------------
-
-DATES = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("day", exact.DATE),
-        ("at", exact.INSTANT),
-        ("wall", exact.WALL),
-        ("a_day", exact.DATE),
-        ("an_at", exact.INSTANT),
-        ("a_wall", exact.WALL),
-        ("days", pa.list_(exact.DATE)),
-        ("ats", pa.list_(exact.INSTANT)),
-        ("by_day", pa.map_(exact.DATE, exact.INSTANT)),
-        ("by_at", pa.map_(exact.INSTANT, pa.list_(exact.DATE))),
-        (
-            "record",
-            pa.struct(
-                [("day", exact.DATE), ("more", pa.list_(pa.struct([("at", exact.INSTANT)])))]
-            ),
-        ),
-    ]
-)
-
-
-def dated(number: int, day: int, moment: int, key: tuple[int, int, int]) -> dict[str, Any]:
-    beside, later = day + 1, moment + 1
-    return {
-        "id": number,
-        **dict(zip(("day", "at", "wall"), key, strict=True)),
-        **{"a_day": day, "an_at": moment, "a_wall": moment},
-        **{"days": [day, None, beside], "ats": [moment, later]},
-        **{"by_day": [(day, moment), (beside, None)], "by_at": [(moment, [day]), (later, [])]},
-        "record": {"day": day, "more": [{"at": moment}, None]},
-    }
-
-
-def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
-    """Replicate dates and times, one epoch under each of the sender's time zones; the number of rows at the end, which are as they should be."""
-    pair = Pair.of(folder, {"dates": {"keys": ["day", "at", "wall"]}})
-    pair.make(
-        spark, "dates", ", ".join(f"{field.name} {exact.name(field.type)}" for field in DATES)
-    )
-    places = [(day, 0, 0) for day in exact.DAYS if day]
-    places += [(0, moment, 0) for moment in dict.fromkeys(exact.MOMENTS) if moment]
-    places += [(0, 0, moment) for moment in dict.fromkeys(exact.MOMENTS) if moment]
-    state = {
-        number: dated(
-            number,
-            exact.DAYS[number % len(exact.DAYS)],
-            exact.MOMENTS[number % len(exact.MOMENTS)],
-            key,
-        )
-        for number, key in enumerate(places)
-    }
-    apart = max(exact.DAYS) + 10
-
-    def commit(changed: list[dict[str, Any]], gone: Sequence[int] = ()) -> None:
-        merge(spark, pair, "dates", pa.Table.from_pylist(changed, schema=DATES), "id", gone)
-
-    later = [state.pop(number) for number in list(state) if number % 3 == 2]
-    commit(list(state.values()))
-    pair.replicate(spark)
-    assert_exact(pair, "dates", pa.Table.from_pylist(list(state.values()), schema=DATES))
-    for turn, zone in enumerate(zones):
-        inserted = later[turn :: len(zones)]
-        chosen = [number for number in state if number % len(zones) == turn]
-        gone, moved, updated = chosen[::3], chosen[1::3], chosen[2::3]
-        state.update((row["id"], row) for row in inserted)
-        for number in updated:
-            row = state[number]
-            state[number] = dated(
-                number, row["a_day"] + 1, row["an_at"] - 1, (row["day"], row["at"], row["wall"])
-            )
-        for number in moved:
-            day, at, wall = (state[number][name] for name in ("day", "at", "wall"))
-            key = (day, at, wall + apart * exact.DAY) if day else (day + number + apart, at, wall)
-            state[number] = {**state[number], **dict(zip(("day", "at", "wall"), key, strict=True))}
-        with having(spark, {ZONE: zone}):
-            commit([state[row] for row in (*updated, *moved, *gone)] + inserted, gone)
-            assert [(each.held, each.dead_letters) for each in pair.send(spark)] == [(None, 0)]
-        for number in gone:
-            del state[number]
-        with having(spark, {ZONE: zones[turn - 1], **(OLD_FILES if turn % 2 else {})}):
-            pair.apply(spark)
-        assert_exact(pair, "dates", pa.Table.from_pylist(list(state.values()), schema=DATES))
-    return len(state)
-
-
-def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(spark: Any, tmp_path: Path) -> None:
     """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at any depth, as keys, and as keys of maps.
 
     One epoch under each time zone of the sender; it is applied under another. Each inserts, updates, deletes and changes keys that differ by a day
@@ -201,30 +52,13 @@ def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(spark: 
 def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Path) -> None:
     """Under Spark Connect; the server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until 1972. The user's session keeps
     its settings."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
-    process = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("dates_over_connect.py")),
-            str(tmp_path / "wan"),
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert process.returncode == 0, process.stderr[-6000:]
-    found = json.loads(process.stdout.splitlines()[-1])
+    script = Path(__file__).with_name("dates_over_connect.py")
+    found = run_script(script, tmp_path, tmp_path / "wan", timeout=500)
     assert found["rows"] > 100
     assert found["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
 
 
-# --- every type -------------------------------------------------------------------------------------------------------
+# --- every type
 
 ROWS, EXAMPLES = 90, 24
 """Rows of the table; different values of a column, which its rows take in turn."""
@@ -456,7 +290,7 @@ def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
 
-# --- what the feed does not return as it is ---------------------------------------------------------------------------
+# --- what the feed does not return as it is
 
 BAD, GOOD = "CAST(X'61FF' AS string)", "'\ufffd'"
 
@@ -568,7 +402,7 @@ def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> No
         )
 
 
-# --- beside the values ------------------------------------------------------------------------------------------------
+# --- beside the values
 
 
 def test_dates_of_a_user_stream_arrive_exactly(spark: Any, tmp_path: Path) -> None:

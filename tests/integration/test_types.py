@@ -265,7 +265,9 @@ def test_events_of_a_user_stream_arrive(spark: Any, facts: Pair) -> None:
     assert facts.hashes(spark, "facts") == hashes(spark.sql(EVENTS))
 
 
-def test_the_source_returns_the_rows_given_to_the_sink(spark: Any, facts: Pair, tmp_path: Path) -> None:
+def test_the_source_returns_the_rows_given_to_the_sink(
+    spark: Any, facts: Pair, tmp_path: Path
+) -> None:
     """``format("wan")`` in, ``format("wan")`` out, decoded."""
     rows = spark.sql(EVENTS)
     batches = spark.readStream.format("wan").option("channel", facts.channel("events").url).load()
