@@ -34,10 +34,8 @@ PROPERTIES = {
     PLAIN: "delta.enableTypeWidening = true",
     LATE: "delta.enableTypeWidening = true",
 }
-CLAUSES = (
-    "ADD", "ALTER COLUMN", "CLUSTER BY", "DROP COL", "DROP CONS", "RENAME", "REPLACE", "SET", "UNSET"
-)  # fmt: skip
-"""What statements that are clauses of ``ALTER TABLE {t}`` start with."""
+CLAUSES = ("ADD", "ALTER COLUMN", "CLUSTER", "DROP COL", "DROP CON", "RENAME", "REPLACE", "SET")
+"""A statement that starts with one of these, or ``UNSET``, is a clause of ``ALTER TABLE {t}``."""
 EQUAL = ""
 REMEDY = r"new (table )?name|ALTER TABLE|--decide|full copy|put the old one back"
 NEW_NAME = "a full copy under a new table name"
@@ -92,9 +90,8 @@ HARMLESS = (
 NESTED = "ADD COLUMNS (more int, s.y int, list.element.y int, map.value.y struct<z:int>)"
 WITH_NESTED = (
     "INSERT INTO {t} (id, qty, note, more, s, list, map) VALUES (8, 8, 'n', 8, "
-    "named_struct('x', 8, 'y', 8), "
-    "array(named_struct('x', 8, 'y', 8)), map('k', named_struct('x', 8, 'y', "
-    "named_struct('z', 8))))"
+    "named_struct('x', 8, 'y', 8), array(named_struct('x', 8, 'y', 8)), "
+    "map('k', named_struct('x', 8, 'y', named_struct('z', 8))))"
 )
 MORE = f"INSERT INTO {{t}} (id, qty, note, s, list, map) VALUES (7, 7, {ROW.format(7)})"
 WIDER = (
@@ -386,7 +383,7 @@ def change(spark: Any, pair: Pair, statement: str, site: str) -> None:
     if statement == "DROP":
         location.rename(location.with_name("dropped"))
         return
-    if statement.startswith(CLAUSES):
+    if statement.startswith((*CLAUSES, "UNSET")):
         statement = f"ALTER TABLE {{t}} {statement}"
     names = {"t": pair.name("t", site), "t2": pair.name("t", site).replace("/t`", "/t2`")}
     statement = statement.format(
