@@ -1,4 +1,6 @@
-"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and the remote site's table has the rows."""
+"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and
+the rows arrive in the remote site's table.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,10 @@ def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
 def test_options_from_the_topology_and_explicit_options_are_equivalent(
     spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """Both ways of saying the same write the same manifest and the same headers; what is given wins over the topology."""
+    """Both write the same manifest and the same headers; explicit options override the topology."""
     rows = frame(spark, "prices", [price(f"p{n}", n, n / 2) for n in range(30)]).coalesce(1)
     wan.write_events("prices", rows, batchSize=8)
-    one_by_one = {
+    explicit = {
         "channel": str(tmp_path / "channel"),
         "site": "newark",
         "remotes": "seattle",
@@ -52,28 +54,29 @@ def test_options_from_the_topology_and_explicit_options_are_equivalent(
         "stream": PRICES,
         "batchSize": "8",
     }
-    rows.write.format("wan").mode("append").options(**one_by_one).save()
+    rows.write.format("wan").mode("append").options(**explicit).save()
 
-    told = []
+    written = []
     for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
         manifest = log.read(1)
-        of_its_own = ("log_id", "created", "frames", "writes", "fingerprint")
-        said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
-        found = [
+        different = ("log_id", "created", "frames", "writes", "fingerprint")
+        contents = {name: value for name, value in vars(manifest).items() if name not in different}
+        headers_seen = [
             (head.origin, head.sent_to, head.stream, head.table, head.events)
             for head in headers(log.channel, manifest)
         ]
-        told.append((said, found, manifest.writes[0].digest))
-    assert told[0] == told[1]
-    assert told[0][1] == [
+        written.append((contents, headers_seen, manifest.writes[0].digest))
+    assert written[0] == written[1]
+    assert written[0][1] == [
         ("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)
     ]
 
 
 def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
-    """``batchSize`` rows, ``batchBytes`` bytes of Arrow; one event larger than that travels alone (f19). All of it arrives.
+    """At most ``batchSize`` rows and ``batchBytes`` bytes of Arrow; a larger event travels alone
+    (f19). All events arrive.
 
-    Taken out once: the limits in `BatchPublisher._cut`.
+    Fails without the limits in `BatchPublisher._cut`.
     """
     pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
     rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
@@ -100,12 +103,15 @@ def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
     assert wan.numbers("clicks") == []
 
 
-# --- replays
+# --- retries
 
 
 def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
-    """Also in other partitions and another order. Other content under the same batch ID is the next epoch, and so is the same
-    content without batch ID. Adds an epoch with the digest left out of the comparison (``told in writes``)."""
+    """Also in other partitions and another order. Other content under the same batch ID is the next
+    epoch, and so is the same content without a batch ID.
+
+    Fails when `append_epoch` compares writes without their digest.
+    """
     rows = frame(spark, "clicks", clicks(range(40)))
     replay = {"queryId": "q", "batchId": 7}
     wan.write_events("clicks", rows.coalesce(1), **replay)
@@ -128,25 +134,17 @@ def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
 
 
 def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_path: Path) -> None:
-    """A micro-batch is an epoch. One that comes again after a restart, in other partitions, is already done."""
+    """A micro-batch that is retried after a restart, in other partitions, adds no epoch."""
     for start in (0, 10):
         wan.append("clicks", clicks(range(start, start + 10)))
     checkpoint = tmp_path / "checkpoint"
 
     def replicate(partitions: int) -> str:
-        rows = (
-            spark.readStream.format("delta")
-            .option("maxFilesPerTrigger", 1)
-            .load(str(wan.path("clicks")))
-        )
-        writer = (
-            rows.repartition(partitions)
-            .writeStream.format("wan")
-            .options(**wan.sink_options("clicks"))
-        )
-        query = (
-            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        )
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+        rows = reader.load(str(wan.path("clicks"))).repartition(partitions)
+        writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query = writer.start()
         query.awaitTermination()
         return str(query.id)
 
@@ -154,7 +152,7 @@ def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_p
     writes = wan.log("clicks").read(2).writes
     assert [(write.query, write.batch) for write in writes] == [(query, "0"), (query, "1")]
 
-    # As if it had been killed between the manifest and Spark's own commit.
+    # As after a crash between the manifest and Spark's own commit.
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     wan.append("clicks", clicks(range(20, 25)))
@@ -168,8 +166,9 @@ def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_p
 def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(
     spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """A micro-batch is written to two streams and fails between them. With ``queryId`` and ``batchId``, when it comes again only the
-    second lacks it."""
+    """A micro-batch is written to two streams and fails between them. With ``queryId`` and
+    ``batchId``, the retry writes only to the second.
+    """
     wan.append("clicks", clicks(range(10)))
     fails = [True]
 
@@ -193,18 +192,17 @@ def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(
     assert wan.channel("events").numbers() == {"clicks.0": [1]}
     run()
     assert wan.channel("events").numbers() == {"clicks.0": [1], "clicks.1": [1]}
-    assert (
-        sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1))
-        == 10
-    )
+    logs = [StreamLog(wan.channel("events"), f"clicks.{half}") for half in (0, 1)]
+    assert sum(log.read(1).rows for log in logs) == 10
 
 
-# --- what the events do at the other site
+# --- events at the remote site
 
 
 def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan: Sites) -> None:
-    """Operation, sequence and event time are columns of the rows: the sequence orders the events of a key, whatever order they
-    come in; the operation column is the sink's alone. Without the sequence, such a write is refused as a whole."""
+    """The sequence orders the events of a key, in whatever order they arrive; the operation
+    column is not replicated. Without the sequence, the same write is refused as a whole.
+    """
     events = [
         ("a1", 1, 1, 1.0, "create"),
         ("a2", 2, 1, 1.5, "put"),
@@ -240,9 +238,12 @@ def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan
 
 
 def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan: Sites) -> None:
-    """The same event again is dropped. Another under the same ID is a dead letter with its cause, here and in the ack, and what is
-    behind it goes on. Equal events of a keyless table with IDs of their own are two rows. Duplicates nothing with the event IDs in
-    the ledger ignored."""
+    """The same event again is dropped. Other content under the same ID is a dead letter with its
+    cause, here and in the ack, and later events go on. Equal events of a keyless table with
+    different IDs are two rows.
+
+    Fails when the event IDs in the ledger are ignored: nothing is a duplicate.
+    """
     wan.write_events("prices", frame(spark, "prices", [price("p1", 1, 1.0), price("p2", 2, 2.0)]))
     wan.write_events(
         "clicks",
@@ -257,16 +258,11 @@ def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan:
         frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]),
     )
     status = wan.apply(spark, "events")
-    assert (status["prices"].held, status["prices"].duplicates, status["prices"].dead_letters) == (
-        None,
-        1,
-        1,
-    )
-    assert (status["clicks"].held, status["clicks"].duplicates, status["clicks"].dead_letters) == (
-        None,
-        1,
-        0,
-    )
+    counts = {
+        table: (status[table].held, status[table].duplicates, status[table].dead_letters)
+        for table in ("prices", "clicks")
+    }
+    assert counts == {"prices": (None, 1, 1), "clicks": (None, 1, 0)}
     assert wan.rows("prices") == {("p1", 1, 1.0, 0): 1, ("p2", 2, 2.0, 0): 1, ("p3", 3, 3.0, 0): 1}
     assert wan.rows("clicks") == {(at(0), f"c{n}", "/"): 1 for n in (1, 2, 3)}
 
@@ -296,13 +292,15 @@ def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[Base
 
 
 def test_block_on_ack_waits_until_the_policy_is_met(spark: Any, wan: Sites) -> None:
-    """With ``all``, a commit ends when the remote site has the epoch, and trims it. With ``none`` it waits for nobody."""
+    """With ``all``, a commit ends when the remote site has acked the epoch, which is then
+    trimmed. With ``none``, it does not wait.
+    """
     wan.write_events(
         "clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h"
     )
     assert wan.frames("clicks") == wan.named_frames("clicks") != set()
 
-    # A thread knows the sink once it has made a DataFrame.
+    # A thread can use the sink once it has made a DataFrame.
     writing, errors = in_background(
         lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h")
     )
@@ -317,7 +315,10 @@ def test_block_on_ack_waits_until_the_policy_is_met(spark: Any, wan: Sites) -> N
 def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing_of_it(
     spark: Any, wan: Sites
 ) -> None:
-    """Its table has no place at the writer, or the events lie there. Fails (held: no Delta table, or one that was replaced) when it is captured."""
+    """Its table has no location at the writer, or has the events themselves.
+
+    Fails when it is captured: held, since there is no Delta table or it was replaced.
+    """
     wan.append("orders", [{"id": 1, "item": "pear", "amount": 1.0}])
     wan.append("readings", [{"sensor": "attic", "value": 20.5}])
     wan.append("clicks", clicks([1]))
@@ -332,8 +333,9 @@ def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing
 def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
     spark: Any, wan: Sites
 ) -> None:
-    """The write succeeds, and the next one; both are there when the site comes. Their frames go with a later commit, without
-    ``blockOnAck`` too."""
+    """Both writes succeed, and their events are applied when the site is back. A later commit
+    trims their frames, also without ``blockOnAck``.
+    """
     for n in (1, 2):
         wan.write_events("clicks", frame(spark, "clicks", clicks([n])), blockOnAck="300ms")
     assert wan.numbers("clicks") == [1, 2]
@@ -345,18 +347,17 @@ def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
 
 
 def test_b27_a_stop_marker_ends_the_wait_for_acks(spark: Any, wan: Sites, tmp_path: Path) -> None:
-    """The query ends and says that its epoch is in the channel; a restart does not add it again."""
+    """The query fails with a message that its epoch is in the channel; a restart does not add it
+    again.
+    """
     wan.append("clicks", clicks(range(10)))
     marker = tmp_path / "stop"
 
     def start(**options: str) -> Any:
         rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
         writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"), **options)
-        return (
-            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.trigger(availableNow=True).start()
 
     query = start(blockOnAck="1h", stopMarker=str(marker))
     wait_until(lambda: wan.numbers("clicks") == [1] or not query.isActive, "the epoch")
@@ -379,7 +380,7 @@ def test_b27_a_stop_marker_ends_the_wait_for_acks(spark: Any, wan: Sites, tmp_pa
 def test_register_makes_the_wan_format_known(
     spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under a name that nothing else could have made known."""
+    """Under a name that is registered nowhere else."""
 
     class Named(datasource.WanDataSource):
         @classmethod
@@ -394,7 +395,9 @@ def test_register_makes_the_wan_format_known(
 
 
 def test_spark_finds_the_installed_wan_format(spark: Any, wan: Sites) -> None:
-    """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session knows nothing of what was registered in another."""
+    """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session has no registrations
+    of other sessions.
+    """
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
     assert batches.columns[:3] == ["stream", "log_id", "epoch"]

@@ -1,4 +1,6 @@
-"""The source: one row per gateway batch, in order and without gaps, as much at a time as is asked for; loud where something is missing."""
+"""The source: one row per gateway batch, in order and without gaps, within the read limits; an
+error where epochs are missing.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
-"""Per micro-batch that had rows, stream and epoch of each gateway batch."""
+"""Stream and epoch of each gateway batch, by micro-batch; micro-batches without rows are left out."""
 
 COLUMNS = [
     ("stream", "string"),
@@ -77,10 +79,12 @@ def read(
     spark: Any,
     wan: Sites,
     checkpoint: str = "checkpoint",
-    each: Callable[[int], None] = lambda batch: None,
+    after_batch: Callable[[int], None] = lambda batch: None,
     **options: object,
 ) -> Batches:
-    """Read what there is. ``each`` is called with the number of every micro-batch that had rows, after its rows were read."""
+    """Read the available epochs. ``after_batch`` is called with the number of every micro-batch
+    that had rows, after they were read.
+    """
     batches: Batches = []
 
     def take(rows: Any, batch: int) -> None:
@@ -89,7 +93,7 @@ def read(
         )
         if found:
             batches.append([(row["stream"], row["epoch"]) for row in found])
-            each(len(batches))
+            after_batch(len(batches))
 
     writer = load(spark, wan, **options).writeStream.foreachBatch(take).trigger(availableNow=True)
     writer.option("checkpointLocation", str(wan.folder / checkpoint)).start().awaitTermination()
@@ -97,7 +101,7 @@ def read(
 
 
 def reader(wan: Sites, **options: object) -> WanStreamReader:
-    """The source without Spark around it."""
+    """Return the source without Spark."""
     given = {name: str(value) for name, value in options.items()}
     return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **given}))
 
@@ -110,7 +114,7 @@ def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
-    """Header and manifest as columns, the frame as it is; the columns are fixed."""
+    """Header and manifest as columns, the frame unchanged; the columns are fixed."""
     rows: list[Any] = []
     source = load(spark, wan)
     assert [(field.name, field.dataType.simpleString()) for field in source.schema] == COLUMNS
@@ -154,11 +158,13 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     ]
 
 
-# --- how much, from where, until when
+# --- limits, start and end
 
 
 def test_read_limits_count_whole_epochs(spark: Any, wan: Sites) -> None:
-    """By number: streams in turn. By bytes: what fits, and one epoch that does not. A limit that is never reached is none."""
+    """By number: streams in turn. By bytes: epochs that fit, or one that does not. A limit that
+    is never reached has no effect.
+    """
     one_by_one = read(spark, wan, maxEpochsPerTrigger=1)
     assert one_by_one == [[(CLICKS, 1)] * 3, [(PRICES, 1)], [(CLICKS, 2)], [(CLICKS, 3)]]
 
@@ -179,7 +185,9 @@ def test_read_limits_count_whole_epochs(spark: Any, wan: Sites) -> None:
 
 
 def test_a_busy_stream_does_not_starve_others(wan: Sites) -> None:
-    """With one epoch a trigger, and one more of clicks before each of them. Never reads prices when the same stream is always first."""
+    """One epoch per trigger, and a new epoch of clicks before each. Fails (never reads prices)
+    when the same stream always comes first.
+    """
     source = reader(wan, maxEpochsPerTrigger=1)
     start = source.initialOffset()
     for n in range(3):
@@ -189,8 +197,9 @@ def test_a_busy_stream_does_not_starve_others(wan: Sites) -> None:
 
 
 def test_starting_offsets_choose_the_first_epoch(spark: Any, wan: Sites) -> None:
-    """``earliest``, ``latest``, or the first epoch to read of some streams, the others from their beginning. A checkpoint counts for
-    more."""
+    """``earliest``, ``latest``, or the first epoch of some streams while the others start at
+    their oldest. A checkpoint overrides them.
+    """
     assert read(spark, wan, startingOffsets="latest") == []
     named = json.dumps({CLICKS: 3})
     assert read(spark, wan, "named", startingOffsets=named) == [[(CLICKS, 3), (PRICES, 1)]]
@@ -199,13 +208,14 @@ def test_starting_offsets_choose_the_first_epoch(spark: Any, wan: Sites) -> None
     assert read(spark, wan, "named", startingOffsets="earliest", streams=CLICKS) == [[(CLICKS, 4)]]
     with pytest.raises(
         Exception,
-        match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; did you mean 'newark.events.clicks'",
+        match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; "
+        r"did you mean 'newark.events.clicks'",
     ):
         read(spark, wan, "wrong", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
 
 
 def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: Sites) -> None:
-    """And no more, also when it begins with a micro-batch that a run before it did not finish."""
+    """Also when it starts with a micro-batch that an earlier run did not finish."""
 
     def write_and_fail(batch: int) -> None:
         write_epoch(wan, "clicks", clicks([100 + batch]))
@@ -213,11 +223,15 @@ def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: S
             raise RuntimeError("stopped in its second micro-batch")
 
     with pytest.raises(Exception, match="in its second micro-batch"):
-        read(spark, wan, each=write_and_fail, streams=CLICKS, maxEpochsPerTrigger=1)
+        read(spark, wan, after_batch=write_and_fail, streams=CLICKS, maxEpochsPerTrigger=1)
+
+    def write(batch: int) -> None:
+        write_epoch(wan, "clicks", clicks([200 + batch]))
+
     again = read(
         spark,
         wan,
-        each=lambda batch: (write_epoch(wan, "clicks", clicks([200 + batch])), None)[1],
+        after_batch=write,
         streams=CLICKS,
         maxEpochsPerTrigger=1,
     )
@@ -226,7 +240,9 @@ def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: S
 
 
 def test_a_running_query_reports_its_lag(spark: Any, wan: Sites) -> None:
-    """In its progress: what the channel has, and what was read. Only the streams that were asked for are read."""
+    """Its progress has the newest epochs of the channel and the epochs that were read. Only the
+    named streams are read.
+    """
     seen: list[int] = []
     writer = load(spark, wan, streams=CLICKS, maxEpochsPerTrigger=1).writeStream.trigger(
         processingTime="100 milliseconds"
@@ -254,7 +270,7 @@ def test_a_running_query_reports_its_lag(spark: Any, wan: Sites) -> None:
 
 
 def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wan: Sites) -> None:
-    """Announced epochs come again, marked as possible duplicates; what comes for the first time is not marked."""
+    """They are redelivered with the mark; first deliveries have none."""
     rows: list[tuple[str, int, bool]] = []
 
     def run() -> list[tuple[str, int, bool]]:
@@ -280,11 +296,13 @@ def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wa
     assert run() == []
 
 
-# --- what is missing
+# --- missing epochs
 
 
 def trim(wan: Sites, *numbers: int) -> None:
-    """As the ack keeper does once everybody has them: the newest manifest stays, without its frames."""
+    """Trim as the sender does once every site has acked: the newest manifest stays, without its
+    frames.
+    """
     log = wan.log("clicks")
     for number in numbers:
         log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(number).frames])
@@ -293,12 +311,17 @@ def trim(wan: Sites, *numbers: int) -> None:
 
 
 def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> None:
-    """A query that is late says so and skips nothing; a new one begins with what is there."""
+    """It reports the missing epochs and skips nothing; a new query starts with the oldest epoch
+    in the log.
+    """
     read(spark, wan, maxEpochsPerTrigger=1, startingOffsets=json.dumps({CLICKS: 3, PRICES: 1}))
     late = reader(wan, streams=CLICKS)
     start = {**late.initialOffset(), "streams": {CLICKS: 1}}
     trim(wan, 1, 2)
-    message = r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: it has 3 and later\..*new checkpoint"
+    message = (
+        r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: "
+        r"it has 3 and later\..*new checkpoint"
+    )
     with pytest.raises(LogGapError, match=message):
         late.partitions(start, next_offset(late, start))
     assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 2}
@@ -332,25 +355,26 @@ def test_f16_a_gap_in_the_log_is_an_error(wan: Sites) -> None:
         )
 
 
-@pytest.mark.parametrize("what", ["deleted", "put back"])
-def test_f17_a_log_that_lost_epochs_is_an_error(wan: Sites, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("fault", ["deleted", "restored"])
+def test_f17_a_log_that_lost_epochs_is_an_error(wan: Sites, fault: str) -> None:
     source = reader(wan, streams=CLICKS)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
-    if what == "deleted":
+    if fault == "deleted":
         shutil.rmtree(folder)
     else:
         (folder / f"{3:020d}.json").unlink()
-    end = 0 if what == "deleted" else 2
+    end = 0 if fault == "deleted" else 2
     with pytest.raises(
         LogGapError,
-        match=rf"the log of newark\.events\.clicks ends at {end}, but this query has read epoch 3.*Restore it",
+        match=rf"the log of newark\.events\.clicks ends at {end}, "
+        "but this query has read epoch 3.*Restore it",
     ):
         next_offset(source, start)
 
 
 def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
-    """Its numbers are lower than those that were seen; the receiver plans from the log, and has to look."""
+    """Its epochs are lower than those seen before; the receiver has to read the log again."""
     source = WakeUpReader(wan.channel("events"), SEATTLE, "token", 10.0)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
@@ -364,7 +388,9 @@ def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
 
 
 def test_the_site_option_selects_the_channel_of_its_sender(wan: Sites) -> None:
-    """From the topology: the channel of a sender that serves the site. Unknown names suggest the nearest."""
+    """The topology has the channel of a sender that serves the site. Unknown names get a
+    suggestion.
+    """
     config = str(wan.folder / "wan.yaml")
     parse = SourceOptions.parse
     assert (
@@ -380,7 +406,7 @@ def test_the_site_option_selects_the_channel_of_its_sender(wan: Sites) -> None:
 
 
 def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> None:
-    """In the text of the exception, whatever Spark puts around it."""
+    """In the text of the exception, whatever Spark adds to it."""
     with pytest.raises(
         Exception,
         match="wan source: unknown option 'maxepochpertrigger'; did you mean 'maxEpochsPerTrigger'",
@@ -393,21 +419,27 @@ def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> 
 QUERIES = """
 import sys
 from spark_wan.local import local_session
+
 folder, channel, config = sys.argv[1:]
-spark = local_session("killed", quick=True, **{"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"})
-source = spark.readStream.format("wan").option("channel", channel).load()
-source.writeStream.format("noop").option("checkpointLocation", folder + "/source").trigger(processingTime="0 seconds").start()
-rows = spark.readStream.format("rate").load().selectExpr("string(value) AS event", "timestamp AS at", "'/' AS page")
+settings = {"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"}
+spark = local_session("killed", quick=True, **settings)
+
+source = spark.readStream.format("wan").option("channel", channel).load().writeStream
+source = source.format("noop").option("checkpointLocation", folder + "/source")
+source.trigger(processingTime="0 seconds").start()
+
+rows = spark.readStream.format("rate").load()
+rows = rows.selectExpr("string(value) AS event", "timestamp AS at", "'/' AS page")
 sink = rows.writeStream.format("wan").option("checkpointLocation", folder + "/sink")
-sink = sink.options(config=config, sender="events", table="clicks", eventId="event", stream="waiting", blockOnAck="1h")
-sink.start().awaitTermination()
+sink = sink.options(config=config, sender="events", table="clicks", eventId="event")
+sink.options(stream="waiting", blockOnAck="1h").start().awaitTermination()
 """
 
 
 def test_b15_processes_of_source_and_sink_end_with_their_parents(
     wan: Sites, tmp_path: Path
 ) -> None:
-    """Driver and JVM are killed while the source looks for epochs and a commit waits for an ack that does not come."""
+    """Driver and JVM are killed while the source polls for epochs and a commit waits for an ack."""
     script = tmp_path / "queries.py"
     script.write_text(QUERIES)
     channel = wan.channel("events")
@@ -423,9 +455,9 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
                     and (tmp_path / "source/commits/0").exists()
                 )
             ),
-            "an epoch in the channel, and a look of the source",
+            "an epoch in the channel, and a poll of the source",
         )
-        processes = of_session(driver.pid)
+        processes = processes_of_session(driver.pid)
         assert any("python_streaming_source_runner" in command for command in processes.values()), (
             tmp_path / "output"
         ).read_text()
@@ -433,16 +465,18 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
             if process == driver.pid or "java" in command.partition(" ")[0]:
                 os.kill(process, signal.SIGKILL)
         driver.wait()
-        wait_until(lambda: not of_session(driver.pid), "the end of all workers")
+        wait_until(lambda: not processes_of_session(driver.pid), "the end of all workers")
     finally:
-        for process in of_session(driver.pid):
+        for process in processes_of_session(driver.pid):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         driver.wait()
 
 
-def of_session(leader: int) -> dict[int, str]:
-    """The processes that one and its descendants have started, also once it has ended: ID -> command line."""
+def processes_of_session(leader: int) -> dict[int, str]:
+    """Return the processes of a session, whether or not its leader still runs: ID -> command
+    line.
+    """
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

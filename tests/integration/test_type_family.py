@@ -1,6 +1,8 @@
-"""Every type of Delta × insert, update, delete, key × table read, change feed: generated values, compared to the bit by deltalake and pyarrow.
+"""Every type of Delta × insert, update, delete, key × table read, change feed: generated values,
+compared to the bit by deltalake and pyarrow.
 
-The values are the same in each run; ``WAN_TYPES_SEED=<number>`` chooses others. The seed is printed.
+The values are the same in each run; ``WAN_TYPES_SEED=<number>`` chooses others. The seed is
+printed.
 """
 
 from __future__ import annotations
@@ -38,20 +40,23 @@ ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovi
 def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at any depth, as keys, and as keys of maps.
+    """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at
+    any depth, as keys, and as keys of maps.
 
-    One epoch under each time zone of the sender; it is applied under another. Each inserts, updates, deletes and changes keys that differ by a day
-    or a microsecond.
-    At the receiver, the user's session has settings for files of old Spark versions; what the receiver writes does not follow them.
+    One epoch under each time zone of the sender, applied under another. Each inserts, updates,
+    deletes, and changes keys by a day or a microsecond. The receiver's session has settings for
+    files of old Spark versions, which must not affect what it writes.
 
-    Taken out once: the setting with which the change feed returns ``java.time`` values (1582-10-15 arrived), and the settings of the writes.
+    Fails without the setting with which the change feed returns ``java.time`` values (1582-10-15
+    arrives), or without the settings of the writes.
     """
     assert carry_dates(spark, tmp_path / "wan", ZONES) > 100
 
 
 def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Path) -> None:
-    """Under Spark Connect; the server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until 1972. The user's session keeps
-    its settings."""
+    """The server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until
+    1972. The user's session keeps its settings.
+    """
     script = Path(__file__).with_name("dates_over_connect.py")
     found = run_script(script, tmp_path, tmp_path / "wan", timeout=500)
     assert found["rows"] > 100
@@ -61,12 +66,12 @@ def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Pa
 # --- every type
 
 ROWS, EXAMPLES = 90, 24
-"""Rows of the table; different values of a column, which its rows take in turn."""
+"""Rows of the table; different values of each column, which the rows take in turn."""
 
 
 def schema_of_values() -> pa.Schema:
-    """An ID, every type once, and nested ones."""
-    # One example is often the one before with a small change.
+    """Return a schema with an ID, every type once, and nested types."""
+    # An example is often the previous one with a small change.
     nested = exact.generated(exact.types(), 60)[2::3]
     return pa.schema(
         [
@@ -81,8 +86,10 @@ def table_of(rows: dict[int, dict[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None:
-    """Generated values of every type and of nested types: the table read (a snapshot), then inserts, updates by the least amount, deletes and
-    rows that are written again as they were, through the change feed. Each update is an event; a row written again is none."""
+    """Generated values of every type and of nested types: a snapshot, then through the change
+    feed inserts, updates by the least amount, deletes, and rows written again unchanged. Each
+    update is an event; an unchanged row is none.
+    """
     schema = schema_of_values()
     drawn = {
         field.name: [None, *exact.generated(exact.values(field.type), EXAMPLES)]
@@ -110,9 +117,9 @@ def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None
     columns = len(schema) - 1
     epoch = 1
     for turn in range(2):
-        gone = [number for number in state if number % 20 == turn]
+        deleted = [number for number in state if number % 20 == turn]
         again = [number for number in state if number % 20 == 4]
-        updated = [number for number in state if number not in (*gone, *again)]
+        updated = [number for number in state if number not in (*deleted, *again)]
         for number in updated:
             field = schema.field(1 + (number + turn * ROWS) % columns)
             changed = exact.nudged(state[number][field.name], field.type, number + turn)
@@ -122,18 +129,20 @@ def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None
             state[number] = {**state[number], field.name: changed}
         inserted = {number: row for number, row in later.items() if number % 2 == turn}
         state.update(inserted)
-        merge(spark, pair, "values", table_of(state, schema), "id", gone)
-        for number in gone:
+        merge(spark, pair, "values", table_of(state, schema), "id", deleted)
+        for number in deleted:
             del state[number]
         pair.replicate(spark)
         epoch += 1
         events = pair.events("values", epoch)["id"].to_pylist()
-        assert sorted(events) == sorted([*gone, *updated, *inserted])
+        assert sorted(events) == sorted([*deleted, *updated, *inserted])
         assert_exact(pair, "values", table_of(state, schema))
 
 
 def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
-    """Generated variants, at the top and nested, which only Spark reads: both sites have the same bytes, and what was written."""
+    """Generated variants, at the top and nested, which only Spark reads: both sites have the
+    same bytes, and the values that were written.
+    """
     leaves = (
         st.none()
         | st.booleans()
@@ -159,12 +168,16 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     def write(rows: Mapping[int, str]) -> None:
         file = tmp_path / f"{len(list(tmp_path.glob('*.parquet')))}.parquet"
         pq.write_table(pa.table({"id": list(rows), "text": list(rows.values())}), file)
-        variants = "parse_json(text) v, array(parse_json(text), null) vs, named_struct('v', parse_json(text), 'n', null) r, map('k', parse_json(text)) m"
+        variants = (
+            "parse_json(text) v, array(parse_json(text), null) vs, "
+            "named_struct('v', parse_json(text), 'n', null) r, map('k', parse_json(text)) m"
+        )
         pair.sql(
             spark,
             "odd",
             f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s ON t.id = s.id "
-            "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *",
         )
 
     def assert_same(rows: Mapping[int, str]) -> None:
@@ -182,7 +195,7 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     write(rows)
     pair.replicate(spark)
     assert_same(rows)
-    # Other values for most; some are as they were, some are new.
+    # Most rows change, some stay, some are new.
     changed = {
         number: texts[(number + 1) % len(texts)] if number % 5 else text
         for number, text in enumerate(texts)
@@ -193,7 +206,7 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     assert_same(changed)
 
 
-# A key of each type, and what is hard to tell apart in it.
+# A key of each type, with values that are hard to tell apart.
 TEXTS = (
     "",
     " ",
@@ -246,11 +259,13 @@ KEYED = pa.schema(
 
 
 def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
-    """Rows whose keys differ in one column, by as little as there is: a day, a microsecond, a trailing space, a NUL, normalisation, case,
-    the last digit. Some of each are in the snapshot, and in the target before it; the others come through the feed, and some are updated,
-    deleted, or change their key.
+    """Rows whose keys differ in one column, by as little as possible: a day, a microsecond, a
+    trailing space, a NUL, normalisation, case, the last digit. Some are in the snapshot, and in the
+    target before it; the others come through the feed, and some are updated, deleted, or change
+    their key.
 
-    Taken out once: reading chars as they are stored, in the session of the write. Delta failed at the MERGE, and the stream was held for ever.
+    Fails when the session of the write does not read chars as they are stored: the MERGE fails, and
+    the stream is held forever.
     """
     pair = Pair.of(tmp_path / "wan", {"keyed": {"keys": list(KEYS)}})
     columns = ", ".join(f"{name} {declared}" for name, (declared, _, _) in KEYS.items())
@@ -274,14 +289,14 @@ def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
     pair.replicate(spark)
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
-    gone = [number for number in state if number % 3 == 0]
+    deleted = [number for number in state if number % 3 == 0]
     for number in state:
-        # Every third takes the key of a row that goes in the same commit.
-        taken = every[number - 4] if number % 3 == 1 and number - 4 in gone else every[number]
+        # Every third row takes the key of a row that is deleted in the same commit.
+        taken = every[number - 4] if number % 3 == 1 and number - 4 in deleted else every[number]
         state[number] = {**taken, "id": number, "note": f"note {number}"}
     state.update((number, row) for number, row in every.items() if not number % 2)
-    merge(spark, pair, "keyed", table_of(state, KEYED), "id", gone)
-    for number in gone:
+    merge(spark, pair, "keyed", table_of(state, KEYED), "id", deleted)
+    for number in deleted:
         del state[number]
     assert any(row["k_day"] != every[number]["k_day"] for number, row in state.items())
     status = pair.send(spark)
@@ -290,13 +305,13 @@ def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
 
-# --- what the feed does not return as it is
+# --- values that the feed alters
 
 BAD, GOOD = "CAST(X'61FF' AS string)", "'\ufffd'"
 
 
 def held(spark: Any, pair: Pair) -> dict[str, str | None]:
-    """Run the sender; why each of its tables is held."""
+    """Run the sender; return the causes of holds by table."""
     handle = Sender(spark, pair.topology, NEWARK).start(available_now=True)
     with suppress(WanError):
         handle.await_termination()
@@ -304,10 +319,11 @@ def held(spark: Any, pair: Pair) -> dict[str, str | None]:
 
 
 def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path: Path) -> None:
-    """Text that is not UTF-8, and maps with a key twice (which another writer than Spark may write): not in a snapshot, which goes on once they are
-    mended, and not from the feed, where the commits before them are sent. U+FFFD itself is text like any other.
+    """Text that is not UTF-8, and maps with a repeated key (which writers other than Spark may
+    write): a snapshot goes on once they are corrected; from the feed, earlier commits are sent.
+    U+FFFD itself is ordinary text.
 
-    Taken out once: the check of strings with U+FFFD, which arrived in place of the byte FF.
+    Fails without the check of strings with U+FFFD, which arrives in place of the byte FF.
     """
     pair = Pair.of(tmp_path / "wan", {"texts": {}, "maps": {}})
 
@@ -361,7 +377,7 @@ def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path
 
 
 def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> None:
-    """Before the feed has changed it: in each place of a row where text can stand, and nowhere else."""
+    """Before the feed alters it: in each place of a row where text can stand, and nowhere else."""
     columns = {
         "t": ("string", "{}"),
         "fixed": ("varchar(5)", "{}"),
@@ -372,8 +388,9 @@ def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> No
             "map(1, array(null, named_struct('n', 1, 's.t', {})), 2, null)",
         ),
     }
+    declared = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
     spark.sql(
-        f"CREATE TABLE delta.`{tmp_path}` (id int, {', '.join(f'{name} {kind}' for name, (kind, _) in columns.items())}) USING delta "
+        f"CREATE TABLE delta.`{tmp_path}` (id int, {declared}) USING delta "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
     )
     rows = [
@@ -395,18 +412,18 @@ def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> No
             continue
         with pytest.raises(Exception, match="spark_wan: refused") as error:
             checked.count()
-        told = refused(error.value, "odd", schema)
-        assert (
-            f"odd: column {list(columns)[number]!r} has text that is not valid UTF-8 in version 1."
-            in str(told)
-        )
+        cause = str(refused(error.value, "odd", schema))
+        column = list(columns)[number]
+        assert f"odd: column {column!r} has text that is not valid UTF-8 in version 1." in cause
 
 
-# --- beside the values
+# --- user streams
 
 
 def test_dates_of_a_user_stream_arrive_exactly(spark: Any, tmp_path: Path) -> None:
-    """The same values through the sink and the receiver (which appends), and through the sink, the source and decode."""
+    """The same values through the sink and the receiver (which appends), and through the sink,
+    the source and ``decode``.
+    """
     spark_wan.register(spark)
     pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"], "keys": []}}, {"events": {}})
     every = [

@@ -19,12 +19,12 @@ OLD_FILES = {
     "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
 }
-"""With these, Spark writes files for its versions before 3: other dates, and milliseconds."""
+"""With these, Spark writes files as its versions before 3 did: other dates, and milliseconds."""
 
 
 @contextmanager
 def having(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the user's session, for a while."""
+    """Change settings of a session for a while."""
     before = {name: spark.conf.get(name) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)
@@ -36,18 +36,22 @@ def having(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 
 
 def merge(
-    spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Sequence[int] = ()
+    spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, deleted: Sequence[int] = ()
 ) -> None:
-    """One commit: rows whose ``on`` is there are updated, or deleted when it is in ``gone``; the others are inserted."""
+    """Merge in one commit: matching rows are updated, or deleted when ``on`` is in ``deleted``; the
+    others are inserted.
+    """
     file = pair.folder / f"{table}-{len(list(pair.folder.glob('*.parquet')))}.parquet"
     pq.write_table(rows, file)
-    deleted = (
-        f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, gone))}) THEN DELETE " if gone else ""
+    delete_clause = (
+        f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, deleted))}) THEN DELETE "
+        if deleted
+        else ""
     )
     pair.sql(
         spark,
         table,
-        f"MERGE INTO {{t}} t USING parquet.`{file}` s ON t.{on} = s.{on} {deleted}"
+        f"MERGE INTO {{t}} t USING parquet.`{file}` s ON t.{on} = s.{on} {delete_clause}"
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     )
 
@@ -55,7 +59,9 @@ def merge(
 def assert_exact(
     pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None
 ) -> None:
-    """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them. Only chars may be stored padded or not."""
+    """Check that both sites have the expected rows, to the bit, as deltalake and pyarrow read
+    them. Only ``chars`` may be stored with or without padding.
+    """
 
     def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
         for name, length in (chars or {}).items():
@@ -68,12 +74,12 @@ def assert_exact(
         found = rows(exact.read(pair.path(table, site)))
         assert sorted(found) == sorted(wanted), f"{table} at {site}"
         for number, row in wanted.items():
-            wrong = {
+            different = {
                 name: (value, found[number][name])
                 for name, value in row.items()
                 if found[number][name] != value
             }
-            assert not wrong, f"{table} at {site}, row {number}: expected and found {wrong}"
+            assert not different, f"{table} at {site}, row {number}: expected and found {different}"
 
 
 DATES = pa.schema(
@@ -112,7 +118,9 @@ def dated(number: int, day: int, moment: int, key: tuple[int, int, int]) -> dict
 
 
 def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
-    """Replicate dates and times, one epoch under each of the sender's time zones; the number of rows at the end, which are as they should be."""
+    """Replicate dates and times, one epoch under each time zone of the sender, and check them;
+    return the number of rows at the end.
+    """
     pair = Pair.of(folder, {"dates": {"keys": ["day", "at", "wall"]}})
     pair.make(
         spark, "dates", ", ".join(f"{field.name} {exact.name(field.type)}" for field in DATES)
@@ -131,8 +139,8 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
     }
     apart = max(exact.DAYS) + 10
 
-    def commit(changed: list[dict[str, Any]], gone: Sequence[int] = ()) -> None:
-        merge(spark, pair, "dates", pa.Table.from_pylist(changed, schema=DATES), "id", gone)
+    def commit(changed: list[dict[str, Any]], deleted: Sequence[int] = ()) -> None:
+        merge(spark, pair, "dates", pa.Table.from_pylist(changed, schema=DATES), "id", deleted)
 
     later = [state.pop(number) for number in list(state) if number % 3 == 2]
     commit(list(state.values()))
@@ -141,7 +149,7 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
     for turn, zone in enumerate(zones):
         inserted = later[turn :: len(zones)]
         chosen = [number for number in state if number % len(zones) == turn]
-        gone, moved, updated = chosen[::3], chosen[1::3], chosen[2::3]
+        deleted, moved, updated = chosen[::3], chosen[1::3], chosen[2::3]
         state.update((row["id"], row) for row in inserted)
         for number in updated:
             row = state[number]
@@ -153,9 +161,9 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
             key = (day, at, wall + apart * exact.DAY) if day else (day + number + apart, at, wall)
             state[number] = {**state[number], **dict(zip(("day", "at", "wall"), key, strict=True))}
         with having(spark, {ZONE: zone}):
-            commit([state[row] for row in (*updated, *moved, *gone)] + inserted, gone)
+            commit([state[row] for row in (*updated, *moved, *deleted)] + inserted, deleted)
             assert [(each.held, each.dead_letters) for each in pair.send(spark)] == [(None, 0)]
-        for number in gone:
+        for number in deleted:
             del state[number]
         with having(spark, {ZONE: zones[turn - 1], **(OLD_FILES if turn % 2 else {})}):
             pair.apply(spark)
