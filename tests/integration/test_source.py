@@ -28,7 +28,7 @@ from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
-"""Stream and epoch of each gateway batch, by micro-batch; micro-batches without rows are left out."""
+"""Stream and epoch of each gateway batch, by micro-batch; those without rows are left out."""
 
 COLUMNS = [
     ("stream", "string"),
@@ -333,7 +333,8 @@ def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> Non
     assert read(spark, wan, "new") == [[(PRICES, 1)]]
     with pytest.raises(
         Exception,
-        match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more .*new checkpoint",
+        match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more "
+        r".*new checkpoint",
     ):
         read(spark, wan)
 

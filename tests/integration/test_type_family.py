@@ -162,7 +162,8 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     pair.make(
         spark,
         "odd",
-        "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, m map<string,variant>",
+        "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, "
+        "m map<string,variant>",
     )
 
     def write(rows: Mapping[int, str]) -> None:
@@ -175,8 +176,8 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
         pair.sql(
             spark,
             "odd",
-            f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s ON t.id = s.id "
-            "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+            f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s "
+            "ON t.id = s.id WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * "
             "WHEN NOT MATCHED THEN INSERT *",
         )
 
@@ -206,6 +207,10 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
     assert_same(changed)
 
 
+def decimals(*texts: str) -> tuple[Decimal, ...]:
+    return tuple(map(Decimal, texts))
+
+
 # A key of each type, with values that are hard to tell apart.
 TEXTS = (
     "",
@@ -227,6 +232,11 @@ TEXTS = (
     "ss",
     "\ufb03",
 )
+BYTES = (b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"\xff", b"\xef\xbf\xbd", b" ")
+MONEY = decimals("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")
+FINE = decimals("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")
+WIDE = decimals("9" * 38, "9" * 37 + "8", "-" + "9" * 38, "1")
+FIXED = tuple(dict.fromkeys(text.rstrip(" ") for text in TEXTS if text.strip(" ")))
 KEYS: dict[str, tuple[str, pa.DataType, tuple[Any, ...]]] = {
     "k_byte": ("tinyint", pa.int8(), (-128, 127, -1, 1)),
     "k_short": ("smallint", pa.int16(), (-32768, 32767, -1, 1)),
@@ -234,16 +244,16 @@ KEYS: dict[str, tuple[str, pa.DataType, tuple[Any, ...]]] = {
     "k_long": ("bigint", pa.int64(), (-(2**63), 2**63 - 1, 2**63 - 2, 2**53, 2**53 + 1)),
     "k_flag": ("boolean", pa.bool_(), (True,)),
     "k_text": ("string", pa.string(), TEXTS[1:]),
-    "k_bytes": ("binary", pa.binary(), (b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"\xff", b"\xef\xbf\xbd", b" ")),
+    "k_bytes": ("binary", pa.binary(), BYTES),
     "k_day": ("date", exact.DATE, exact.DAYS),
     "k_at": ("timestamp", exact.INSTANT, exact.MOMENTS),
     "k_wall": ("timestamp_ntz", exact.WALL, exact.MOMENTS),
-    "k_money": ("decimal(7,2)", pa.decimal128(7, 2), tuple(map(Decimal, ("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")))),
-    "k_fine": ("decimal(38,18)", pa.decimal128(38, 18), tuple(map(Decimal, ("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")))),
-    "k_wide": ("decimal(38,0)", pa.decimal128(38, 0), tuple(map(Decimal, ("9" * 38, "9" * 37 + "8", "-" + "9" * 38, "1")))),
-    "k_fixed": ("char(5)", pa.string(), tuple(dict.fromkeys(text.rstrip(" ") for text in TEXTS if text.strip(" ")))),
+    "k_money": ("decimal(7,2)", pa.decimal128(7, 2), MONEY),
+    "k_fine": ("decimal(38,18)", pa.decimal128(38, 18), FINE),
+    "k_wide": ("decimal(38,0)", pa.decimal128(38, 0), WIDE),
+    "k_fixed": ("char(5)", pa.string(), FIXED),
     "k_short_text": ("varchar(5)", pa.string(), TEXTS[1:]),
-}  # fmt: skip
+}
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(KEYS, 0),
     **{"k_flag": False, "k_text": "", "k_bytes": b"", "k_fixed": "", "k_short_text": ""},

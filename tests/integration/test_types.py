@@ -70,7 +70,8 @@ TYPES = {
     "by_struct": (
         "map<struct<a:int,b:string>,array<int>>",
         "map()",
-        "map(named_struct('a', 1, 'b', 'x'), array(1, null), named_struct('a', null, 'b', ''), null)",
+        "map(named_struct('a', 1, 'b', 'x'), array(1, null),"
+        " named_struct('a', null, 'b', ''), null)",
         "map(named_struct('a', 0, 'b', null), array())",
     ),
     "nested": (
@@ -185,11 +186,13 @@ def test_creates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
 
 def test_values_arrive_as_they_were_written(spark: Any, sites: Pair) -> None:
     """Not only equal at both sites, but equal to the literals."""
-    found = {each["id"]: each for each in load(spark, sites.location("values", SEATTLE)).selectExpr(
-        "id", "unix_micros(instant) AS instant", "CAST(wall AS string) AS wall", "CAST(day AS string) AS day", "hex(text) AS text",
-        "CAST(zero AS string) AS zero", "CAST(precise AS string) AS precise", "CAST(fine AS string) AS fine", "fixed",
-        "to_json(json) AS json", "CAST(list AS string) AS list", "json_in.v IS NULL AS no_variant",
-    ).collect()}  # fmt: skip
+    texts = ("wall", "day", "zero", "precise", "fine", "list")
+    rows = load(spark, sites.location("values", SEATTLE)).selectExpr(
+        *("id", "fixed", "unix_micros(instant) AS instant", "hex(text) AS text"),
+        *(f"CAST({name} AS string) AS {name}" for name in texts),
+        *("to_json(json) AS json", "json_in.v IS NULL AS no_variant"),
+    )
+    found = {row["id"]: row for row in rows.collect()}
     assert (found[LOW]["instant"], found[HIGH]["instant"]) == (
         -62135596800000000,
         253402300799999999,
@@ -235,7 +238,10 @@ def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
     changed = " UNION ALL ".join(
         [row(LOW, None), row(HIGH, 3), row(ODD, 1), row(NULL, 2), row(SAME, 2)]
     )
-    merge = f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {assign}"
+    merge = (
+        f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id "
+        f"WHEN MATCHED THEN UPDATE SET {assign}"
+    )
     sites.sql(spark, "values", merge)
     sites.sql(
         spark, "values", f"UPDATE {{t}} SET zero = -0.0D, list = array(0.0D) WHERE id = {SAME}"
