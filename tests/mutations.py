@@ -57,9 +57,14 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
 def _parsed(before: str, after: str) -> tuple[list[Any], list[Any]]:
     """Parse two expressions, or two lists of statements."""
     try:
-        return [ast.parse(before, mode="eval").body], [ast.parse(after, mode="eval").body]
+        return [_expression(before)], [_expression(after)]
     except SyntaxError:
         return ast.parse(before).body, ast.parse(after).body
+
+
+def _expression(code: str) -> ast.expr:
+    """Parse an expression, which may go on over several lines."""
+    return ast.parse(f"({code}\n)", mode="eval").body
 
 
 def _places(
