@@ -99,10 +99,10 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         decisions.record("orders", Decisions(new_logs=frozenset({f"{epoch:032x}"})))
         assert publish(spark, wan) == []
         if epoch == 3:
-            again = spark.createDataFrame(
+            redelivered = spark.createDataFrame(
                 clicks(range(5, 35)), "event string, at timestamp, page string"
             )
-            wan.write_events("clicks", again)
+            wan.write_events("clicks", redelivered)
         else:
             assert receive(spark, wan) == []
         if epoch == 1:
@@ -113,9 +113,9 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
 def files(wan: Sites) -> list[str]:
     """Return the files to damage, without Hadoop's checksum files: object stores have none."""
     places = [wan.folder / SEATTLE / "_wan", wan.folder / "query"]
-    found = [path for place in places for path in place.rglob("*") if path.is_file()]
+    paths = [path for place in places for path in place.rglob("*") if path.is_file()]
     return sorted(
-        str(path.relative_to(wan.folder)) for path in found if not path.name.startswith(".")
+        str(path.relative_to(wan.folder)) for path in paths if not path.name.startswith(".")
     )
 
 

@@ -91,11 +91,11 @@ def test_f30_rows_that_the_target_refuses_are_dead_letters(spark: Any, sites: An
     columns = "id BIGINT, item STRING NOT NULL, amount DOUBLE"
     spark.sql(f"CREATE TABLE delta.`{target}` ({columns}) USING delta").collect()
     spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT paid CHECK (amount >= 0)").collect()
-    good = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
+    valid = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
     wan.append(
         "orders",
         [
-            *good,
+            *valid,
             {"id": 5, "item": None, "amount": 1.0},
             {"id": 6, "item": "poison", "amount": -1.0},
         ],

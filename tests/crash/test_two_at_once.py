@@ -32,8 +32,8 @@ def held_by(worker: Worker) -> list[str]:
 def marks(sites: Sites, table: str) -> list[Mark]:
     """The marks of a target's commits, oldest first."""
     history = DeltaTable(sites.path(table, SEATTLE)).history()
-    found = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
-    return [mark for mark in reversed(found) if mark is not None]
+    marks_or_none = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
+    return [mark for mark in reversed(marks_or_none) if mark is not None]
 
 
 def test_f08_two_senders_and_two_receivers_apply_each_epoch_once(

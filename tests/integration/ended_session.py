@@ -45,7 +45,7 @@ def main() -> None:
     )
     began = time.monotonic()
     end_session(spark, kind)
-    found = {}
+    reports = {}
     for name, handle in handles.items():
         wait_until(lambda handle=handle: not handle.is_active, f"the {name} ends")
         try:
@@ -54,14 +54,14 @@ def main() -> None:
         except Exception as error:
             raised = type(error).__name__
         handle.stop()
-        found[name] = {
+        reports[name] = {
             "active": handle.is_active,
             "exception": type(handle.exception()).__name__,
             "raised": raised,
             "held": [status.held for status in handle.status() if status.held],
         }
     print(f"ended after {time.monotonic() - began:.1f} s", file=sys.stderr)
-    print(json.dumps(found), flush=True)
+    print(json.dumps(reports), flush=True)
 
 
 if __name__ == "__main__":

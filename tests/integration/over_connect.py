@@ -78,10 +78,10 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
 
 def main() -> None:
     spark = connect()
-    found = {"connect": is_connect(spark), **replicate(spark, Sites.make(Path(sys.argv[1])))}
+    report = {"connect": is_connect(spark), **replicate(spark, Sites.make(Path(sys.argv[1])))}
     spark.stop()
-    found["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("wan-")]
-    print(json.dumps(found), flush=True)
+    report["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("wan-")]
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

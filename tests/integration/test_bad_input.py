@@ -314,7 +314,7 @@ def test_rows_without_a_usable_key_are_dead_letters(
     Fails without `_CaptureTask._with_keys`: the rows are sent, or raise an error.
     """
     wan = sites()
-    wan.append("orders", [{"id": n, "item": "good", "amount": 0.0} for n in range(3)])
+    wan.append("orders", [{"id": n, "item": "valid", "amount": 0.0} for n in range(3)])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
     wan.send(spark)
     wan.append(
@@ -324,7 +324,7 @@ def test_rows_without_a_usable_key_are_dead_letters(
             {"id": None, "item": "nameless", "amount": 1.0},
             {"id": 5, "item": "one", "amount": 5.0},
             {"id": 5, "item": "other", "amount": 5.0},
-            {"id": 6, "item": "good", "amount": 6.0},
+            {"id": 6, "item": "valid", "amount": 6.0},
         ],
     )
     fork = wan.copy(wan.folder.parent / "fork")
@@ -349,7 +349,7 @@ def test_rows_without_a_usable_key_are_dead_letters(
     wan.apply(spark)
     arrived = {row[1]: row[2] for row in wan.rows("orders")}
     assert arrived == {
-        **dict.fromkeys((0, 1, 2, 6), "good"),
+        **dict.fromkeys((0, 1, 2, 6), "valid"),
         5: ({"one", "other"} - {set_aside}).pop(),
     }
 
@@ -395,12 +395,12 @@ def test_unknown_names_are_refused_with_a_suggestion(
         with pytest.raises(TopologyError, match=message):
             start()
     text = (wan.folder / "wan.yaml").read_text()
-    (wan.folder / "wrong.yaml").write_text(text.replace("- seattle", "- seatle"))
+    (wan.folder / "invalid.yaml").write_text(text.replace("- seattle", "- seatle"))
     with pytest.raises(
         TopologyError,
         match=r"senders\.east\.remotes\[0\]: unknown site 'seatle'; did you mean 'seattle'\?",
     ):
-        load_topology(wan.folder / "wrong.yaml")
+        load_topology(wan.folder / "invalid.yaml")
 
 
 def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
@@ -456,7 +456,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     wan = sites()
     channel = wan.channel("events")
     root = Path(channel.url)
-    for kind in ("altered", "newer", "frame", "foreign-frame", "good"):
+    for kind in ("altered", "newer", "frame", "foreign-frame", "valid"):
         write_epoch(wan, "clicks", clicks([1]), stream=kind, batchSize=1)
     settings = (wan.folder / "wan.yaml").read_text()
     edit(
@@ -486,9 +486,9 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     for name in (
         "notes.txt",
         "log/notes.txt",
-        "log/good/notes.txt",
-        "frames/good/notes.frame",
-        "acks/good/notes.txt",
+        "log/valid/notes.txt",
+        "frames/valid/notes.frame",
+        "acks/valid/notes.txt",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("foreign")
@@ -508,7 +508,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
         r"empty object\)\. Its stream is held",
         "stray": r"stray: table 'strays' is not at site seattle in .*wan\.yaml\. Add it below "
         r"`tables:` with `at: \{seattle: …\}`",
-        "good": None,
+        "valid": None,
     }
 
     def receive() -> list[TableStatus]:

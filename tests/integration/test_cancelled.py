@@ -97,8 +97,8 @@ def test_f50_the_end_of_the_session_ends_sender_and_receiver(tmp_path: Path, kin
 
     Fails without `lost_session` in `SenderHandle._hold` and `ReceiverHandle._end`.
     """
-    found = run_script(SCRIPT, tmp_path, kind, tmp_path / "wan", timeout=500)
-    assert found == {
+    reports = run_script(SCRIPT, tmp_path, kind, tmp_path / "wan", timeout=500)
+    assert reports == {
         name: {
             "active": False,
             "exception": "SessionLostError",

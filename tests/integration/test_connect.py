@@ -35,23 +35,23 @@ def test_sender_and_receiver_replicate_over_connect(tmp_path: Path) -> None:
     Fails when a poll does not ask for the feed's columns: a Connect session is lazy, and every poll
     then reads the history.
     """
-    found = run_script(SCRIPT, tmp_path, tmp_path / "wan", timeout=3 * DEADLINE)
-    assert found["connect"] is True
+    report = run_script(SCRIPT, tmp_path, tmp_path / "wan", timeout=3 * DEADLINE)
+    assert report["connect"] is True
     for side in ("sender", "receiver"):
-        assert [row[:2] for row in found[side]] == [["orders", None], ["readings", None]]
-    assert found["errors"] == []
-    assert found["active"] == [False, False]
-    assert (found["queries"], found["threads"]) == (0, [])
-    assert found["histories_while_idle"] == 0
-    assert found["rows"] > 0
+        assert [row[:2] for row in report[side]] == [["orders", None], ["readings", None]]
+    assert report["errors"] == []
+    assert report["active"] == [False, False]
+    assert (report["queries"], report["threads"]) == (0, [])
+    assert report["histories_while_idle"] == 0
+    assert report["rows"] > 0
 
 
 def test_the_package_uses_nothing_that_connect_lacks() -> None:
     """No SparkContext, no RDD, no access to the JVM, by any name."""
-    found = [
+    forbidden = [
         use for path in sorted(Path(spark_wan.__file__).parent.rglob("*.py")) for use in uses(path)
     ]
-    assert found == []
+    assert forbidden == []
 
 
 def uses(path: Path) -> Iterator[str]:

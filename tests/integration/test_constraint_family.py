@@ -373,7 +373,7 @@ def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(
     """
     assert {family.second[table].held for table in ("keyed", "keyless")} == {None}
     columns = ("id", "amount", "note", "top", "total", "part", "year", "code", "st")
-    found = {
+    arrived = {
         row["id"]: tuple(row[1:])
         for row in load(spark, family.pair.location("keyed", SEATTLE)).select(*columns).collect()
     }
@@ -384,12 +384,12 @@ def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(
         INVALID_IDS["check that raises"]: (1.0, *plain),
         INVALID_IDS["null in a struct"]: (1.0, *plain),
     }  # fmt: skip
-    assert {key: row[:4] for key, row in found.items()} == expected
-    assert {key: row[4:6] for key, row in found.items()} == {
+    assert {key: row[:4] for key, row in arrived.items()} == expected
+    assert {key: row[4:6] for key, row in arrived.items()} == {
         key: (key % 3, 2024) for key in expected
     }
-    assert found[INVALID_IDS["check that raises"]][6] == "8"
-    assert found[INVALID_IDS["null in a struct"]][7].asDict() == {"a": 2, "b.c": None}
+    assert arrived[INVALID_IDS["check that raises"]][6] == "8"
+    assert arrived[INVALID_IDS["null in a struct"]][7].asDict() == {"a": 2, "b.c": None}
     keyless = (
         load(spark, family.pair.location("keyless", SEATTLE))
         .select("id", "note", "total", "part")
@@ -406,9 +406,10 @@ def test_f53_dead_letters_are_counted_once(family: Family) -> None:
         (5, "CHECK raises: "),
         (21, "CHECK own: "),
     ]
-    found = [(key, cause) for key, cause in causes(family, "keyed") if key < FIRST_INVALID]
+    second_round = [(key, cause) for key, cause in causes(family, "keyed") if key < FIRST_INVALID]
     assert [
-        (key, cause[: len(start)]) for (key, cause), (_, start) in zip(found, later, strict=True)
+        (key, cause[: len(start)])
+        for (key, cause), (_, start) in zip(second_round, later, strict=True)
     ] == later
     for table, more in (("keyed", len(later)), ("keyless", 1)):
         assert (family.first[table].dead_letters, family.second[table].dead_letters) == (

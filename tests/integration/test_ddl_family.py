@@ -355,9 +355,9 @@ def worlds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     """Two sites whose table has column mapping, two without it, and two whose target has
     received nothing yet. The receiver creates the targets.
     """
-    found = {}
+    pairs = {}
     for kind, properties in PROPERTIES.items():
-        pair = found[kind] = Pair.of(tmp_path_factory.mktemp("ddl") / kind, {"t": {}})
+        pair = pairs[kind] = Pair.of(tmp_path_factory.mktemp("ddl") / kind, {"t": {}})
         pair.make(spark, "t", COLUMNS, properties)
         rows = ", ".join(f"({n}, {n}, {ROW.format(n)})" for n in (1, 2, 3))
         pair.sql(spark, "t", f"INSERT INTO {{t}} VALUES {rows}")
@@ -375,7 +375,7 @@ def worlds(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
             spark, "t", "UPDATE {t} SET qty = 10 * qty, s = named_struct('x', 20) WHERE id > 1"
         )
         pair.send(spark)
-    return found
+    return pairs
 
 
 def change(spark: Any, pair: Pair, statement: str, site: str) -> None:
@@ -402,9 +402,9 @@ def overwrite(rows: Any, location: str) -> None:
 
 def rows(spark: Any, pair: Pair, site: str) -> list[str]:
     """Return the rows in the source's columns and types: those of the target may be wider."""
-    found = load(spark, pair.location("t", site))
+    table = load(spark, pair.location("t", site))
     fields = load(spark, pair.location("t", NEWARK)).schema.fields
-    texts = found.select(*(found[field.name].cast(field.dataType) for field in fields)).selectExpr(
+    texts = table.select(*(table[field.name].cast(field.dataType) for field in fields)).selectExpr(
         "string(struct(*)) AS text"
     )
     return sorted(row["text"] for row in texts.collect())

@@ -27,23 +27,23 @@ ORDERS = "newark.east.orders"
 def sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
     """Orders as a snapshot, then changes, then a new column; and a user stream of two clicks."""
     spark_wan.register(spark)
-    found = Sites.make(tmp_path_factory.mktemp("decode") / "wan")
-    found.append("orders", [{"id": n, "item": f"item {n}", "amount": n / 4} for n in range(3)])
-    found.append("readings", [{"sensor": "attic", "value": 20.5}])
-    found.send(spark)
-    found.upsert("orders", [{"id": 1, "item": "changed", "amount": -1.0}])
-    found.delete("orders", "id = 2")
+    wan = Sites.make(tmp_path_factory.mktemp("decode") / "wan")
+    wan.append("orders", [{"id": n, "item": f"item {n}", "amount": n / 4} for n in range(3)])
+    wan.append("readings", [{"sensor": "attic", "value": 20.5}])
+    wan.send(spark)
+    wan.upsert("orders", [{"id": 1, "item": "changed", "amount": -1.0}])
+    wan.delete("orders", "id = 2")
     wider = COLUMNS["orders"].append(pa.field("Note", pa.string()))
     row = {"id": 4, "item": "new", "amount": 4.0, "Note": "with a note"}
     write_deltalake(
-        found.path("orders"),
+        wan.path("orders"),
         pa.Table.from_pylist([row], schema=wider),
         mode="append",
         schema_mode="merge",
     )
-    found.send(spark)
-    write_epoch(found, "clicks", clicks([1, 2]))
-    return found
+    wan.send(spark)
+    write_epoch(wan, "clicks", clicks([1, 2]))
+    return wan
 
 
 def decoded(
@@ -59,7 +59,7 @@ def decoded(
     )
     frame = spark_wan.decode(batches, schema)
     writer = frame.writeStream.foreachBatch(
-        lambda found, batch: rows.extend(row.asDict() for row in found.collect())
+        lambda batch_rows, batch: rows.extend(row.asDict() for row in batch_rows.collect())
     )
     writer.option("checkpointLocation", str(checkpoint)).trigger(
         availableNow=True

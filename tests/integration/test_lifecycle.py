@@ -332,8 +332,10 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
         writer.trigger(availableNow=True).start(str(tmp_path / "batches")).awaitTermination()
-        found = spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
-        return sorted((row["epoch"], row["possible_duplicate"]) for row in found)
+        batches_read = (
+            spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
+        )
+        return sorted((row["epoch"], row["possible_duplicate"]) for row in batches_read)
 
     assert read() == [(1, False)]
     here.change(30)

@@ -46,15 +46,15 @@ def oldest_version(spark: Any, table: str) -> int:
 @pytest.fixture
 def pair(spark: Any, tmp_path: Path) -> Callable[..., Pair]:
     def make() -> Pair:
-        found = Pair.of(tmp_path / "wan", {"orders": {}})
-        found.make(spark, "orders", "id bigint, item string", SHORT)
-        found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
-        age(found.location("orders"), 5)
-        found.replicate(spark)
+        sites = Pair.of(tmp_path / "wan", {"orders": {}})
+        sites.make(spark, "orders", "id bigint, item string", SHORT)
+        sites.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
+        age(sites.location("orders"), 5)
+        sites.replicate(spark)
         spark.sql(
-            f"ALTER TABLE {found.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})"
+            f"ALTER TABLE {sites.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})"
         ).collect()
-        return found
+        return sites
 
     return make
 

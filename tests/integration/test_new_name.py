@@ -50,12 +50,12 @@ def follow(spark: Any, pair: Pair, remedy: str) -> None:
 
 def equal_pair(spark: Any, folder: Path, **table: Any) -> Pair:
     """Return a pair of equal sites."""
-    found = Pair.of(folder / "wan", {"orders": table})
-    found.make(spark, "orders", "id bigint, item string", "delta.columnMapping.mode = 'name'")
-    found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
-    found.replicate(spark)
-    found.assert_same(spark, "orders")
-    return found
+    pair = Pair.of(folder / "wan", {"orders": table})
+    pair.make(spark, "orders", "id bigint, item string", "delta.columnMapping.mode = 'name'")
+    pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum'), (3, 'fig')")
+    pair.replicate(spark)
+    pair.assert_same(spark, "orders")
+    return pair
 
 
 @pytest.mark.parametrize(

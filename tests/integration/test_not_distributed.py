@@ -120,6 +120,7 @@ def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
     pair.replicate(spark)
     assert {table: pair.numbers(table)[-1] for table in published} == published
     for table in published:
-        found = load(spark, pair.location(table, SEATTLE)).collect()
-        assert sorted((row["id"], row["item"]) for row in found) == [(1, "travels"), (3, "travels")]
+        arrived = load(spark, pair.location(table, SEATTLE)).collect()
+        rows = sorted((row["id"], row["item"]) for row in arrived)
+        assert rows == [(1, "travels"), (3, "travels")]
         assert sorted(row["id"] for row in load(spark, pair.location(table)).collect()) == [2, 3, 4]

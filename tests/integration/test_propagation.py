@@ -236,10 +236,10 @@ def test_a_start_at_a_version_sends_no_earlier_commits(
 ) -> None:
     manifests = (*queued.manifests("late"), *world.manifests("late")[-1:])
     assert [manifest.first_version for manifest in manifests] == [2, 3]
-    found = {
+    amounts = {
         row["id"]: row["amount"] for row in load(spark, world.location("late", SEATTLE)).collect()
     }
-    assert found == {2: 3.0, 3: 3.0}
+    assert amounts == {2: 3.0, 3: 3.0}
 
 
 def test_equal_rows_of_a_keyless_table_all_arrive(spark: Any, world: Pair) -> None:

@@ -91,10 +91,10 @@ def test_b80_added_columns_reach_a_target_that_starts_late(spark: Any, pair: Pai
 
 def test_columns_unify_by_name_and_a_targets_own_columns_stay(spark: Any, pair: Pair) -> None:
     """Whatever their order and case; only replicated columns are assigned."""
-    found = load(spark, pair.location("cased", SEATTLE)).selectExpr(
+    target = load(spark, pair.location("cased", SEATTLE)).selectExpr(
         "id AS id", "name AS name", "note", "age"
     )
-    rows = {row["id"]: row for row in found.collect()}
+    rows = {row["id"]: row for row in target.collect()}
     assert {id: row["name"] for id, row in rows.items()} == {1: "one", 2: "two", 3: "three"}
     assert {id: row["note"] for id, row in rows.items()} == {
         1: "seattle's own",

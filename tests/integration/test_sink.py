@@ -225,8 +225,8 @@ def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan
     wan.apply(spark, "events")
     columns = ["event", "turn", "id", "price"]
     assert sorted(wan.table("prices", SEATTLE).schema.names) == sorted([*columns, "at"])
-    found = wan.table("prices", SEATTLE, columns).to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [
+    arrived = wan.table("prices", SEATTLE, columns).to_pylist()
+    assert sorted(tuple(row.values()) for row in arrived) == [
         ("a2", 2, 1, 1.5),
         ("c1", 1, 3, 3.0),
         ("d0", 4, 4, 4.5),
@@ -251,8 +251,8 @@ def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan:
     )
     wan.apply(spark, "events")
 
-    again = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
-    wan.write_events("prices", frame(spark, "prices", again))
+    repeated = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
+    wan.write_events("prices", frame(spark, "prices", repeated))
     wan.write_events(
         "clicks",
         frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]),

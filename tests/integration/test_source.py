@@ -88,11 +88,11 @@ def read(
     batches: Batches = []
 
     def take(rows: Any, batch: int) -> None:
-        found = (
+        batch_rows = (
             rows.select("stream", "epoch", "batch").orderBy("stream", "epoch", "batch").collect()
         )
-        if found:
-            batches.append([(row["stream"], row["epoch"]) for row in found])
+        if batch_rows:
+            batches.append([(row["stream"], row["epoch"]) for row in batch_rows])
             after_batch(len(batches))
 
     writer = load(spark, wan, **options).writeStream.foreachBatch(take).trigger(availableNow=True)
@@ -102,8 +102,8 @@ def read(
 
 def reader(wan: Sites, **options: object) -> WanStreamReader:
     """Return the source without Spark."""
-    given = {name: str(value) for name, value in options.items()}
-    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **given}))
+    strings = {name: str(value) for name, value in options.items()}
+    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **strings}))
 
 
 def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     source = load(spark, wan)
     assert [(field.name, field.dataType.simpleString()) for field in source.schema] == COLUMNS
     query = source.writeStream.foreachBatch(
-        lambda found, batch: rows.extend(found.collect())
+        lambda batch_rows, batch: rows.extend(batch_rows.collect())
     ).trigger(availableNow=True)
     query.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
     (row,) = [
@@ -211,7 +211,7 @@ def test_starting_offsets_choose_the_first_epoch(spark: Any, wan: Sites) -> None
         match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; "
         r"did you mean 'newark.events.clicks'",
     ):
-        read(spark, wan, "wrong", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
+        read(spark, wan, "unknown stream", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
 
 
 def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: Sites) -> None:
@@ -228,14 +228,14 @@ def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: S
     def write(batch: int) -> None:
         write_epoch(wan, "clicks", clicks([200 + batch]))
 
-    again = read(
+    second_run = read(
         spark,
         wan,
         after_batch=write,
         streams=CLICKS,
         maxEpochsPerTrigger=1,
     )
-    assert again == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
+    assert second_run == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
     assert wan.numbers("clicks")[-1] == 9
 
 
@@ -278,8 +278,8 @@ def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wa
         writer = load(spark, wan).writeStream.trigger(availableNow=True)
         columns = ("stream", "epoch", "possible_duplicate")
         writer = writer.foreachBatch(
-            lambda found, batch: rows.extend(
-                map(tuple, found.select(*columns).distinct().collect())
+            lambda batch_rows, batch: rows.extend(
+                map(tuple, batch_rows.select(*columns).distinct().collect())
             )
         )
         writer.option(
@@ -381,8 +381,8 @@ def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
     folder = Path(wan.channel("events").url) / "log" / CLICKS
     for number in (2, 3):
         (folder / f"{number:020d}.json").unlink()
-    found = next_offset(source, start)
-    assert (start["streams"][CLICKS], found["streams"][CLICKS]) == (3, 1)
+    end = next_offset(source, start)
+    assert (start["streams"][CLICKS], end["streams"][CLICKS]) == (3, 1)
 
 
 # --- options
@@ -478,12 +478,12 @@ def processes_of_session(leader: int) -> dict[int, str]:
     """Return the processes of a session, whether or not its leader still runs: ID -> command
     line.
     """
-    found = {}
+    processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) == leader and state != "Z":
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+                processes[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
-    return found
+    return processes

@@ -58,9 +58,9 @@ def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Pa
     1972. The user's session keeps its settings.
     """
     script = Path(__file__).with_name("dates_over_connect.py")
-    found = run_script(script, tmp_path, tmp_path / "wan", timeout=500)
-    assert found["rows"] > 100
-    assert found["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
+    report = run_script(script, tmp_path, tmp_path / "wan", timeout=500)
+    assert report["rows"] > 100
+    assert report["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
 
 
 # --- every type
@@ -99,8 +99,8 @@ def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None
         number: {
             "id": number,
             **{
-                name: found[(number + 7 * place) % len(found)]
-                for place, (name, found) in enumerate(drawn.items())
+                name: examples[(number + 7 * place) % len(examples)]
+                for place, (name, examples) in enumerate(drawn.items())
             },
         }
         for number in range(ROWS)
@@ -118,8 +118,8 @@ def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None
     epoch = 1
     for turn in range(2):
         deleted = [number for number in state if number % 20 == turn]
-        again = [number for number in state if number % 20 == 4]
-        updated = [number for number in state if number not in (*deleted, *again)]
+        unchanged = [number for number in state if number % 20 == 4]
+        updated = [number for number in state if number not in (*deleted, *unchanged)]
         for number in updated:
             field = schema.field(1 + (number + turn * ROWS) % columns)
             changed = exact.nudged(state[number][field.name], field.type, number + turn)
@@ -183,12 +183,12 @@ def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
 
     def assert_same(rows: Mapping[int, str]) -> None:
         pair.assert_same(spark, "odd")
-        found = load(spark, pair.location("odd", SEATTLE)).selectExpr(
+        target = load(spark, pair.location("odd", SEATTLE)).selectExpr(
             "id", "to_json(v)", "to_json(r.v)", "to_json(vs[0])"
         )
         arrived = {
             number: [json.loads(text) for text in row]
-            for number, *row in map(tuple, found.collect())
+            for number, *row in map(tuple, target.collect())
         }
         assert arrived == {number: [json.loads(text)] * 3 for number, text in rows.items()}
 
@@ -310,7 +310,7 @@ def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
         del state[number]
     assert any(row["k_day"] != every[number]["k_day"] for number, row in state.items())
     status = pair.send(spark)
-    assert [(each.held, each.dead_letters) for each in status] == [(None, 0)]
+    assert [(stream.held, stream.dead_letters) for stream in status] == [(None, 0)]
     pair.apply(spark)
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
@@ -353,10 +353,11 @@ def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path
     pair.make(spark, "texts", "id bigint, t string")
     texts((1, GOOD), (2, BAD))
     maps((1, [(1.0, 1)]), (2, [(1.0, 2), (1.0, 3)]))
-    found = held(spark, pair)
-    assert "texts: column 't' has text that is not valid UTF-8 in version 1." in str(found["texts"])
-    assert "maps: column 'm' has a map with a repeated key in version 0." in str(found["maps"])
-    assert [pair.numbers(table) or pair.frames(table) for table in found] == [set(), set()]
+    causes = held(spark, pair)
+    invalid_text = "texts: column 't' has text that is not valid UTF-8 in version 1."
+    assert invalid_text in str(causes["texts"])
+    assert "maps: column 'm' has a map with a repeated key in version 0." in str(causes["maps"])
+    assert [pair.numbers(table) or pair.frames(table) for table in causes] == [set(), set()]
 
     pair.sql(spark, "texts", "UPDATE {t} SET t = make_valid_utf8(t)")
     DeltaTable(str(pair.path("maps"))).delete("id = 2")
@@ -366,16 +367,17 @@ def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path
     texts((4, BAD))
     maps((3, []), (4, [(0.5, 1), (0.0, 1)]))
     maps((5, [(0.0, 1), (-0.0, 2)]))
-    found = held(spark, pair)
-    assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
-    assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
+    causes = held(spark, pair)
+    invalid_text = "texts: column 't' has text that is not valid UTF-8 in version 4."
+    assert invalid_text in str(causes["texts"])
+    assert "maps: column 'm' has a map with a repeated key in version 3." in str(causes["maps"])
     assert [
         [manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")
     ] == [
         [2, 3],
         [1, 2],
     ]
-    assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
+    assert [pair.frames(table) == pair.named_frames(table) for table in causes] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
     assert {number: row["t"].decode() for number, row in arrived.items()} == {

@@ -110,19 +110,18 @@ TYPES = {
     "größe": ("int", "1", "2", "3"),
     "nothing": ("void", "null", "null", "null"),
 }
-COLUMNS = "id bigint, " + ", ".join(f"`{name}` {each[0]}" for name, each in TYPES.items())
+COLUMNS = "id bigint, " + ", ".join(f"`{name}` {kind}" for name, (kind, *_) in TYPES.items())
 LOW, HIGH, ODD, NULL, SAME = 1, 2, 3, 4, 5
 """IDs. The row ``SAME`` has the values of ``HIGH``."""
 
 
 def row(number: int, place: int | None) -> str:
     """Return the SELECT of one row: the literals at ``place``, or nulls."""
-    values = ["null" if place is None else each[place] for each in TYPES.values()]
-    cast = [
-        f"CAST({value} AS {each[0]})" for value, each in zip(values, TYPES.values(), strict=True)
+    columns = [
+        f"CAST({'null' if place is None else declared[place]} AS {declared[0]}) AS `{name}`"
+        for name, declared in TYPES.items()
     ]
-    aliased = [f"{value} AS `{name}`" for value, name in zip(cast, TYPES, strict=True)]
-    return f"SELECT {number}L AS id, {', '.join(aliased)}"
+    return f"SELECT {number}L AS id, {', '.join(columns)}"
 
 
 ROWS = " UNION ALL ".join([row(LOW, 1), row(HIGH, 2), row(ODD, 3), row(NULL, None), row(SAME, 2)])
@@ -192,29 +191,29 @@ def test_values_arrive_as_they_were_written(spark: Any, sites: Pair) -> None:
         *(f"CAST({name} AS string) AS {name}" for name in texts),
         *("to_json(json) AS json", "json_in.v IS NULL AS no_variant"),
     )
-    found = {row["id"]: row for row in rows.collect()}
-    assert (found[LOW]["instant"], found[HIGH]["instant"]) == (
+    arrived = {row["id"]: row for row in rows.collect()}
+    assert (arrived[LOW]["instant"], arrived[HIGH]["instant"]) == (
         -62135596800000000,
         253402300799999999,
     )
-    assert (found[LOW]["wall"], found[HIGH]["wall"]) == (
+    assert (arrived[LOW]["wall"], arrived[HIGH]["wall"]) == (
         "0001-01-01 00:00:00",
         "9999-12-31 23:59:59.999999",
     )
-    assert (found[LOW]["day"], found[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
-    assert (found[LOW]["text"], found[ODD]["text"]) == ("", "610062")
-    assert (found[LOW]["zero"], found[HIGH]["zero"], found[ODD]["precise"]) == (
+    assert (arrived[LOW]["day"], arrived[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
+    assert (arrived[LOW]["text"], arrived[ODD]["text"]) == ("", "610062")
+    assert (arrived[LOW]["zero"], arrived[HIGH]["zero"], arrived[ODD]["precise"]) == (
         "-0.0",
         "0.0",
         "NaN",
     )
-    assert found[HIGH]["fine"] == "99999999999999999999.999999999999999999"
-    assert (found[LOW]["fixed"], found[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
-    assert found[HIGH]["list"] == "[-0.0, NaN, null]"
-    assert found[HIGH]["no_variant"] is True
+    assert arrived[HIGH]["fine"] == "99999999999999999999.999999999999999999"
+    assert (arrived[LOW]["fixed"], arrived[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
+    assert arrived[HIGH]["list"] == "[-0.0, NaN, null]"
+    assert arrived[HIGH]["no_variant"] is True
     assert all(
         value is None
-        for name, value in found[NULL].asDict().items()
+        for name, value in arrived[NULL].asDict().items()
         if name not in ("id", "no_variant")
     )
 
@@ -278,10 +277,10 @@ def test_the_source_returns_the_rows_given_to_the_sink(
         "checkpointLocation", str(tmp_path / "checkpoint")
     )
     query.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
-    found = load(spark, str(tmp_path / "rows"))
-    assert {each[0] for each in found.select("wan_operation").distinct().collect()} == {"put"}
-    event = [name for name in found.columns if name.startswith("wan_")]
-    assert hashes(found.drop(*event)) == hashes(rows.drop("nothing"))
+    decoded_rows = load(spark, str(tmp_path / "rows"))
+    assert {row[0] for row in decoded_rows.select("wan_operation").distinct().collect()} == {"put"}
+    event = [name for name in decoded_rows.columns if name.startswith("wan_")]
+    assert hashes(decoded_rows.drop(*event)) == hashes(rows.drop("nothing"))
 
 
 DAY, MONTHS = "INTERVAL '1' DAY", "INTERVAL '1-2' YEAR TO MONTH"

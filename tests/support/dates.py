@@ -63,23 +63,23 @@ def assert_exact(
     them. Only ``chars`` may be stored with or without padding.
     """
 
-    def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
+    def rows(table: pa.Table) -> dict[Any, dict[str, Any]]:
         for name, length in (chars or {}).items():
-            texts = pa.array([text.ljust(length) for text in found[name].to_pylist()])
-            found = found.set_column(found.schema.get_field_index(name), name, texts)
-        return exact.rows(found, "id")
+            texts = pa.array([text.ljust(length) for text in table[name].to_pylist()])
+            table = table.set_column(table.schema.get_field_index(name), name, texts)
+        return exact.rows(table, "id")
 
-    wanted = rows(expected)
+    expected_rows = rows(expected)
     for site in (NEWARK, SEATTLE):
-        found = rows(exact.read(pair.path(table, site)))
-        assert sorted(found) == sorted(wanted), f"{table} at {site}"
-        for number, row in wanted.items():
+        arrived = rows(exact.read(pair.path(table, site)))
+        assert sorted(arrived) == sorted(expected_rows), f"{table} at {site}"
+        for number, row in expected_rows.items():
             different = {
-                name: (value, found[number][name])
+                name: (value, arrived[number][name])
                 for name, value in row.items()
-                if found[number][name] != value
+                if arrived[number][name] != value
             }
-            assert not different, f"{table} at {site}, row {number}: expected and found {different}"
+            assert not different, f"{table} at {site}, row {number}: {different}"
 
 
 DATES = pa.schema(
@@ -162,7 +162,8 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
             state[number] = {**state[number], **dict(zip(("day", "at", "wall"), key, strict=True))}
         with having(spark, {ZONE: zone}):
             commit([state[row] for row in (*updated, *moved, *deleted)] + inserted, deleted)
-            assert [(each.held, each.dead_letters) for each in pair.send(spark)] == [(None, 0)]
+            (status,) = pair.send(spark)
+            assert (status.held, status.dead_letters) == (None, 0)
         for number in deleted:
             del state[number]
         with having(spark, {ZONE: zones[turn - 1], **(OLD_FILES if turn % 2 else {})}):

@@ -98,10 +98,10 @@ class Pair(Sites):
             for table in tables
             for site in (NEWARK, SEATTLE)
         }
-        found = dict(zip(frames, all_hashes(list(frames.values())), strict=True))
+        hashed = dict(zip(frames, all_hashes(list(frames.values())), strict=True))
         for table in tables:
             assert sorted(frames[table, SEATTLE].columns) == sorted(frames[table, NEWARK].columns)
-            assert found[table, SEATTLE] == found[table, NEWARK], table
+            assert hashed[table, SEATTLE] == hashed[table, NEWARK], table
 
 
 def hashes(frame: Any) -> list[str]:

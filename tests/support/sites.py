@@ -295,21 +295,19 @@ class Sites:
         """Return the rows as an independent reader (deltalake) sees them."""
         names = ", ".join(f'"{name}"' for name in columns) if columns else "*"
         query = QueryBuilder().register("t", DeltaTable(self.path(table, site)))
-        found = pa.table(query.execute(f"SELECT {names} FROM t").read_all())
-        plain = [
-            f.with_type(pa.string()) if f.type == pa.string_view() else f for f in found.schema
-        ]
-        return found.cast(pa.schema(plain))
+        rows = pa.table(query.execute(f"SELECT {names} FROM t").read_all())
+        plain = [f.with_type(pa.string()) if f.type == pa.string_view() else f for f in rows.schema]
+        return rows.cast(pa.schema(plain))
 
     def rows(self, table: str, site: str = SEATTLE) -> Counter[tuple[Any, ...]]:
-        found = self.table(table, site)
-        names = sorted(found.schema.names)
-        return Counter(tuple(row[name] for name in names) for row in found.to_pylist())
+        arrow = self.table(table, site)
+        names = sorted(arrow.schema.names)
+        return Counter(tuple(row[name] for name in names) for row in arrow.to_pylist())
 
     def dead_letters(self, table: str, site: str = SEATTLE) -> list[dict[str, Any]]:
         """Return a table's rows in a site's ledger of dead letters."""
-        found: list[dict[str, Any]] = self.table("_wan/ledger/dead_letters", site).to_pylist()
-        return [letter for letter in found if letter["table"] == table]
+        letters: list[dict[str, Any]] = self.table("_wan/ledger/dead_letters", site).to_pylist()
+        return [letter for letter in letters if letter["table"] == table]
 
     def digest(self, table: str, site: str) -> str:
         return digest(row_hashes(self.table(table, site)))

@@ -51,17 +51,18 @@ def children() -> dict[int, str]:
             )
         except (ValueError, OSError):
             continue
-    found, parents_now = {}, {os.getpid()}
+    commands: dict[int, str] = {}
+    parents_now = {os.getpid()}
     while parents_now:
         parents_now = {child for child, parent in parents.items() if parent in parents_now}
         for child in parents_now:
             try:
-                found[child] = (
+                commands[child] = (
                     (Path("/proc") / str(child) / "cmdline").read_text().replace("\0", " ")
                 )
             except OSError:
                 continue
-    return found
+    return commands
 
 
 def workers() -> list[str]:
@@ -90,11 +91,11 @@ def connections(spark: Any) -> set[tuple[str, str]]:
             held.add(os.readlink(entry).removeprefix("socket:[").rstrip("]"))
         except OSError:
             continue
-    found = set()
+    ends_held = set()
     for table in ("tcp", "tcp6"):
         for line in (Path("/proc/self/net") / table).read_text().splitlines()[1:]:
             words = line.split()
             ends = words[1], words[2]
             if words[9] in held and not own & {int(end.rpartition(":")[2], 16) for end in ends}:
-                found.add(ends)
-    return found
+                ends_held.add(ends)
+    return ends_held
