@@ -369,31 +369,21 @@ def test_unknown_names_are_refused_with_a_suggestion(
 ) -> None:
     wan = sites()
     topology = wan.topology
-    for start, message in (
+    for end, site, chosen, message in (
+        (Sender, "newak", {}, r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?"),
+        (Receiver, "seatle", {}, r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?"),
+        (Sender, NEWARK, {"senders": ["esat"]}, r"sender 'esat' is unknown; did you mean 'east'\?"),
         (
-            lambda: Sender(spark, topology, "newak"),
-            r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?",
-        ),
-        (
-            lambda: Receiver(spark, topology, "seatle"),
-            r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?",
-        ),
-        (
-            lambda: Sender(spark, topology, NEWARK, senders=["esat"]),
-            r"sender 'esat' is unknown; did you mean 'east'\?",
-        ),
-        (
-            lambda: Sender(spark, topology, NEWARK, tables=["order"]),
+            Sender,
+            NEWARK,
+            {"tables": ["order"]},
             r"table 'order' is unknown; did you mean 'orders'\?",
         ),
-        (lambda: Sender(spark, topology, SEATTLE), r"site seattle has nothing to send"),
-        (
-            lambda: Receiver(spark, topology, NEWARK),
-            r"nothing comes to site newark: no sender has it among its remotes",
-        ),
+        (Sender, SEATTLE, {}, "site seattle has nothing to send"),
+        (Receiver, NEWARK, {}, "nothing comes to site newark: no sender has it among its remotes"),
     ):
         with pytest.raises(TopologyError, match=message):
-            start()
+            end(spark, topology, site, **chosen)
     text = (wan.folder / "wan.yaml").read_text()
     (wan.folder / "invalid.yaml").write_text(text.replace("- seattle", "- seatle"))
     with pytest.raises(

@@ -13,17 +13,9 @@ import spark_wan
 
 SCRIPT = Path(__file__).with_name("over_connect.py")
 FORBIDDEN = {
-    "sparkContext",
-    "_sc",
-    "rdd",
-    "_jvm",
-    "_jdf",
-    "_jsparkSession",
-    "_jvm_helper",
-    "SparkContext",
-    "RDD",
-    "toDebugString",
-}
+    "sparkContext", "_sc", "rdd", "_jvm", "_jdf", "_jsparkSession", "_jvm_helper", "SparkContext",
+    "RDD", "toDebugString",
+}  # fmt: skip
 
 
 def test_sender_and_receiver_replicate_over_connect(tmp_path: Path) -> None:

@@ -213,25 +213,9 @@ def decimals(*texts: str) -> tuple[Decimal, ...]:
 
 # A key of each type, with values that are hard to tell apart.
 TEXTS = (
-    "",
-    " ",
-    "  ",
-    "a",
-    "a ",
-    "A",
-    "\0",
-    "a\0",
-    "\u00e9",
-    "e\u0301",
-    "\u212b",
-    "\u00c5",
-    "\ufffd",
-    "null",
-    "\U0001f6b2",
-    "\u00df",
-    "ss",
-    "\ufb03",
-)
+    "", " ", "  ", "a", "a ", "A", "\0", "a\0", "\u00e9", "e\u0301",
+    "\u212b", "\u00c5", "\ufffd", "null", "\U0001f6b2", "\u00df", "ss", "\ufb03",
+)  # fmt: skip
 BYTES = (b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"\xff", b"\xef\xbf\xbd", b" ")
 MONEY = decimals("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")
 FINE = decimals("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")

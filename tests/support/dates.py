@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -82,26 +83,17 @@ def assert_exact(
             assert not different, f"{table} at {site}, row {number}: {different}"
 
 
+_MORE = pa.list_(pa.struct([("at", exact.INSTANT)]))
 DATES = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("day", exact.DATE),
-        ("at", exact.INSTANT),
-        ("wall", exact.WALL),
-        ("a_day", exact.DATE),
-        ("an_at", exact.INSTANT),
-        ("a_wall", exact.WALL),
-        ("days", pa.list_(exact.DATE)),
-        ("ats", pa.list_(exact.INSTANT)),
-        ("by_day", pa.map_(exact.DATE, exact.INSTANT)),
-        ("by_at", pa.map_(exact.INSTANT, pa.list_(exact.DATE))),
-        (
-            "record",
-            pa.struct(
-                [("day", exact.DATE), ("more", pa.list_(pa.struct([("at", exact.INSTANT)])))]
-            ),
-        ),
-    ]
+    {
+        "id": pa.int64(),
+        **{"day": exact.DATE, "at": exact.INSTANT, "wall": exact.WALL},
+        **{"a_day": exact.DATE, "an_at": exact.INSTANT, "a_wall": exact.WALL},
+        **{"days": pa.list_(exact.DATE), "ats": pa.list_(exact.INSTANT)},
+        "by_day": pa.map_(exact.DATE, exact.INSTANT),
+        "by_at": pa.map_(exact.INSTANT, pa.list_(exact.DATE)),
+        "record": pa.struct([("day", exact.DATE), ("more", _MORE)]),
+    }
 )
 
 
@@ -128,14 +120,10 @@ def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
     places = [(day, 0, 0) for day in exact.DAYS if day]
     places += [(0, moment, 0) for moment in dict.fromkeys(exact.MOMENTS) if moment]
     places += [(0, 0, moment) for moment in dict.fromkeys(exact.MOMENTS) if moment]
+    values = zip(cycle(exact.DAYS), cycle(exact.MOMENTS), strict=True)
     state = {
-        number: dated(
-            number,
-            exact.DAYS[number % len(exact.DAYS)],
-            exact.MOMENTS[number % len(exact.MOMENTS)],
-            key,
-        )
-        for number, key in enumerate(places)
+        number: dated(number, day, moment, key)
+        for number, (key, (day, moment)) in enumerate(zip(places, values, strict=False))
     }
     apart = max(exact.DAYS) + 10
 
