@@ -115,9 +115,7 @@ def test_validate_prints_problems_as_json(invalid: Path) -> None:
     assert all(problem.startswith(str(invalid)) for problem in answer["problems"])
 
 
-def test_status_of_a_new_topology_reports_nothing_published(
-    sites: Callable[..., Sites],
-) -> None:
+def test_status_of_a_new_topology_reports_nothing_published(sites: Callable[..., Sites]) -> None:
     here = sites()
     out = spark_wan("status", "--config", here.folder / "wan.yaml").stdout
     assert "newark.east.orders" in out and "nothing yet" in out
@@ -157,9 +155,7 @@ def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
 
 
-def test_an_invalid_decision_is_refused_before_spark_starts(
-    sites: Callable[..., Sites],
-) -> None:
+def test_an_invalid_decision_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
     config = sites().folder / "wan.yaml"
     done = spark_wan(
         "send", "--config", config, "--site", NEWARK, "--decide", "orders@3=later", code=1

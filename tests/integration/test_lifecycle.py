@@ -116,10 +116,7 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
 
     # Spark's stop does not wait for the py4j thread in which a micro-batch ends.
     wait_until(lambda: not wan_threads(), f"our threads end {wan_threads()}")
-    wait_until(
-        lambda: thread_names() <= threads,
-        "all threads end",
-    )
+    wait_until(lambda: thread_names() <= threads, "all threads end")
     assert len(spark.streams.active) == queries
     wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
     gc.collect()

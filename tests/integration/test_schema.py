@@ -24,12 +24,7 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """
     pair = Pair.of(
         tmp_path_factory.mktemp("schema") / "wan",
-        {
-            "people": {},
-            "events": {"keys": []},
-            "cased": {},
-            "later": {"senders": ["west"]},
-        },
+        {"people": {}, "events": {"keys": []}, "cased": {}, "later": {"senders": ["west"]}},
         {"east": {}, "west": {}},
     )
     tables = ("people", "events", "cased", "later")

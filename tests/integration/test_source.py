@@ -214,13 +214,7 @@ def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: S
     def write(batch: int) -> None:
         write_epoch(wan, "clicks", clicks([200 + batch]))
 
-    second_run = read(
-        spark,
-        wan,
-        after_batch=write,
-        streams=CLICKS,
-        maxEpochsPerTrigger=1,
-    )
+    second_run = read(spark, wan, after_batch=write, streams=CLICKS, maxEpochsPerTrigger=1)
     assert second_run == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
     assert wan.numbers("clicks")[-1] == 9
 

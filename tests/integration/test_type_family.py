@@ -357,10 +357,7 @@ def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path
     assert "maps: column 'm' has a map with a repeated key in version 3." in str(causes["maps"])
     assert [
         [manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")
-    ] == [
-        [2, 3],
-        [1, 2],
-    ]
+    ] == [[2, 3], [1, 2]]
     assert [pair.frames(table) == pair.named_frames(table) for table in causes] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
