@@ -82,3 +82,9 @@ def _active_session(request: pytest.FixtureRequest) -> Iterator[None]:
 def sites(tmp_path: Path) -> Callable[..., Sites]:
     """``sites(**settings of the sender)``: newark sends to seattle, in the test's own folders."""
     return lambda **settings: Sites.make(tmp_path / "wan", **settings)
+
+
+@pytest.fixture
+def wan(sites: Callable[..., Sites]) -> Sites:
+    """Newark and seattle, with default settings."""
+    return sites()

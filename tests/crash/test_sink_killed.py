@@ -22,11 +22,10 @@ from spark_wan.units import milliseconds
 
 
 @pytest.fixture
-def clicked(spark: Any, sites: Any) -> Sites:
+def clicked(spark: Any, wan: Sites) -> Sites:
     """Ten clicks at newark. The first two differ only in their IDs."""
     spark_wan.register(spark)
     spark.dataSource.register(ArmedDataSource)
-    wan: Sites = sites()
     wan.append("clicks", clicks(range(10)))
     return wan
 
@@ -135,13 +134,12 @@ def test_f06_events_redelivered_after_a_deleted_checkpoint_are_deduplicated(
     assert (status.duplicates, status.dead_letters) == (10, 0)
 
 
-def test_f27_the_sequence_orders_events_of_one_key_in_one_write(spark: Any, sites: Any) -> None:
+def test_f27_the_sequence_orders_events_of_one_key_in_one_write(spark: Any, wan: Sites) -> None:
     """In whatever order and partition the events of a key arrive.
 
     Fails when `_newest_per_key` sorts by the sequence in reverse.
     """
     spark_wan.register(spark)
-    wan: Sites = sites()
     events = [(f"{key}.{turn}", turn, key, turn / 2) for key in range(3) for turn in range(7)]
     random.Random(27).shuffle(events)
     shuffled = spark.createDataFrame(events, "event string, turn long, id long, price double")

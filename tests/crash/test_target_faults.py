@@ -80,13 +80,12 @@ def test_f27_the_last_commit_of_a_key_wins_in_one_apply(spark: Any, replicated: 
     assert (5.0, 99, "the last") in replicated.rows("orders")
 
 
-def test_f30_rows_that_the_target_refuses_are_dead_letters(spark: Any, sites: Any) -> None:
+def test_f30_rows_that_the_target_refuses_are_dead_letters(spark: Any, wan: Sites) -> None:
     """NOT NULL and CHECK at the target: refused rows become dead letters with their cause, the
     others are applied, and a later event of the same key is applied as usual.
 
     Fails when the target's constraints are not read (`constraints_of`).
     """
-    wan: Sites = sites()
     target = wan.path("orders", SEATTLE)
     columns = "id BIGINT, item STRING NOT NULL, amount DOUBLE"
     spark.sql(f"CREATE TABLE delta.`{target}` ({columns}) USING delta").collect()

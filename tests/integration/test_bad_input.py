@@ -223,12 +223,11 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
 
 
 def test_a_table_without_change_feed_is_refused_with_the_statement_that_enables_it(
-    spark: Any, sites: Callable[..., Sites]
+    spark: Any, wan: Sites
 ) -> None:
     """With a snapshot and with a start version, before anything is sent. After that statement,
     both work.
     """
-    wan = sites()
     for table in ("orders", "readings"):
         write_deltalake(wan.path(table), pa.Table.from_pylist([{}], schema=COLUMNS[table]).slice(1))
     row = {"id": 1, "item": "before", "amount": 1.0}
@@ -256,11 +255,8 @@ def test_a_table_without_change_feed_is_refused_with_the_statement_that_enables_
     wan.assert_equal()
 
 
-def test_f09_a_start_at_a_version_without_history_is_refused(
-    spark: Any, sites: Callable[..., Sites]
-) -> None:
+def test_f09_a_start_at_a_version_without_history_is_refused(spark: Any, wan: Sites) -> None:
     """A start at a version that the history has lost, or does not have yet."""
-    wan = sites()
     wan.change(10)
     table = DeltaTable(wan.path("readings"))
     table.create_checkpoint()
@@ -289,9 +285,8 @@ def test_f09_a_start_at_a_version_without_history_is_refused(
     ],
 )
 def test_invalid_key_columns_are_refused(
-    spark: Any, sites: Callable[..., Sites], keys: list[str], message: str
+    spark: Any, wan: Sites, keys: list[str], message: str
 ) -> None:
-    wan = sites()
     wan.append("orders", [ORDER])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
     channel = wan.channel()
@@ -305,15 +300,12 @@ def test_invalid_key_columns_are_refused(
     assert not channel.stream_numbers("newark.east.orders")
 
 
-def test_rows_without_a_usable_key_are_dead_letters(
-    spark: Any, sites: Callable[..., Sites]
-) -> None:
+def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> None:
     """A null in the key, and two rows of one key in a commit: dead letters at the sender, with the
     whole row and the cause, recorded once. One of the two rows is sent, and so are the others.
 
     Fails without `_CaptureTask._with_keys`: the rows are sent, or raise an error.
     """
-    wan = sites()
     wan.append("orders", [{"id": n, "item": "valid", "amount": 0.0} for n in range(3)])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
     wan.send(spark)
@@ -364,10 +356,7 @@ def test_rows_without_a_usable_key_are_dead_letters(
 # --- sites and places
 
 
-def test_unknown_names_are_refused_with_a_suggestion(
-    spark: Any, sites: Callable[..., Sites]
-) -> None:
-    wan = sites()
+def test_unknown_names_are_refused_with_a_suggestion(spark: Any, wan: Sites) -> None:
     topology = wan.topology
     for end, site, chosen, message in (
         (Sender, "newak", {}, r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?"),
@@ -394,12 +383,11 @@ def test_unknown_names_are_refused_with_a_suggestion(
 
 
 def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
-    spark: Any, sites: Callable[..., Sites]
+    spark: Any, wan: Sites
 ) -> None:
     """A file stands where the channel or a site's state should be: reported before any capture
     or apply. Nothing is lost.
     """
-    wan = sites()
     wan.change(10)
     channel, newark, seattle = (
         wan.folder / name for name in ("channel", f"{NEWARK}/_wan", f"{SEATTLE}/_wan")
@@ -435,7 +423,7 @@ def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
 
 
 def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
-    spark: Any, sites: Callable[..., Sites]
+    spark: Any, wan: Sites
 ) -> None:
     """Foreign files that no stream reads are ignored. A foreign, altered or newer manifest, a newer
     or foreign frame, and a table unknown at this site hold their own stream, and its ack has the
@@ -443,7 +431,6 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
 
     Fails when `WanStreamReader.partitions` reads manifests for the receiver: the receiver ends.
     """
-    wan = sites()
     channel = wan.channel("events")
     root = Path(channel.url)
     for kind in ("altered", "newer", "frame", "foreign-frame", "valid"):
@@ -599,7 +586,7 @@ ROW = ("e1", 1, 1, 1.0)
 )
 def test_the_sink_refuses_invalid_input_as_a_whole(
     spark: Any,
-    sites: Callable[..., Sites],
+    wan: Sites,
     options: dict[str, object],
     rows: list[tuple[Any, ...]],
     message: str,
@@ -608,7 +595,6 @@ def test_the_sink_refuses_invalid_input_as_a_whole(
     is left.
     """
     spark_wan.register(spark)
-    wan = sites()
     events = frame(
         spark, "prices", [dict(zip(COLUMNS["prices"].names, row, strict=True)) for row in rows]
     )
@@ -642,14 +628,13 @@ def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
     assert sent.frames("orders") == sent.named_frames("orders")
 
 
-def test_a_commit_with_a_shifted_time_is_the_same_commit(spark: Any, sites: Any) -> None:
+def test_a_commit_with_a_shifted_time_is_the_same_commit(spark: Any, wan: Sites) -> None:
     """A store that keeps whole seconds, or a log copied quickly, has commits of equal time. Delta
     shifts the time of the later one, when it reads both; a snapshot reads only the newest.
 
     Fails when times are compared to the millisecond: the stream is held as if the source was
     restored.
     """
-    wan: Sites = sites()
     wan.change(10)
     log = list((wan.path("orders") / "_delta_log").glob("*.json"))
     second = int(max(file.stat().st_mtime for file in log))

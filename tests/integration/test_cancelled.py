@@ -21,7 +21,7 @@ CAUSE = "its Spark job was cancelled from outside"
 
 
 def test_f50_cancelled_jobs_are_reported_and_retried(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """First a job of the sender, then one of the receiver. No stream ends, and the receiver's
     micro-batch is not committed before all is applied.
@@ -31,9 +31,8 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
     """
     monkeypatch.setattr(receiver_job, "RETRY_INTERVAL", 3_600.0)
     monkeypatch.setattr(receiver_job, "LONGEST_RETRY", 3_600.0)
-    here: Sites = sites()
-    here.change(10)
-    sender = Sender(spark, here.topology, NEWARK, senders=["east"]).start()
+    wan.change(10)
+    sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
     held: dict[str, set[str]] = {"sender": set(), "receiver": set()}
 
     def cancelled(side: str, handle: Any) -> bool:
@@ -50,16 +49,16 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
         return True
 
     def acked() -> bool:
-        return all(here.acked(table) == here.numbers(table)[-1] for table in TABLES)
+        return all(wan.acked(table) == wan.numbers(table)[-1] for table in TABLES)
 
     try:
         wait_until(lambda: cancelled("sender", sender), "a sender's job is cancelled", sender)
-        wait_until(lambda: all(map(here.numbers, TABLES)), "all is published", sender)
+        wait_until(lambda: all(map(wan.numbers, TABLES)), "all is published", sender)
         assert sender.is_active and sender.exception() is None
         assert CAUSE in caplog.text
         caplog.clear()
 
-        receiver = Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.2).start()
+        receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.2).start()
         try:
             query = receiver.queries[0]
             wait_until(
@@ -68,15 +67,15 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
             assert CAUSE in caplog.text
             for table in held["receiver"]:
                 wait_until(
-                    lambda table=table: here.ack(table) is not None,
+                    lambda table=table: wan.ack(table) is not None,
                     "the ack has the cause",
                     receiver,
                 )
-                assert CAUSE in str(here.ack(table).cause)  # type: ignore[union-attr]
-            assert not list(here.receiver_checkpoint.glob("*/commits/0"))
+                assert CAUSE in str(wan.ack(table).cause)  # type: ignore[union-attr]
+            assert not list(wan.receiver_checkpoint.glob("*/commits/0"))
             wait_until(lambda: retried(receiver) and acked(), "all is acked", sender, receiver)
             wait_until(
-                lambda: bool(list(here.receiver_checkpoint.glob("*/commits/0"))),
+                lambda: bool(list(wan.receiver_checkpoint.glob("*/commits/0"))),
                 "the micro-batch is committed",
                 receiver,
             )
@@ -88,7 +87,7 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
         assert receiver.exception() is None
     finally:
         sender.stop()
-    here.assert_equal()
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize("kind", ["classic", "connect"])

@@ -115,18 +115,16 @@ def test_validate_prints_problems_as_json(invalid: Path) -> None:
     assert all(problem.startswith(str(invalid)) for problem in answer["problems"])
 
 
-def test_status_of_a_new_topology_reports_nothing_published(sites: Callable[..., Sites]) -> None:
-    here = sites()
-    out = spark_wan("status", "--config", here.folder / "wan.yaml").stdout
+def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
+    out = spark_wan("status", "--config", wan.folder / "wan.yaml").stdout
     assert "newark.east.orders" in out and "nothing yet" in out
-    assert not (here.folder / "channel").exists()
+    assert not (wan.folder / "channel").exists()
 
 
-def test_status_names_foreign_files(sites: Callable[..., Sites]) -> None:
-    here = sites()
-    (here.folder / "channel").mkdir()
-    (here.folder / "channel" / "notes.txt").touch()
-    config = here.folder / "wan.yaml"
+def test_status_names_foreign_files(wan: Sites) -> None:
+    (wan.folder / "channel").mkdir()
+    (wan.folder / "channel" / "notes.txt").touch()
+    config = wan.folder / "wan.yaml"
     assert (
         "notes.txt is in the channel and not spark_wan's"
         in spark_wan("status", "--config", config).stdout
@@ -190,10 +188,9 @@ def command(name: str, config: Path, site: str, *more: str) -> list[str]:
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
 
-def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) -> None:
-    here = sites()
-    config = here.folder / "wan.yaml"
-    here.change(10)
+def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
+    config = wan.folder / "wan.yaml"
+    wan.change(10)
     sent = _run(command("send", config, NEWARK, "--sender", "east", "--available-now"))
     assert sent.returncode == 0, sent.stdout + sent.stderr
     lines = json_lines(sent.stdout)
@@ -207,9 +204,9 @@ def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) 
     last = {
         line["table"]: line for line in json_lines(received.stdout) if line["event"] == "progress"
     }
-    assert last["orders"]["applied"] == here.numbers("orders")[-1]
+    assert last["orders"]["applied"] == wan.numbers("orders")[-1]
     for table in ("orders", "readings"):
-        here.assert_equal(table)
+        wan.assert_equal(table)
     (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
@@ -218,10 +215,9 @@ def test_send_and_receive_replicate_available_data(sites: Callable[..., Sites]) 
     assert backlog == {"orders": 0, "readings": 0}
 
 
-def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path: Path) -> None:
+def test_jobs_replicate_under_spark_submit(wan: Sites, tmp_path: Path) -> None:
     """Without typer: a module that cannot be imported takes its place."""
-    here = sites()
-    here.change(10)
+    wan.change(10)
     (tmp_path / "typer.py").write_text("raise ImportError('typer is not installed')")
     ensure_java()
     environment = {
@@ -244,21 +240,18 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites], tmp_path
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     for job, site in (("send", NEWARK), ("receive", SEATTLE)):
-        words = ["--config", str(here.folder / "wan.yaml"), "--site", site]
+        words = ["--config", str(wan.folder / "wan.yaml"), "--site", site]
         words += ["--sender", "east", "--available-now"]
         done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "newark.east.orders: " in done.stdout
-    here.assert_equal()
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(
-    sites: Callable[..., Sites], number: int
-) -> None:
-    here = sites()
-    here.change(10)
-    words = command("send", here.folder / "wan.yaml", NEWARK, "--sender", "east")
+def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(wan: Sites, number: int) -> None:
+    wan.change(10)
+    words = command("send", wan.folder / "wan.yaml", NEWARK, "--sender", "east")
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -54,7 +54,7 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No Delta commits, no channel writes and no Spark jobs at either end, over several polls; also
     after a commit at the source that changes no rows. A change then wakes them at once.
@@ -62,8 +62,7 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     Fails when `Publisher.round` does not look at the newest version first: it runs jobs to read the
     history.
     """
-    here: Sites = sites()
-    here.change(10)
+    wan.change(10)
     polls_by_table = dict.fromkeys(TABLES, 0)
     publisher_round = Publisher.round
 
@@ -77,22 +76,21 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     listener = IdleEvents()
     spark.streams.addListener(listener)
     handles = (
-        Sender(spark, here.topology, NEWARK, senders=["east"]).start(),
-        started(Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.1)),
+        Sender(spark, wan.topology, NEWARK, senders=["east"]).start(),
+        started(Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1)),
     )
 
     def settled() -> bool:
         return all(
-            here.acked(table) == here.numbers(table)[-1] and not here.frames(table)
-            for table in TABLES
+            wan.acked(table) == wan.numbers(table)[-1] and not wan.frames(table) for table in TABLES
         )
 
     def jobs() -> int:
         return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
     def state() -> tuple[Any, ...]:
-        folders = (here.folder / "channel", here.folder / NEWARK / "_wan")
-        return versions(here), *map(files, folders), jobs()
+        folders = (wan.folder / "channel", wan.folder / NEWARK / "_wan")
+        return versions(wan), *map(files, folders), jobs()
 
     def wait_for_polls() -> None:
         sent, received = dict(polls_by_table), listener.polls
@@ -105,7 +103,7 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
 
     try:
         wait_until(
-            lambda: all(here.numbers(table) for table in TABLES) and settled(),
+            lambda: all(wan.numbers(table) for table in TABLES) and settled(),
             "all is applied",
             *handles,
         )
@@ -114,21 +112,21 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
         wait_for_polls()
         assert state() == before_polls
 
-        DeltaTable(here.path("orders")).optimize.compact()
+        DeltaTable(wan.path("orders")).optimize.compact()
         wait_for_polls()
         quiet = jobs()
         wait_for_polls()
         assert jobs() == quiet
-        assert files(here.folder / "channel") == before_polls[1]
+        assert files(wan.folder / "channel") == before_polls[1]
 
-        before_change = here.acked("orders")
-        here.change(30)
+        before_change = wan.acked("orders")
+        wan.change(30)
         # How many epochs the commits make, and which of them is acked at a poll, varies.
-        wait_until(lambda: here.acked("orders") > before_change, "both ends wake up", *handles)
+        wait_until(lambda: wan.acked("orders") > before_change, "both ends wake up", *handles)
     finally:
         for handle in handles:
             handle.stop()
         spark.streams.removeListener(listener)
         spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", before)
-    here.replicate(spark)
-    here.assert_equal()
+    wan.replicate(spark)
+    wan.assert_equal()

@@ -29,7 +29,7 @@ def deleted_channel(sites: Sites) -> None:
     "lost", [deleted_manifests, deleted_channel], ids=lambda lost: lost.__name__
 )
 def test_f48_a_lost_log_holds_both_ends_until_a_decision(
-    spark: Any, sites: Callable[..., Sites], tmp_path: Path, lost: Callable[[Sites], None]
+    spark: Any, wan: Sites, tmp_path: Path, lost: Callable[[Sites], None]
 ) -> None:
     """Ten events of the lost log are applied, ten are not. The sink keeps its checkpoint beside the
     channel: in the site's `state`, or in the query's checkpoint.
@@ -37,16 +37,15 @@ def test_f48_a_lost_log_holds_both_ends_until_a_decision(
     Fails without `check_log` in `append_epoch` (the stream starts a new log silently), or without
     `accepts` in the plan (the receiver takes the new log silently).
     """
-    here = sites()
-    options = {**here.sink_options("clicks"), "stream": CLICKS}
+    options = {**wan.sink_options("clicks"), "stream": CLICKS}
     if lost is deleted_channel:
         del options["config"], options["sender"]
-        options |= {"channel": str(here.folder / "events"), "site": NEWARK, "remotes": SEATTLE}
+        options |= {"channel": str(wan.folder / "events"), "site": NEWARK, "remotes": SEATTLE}
         options["key"] = ""
 
     def write(start: int, **more: str) -> None:
-        here.append("clicks", clicks(range(start, start + 10)))
-        rows = spark.readStream.format("delta").load(str(here.path("clicks")))
+        wan.append("clicks", clicks(range(start, start + 10)))
+        rows = spark.readStream.format("delta").load(str(wan.path("clicks")))
         writer = rows.writeStream.format("wan").options(**options, **more)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
@@ -57,34 +56,34 @@ def test_f48_a_lost_log_holds_both_ends_until_a_decision(
         }
 
     write(0)
-    here.apply(spark, "events")
-    old = here.log("clicks").read(1).log_id
+    wan.apply(spark, "events")
+    old = wan.log("clicks").read(1).log_id
     write(10)
-    lost(here)
+    lost(wan)
     with pytest.raises(
         Exception,
         match=f"the log of {CLICKS} is gone; it was at manifest 2.*option newLog to {old}",
     ):
         write(20)
-    assert here.numbers("clicks") == []
+    assert wan.numbers("clicks") == []
 
     write(30, newLog=old)
-    epochs = here.numbers("clicks")
+    epochs = wan.numbers("clicks")
     assert epochs[0] == 1
-    new = here.log("clicks").read(1).log_id
-    held = str(here.apply(spark, "events")["clicks"].held)
+    new = wan.log("clicks").read(1).log_id
+    held = str(wan.apply(spark, "events")["clicks"].held)
     advice = f"receive --decide clicks@{new}=new-log"
     assert (
         f"begins another log, {new}; this site has applied the log {old} through epoch 1" in held
         and advice in held
     )
-    assert here.rows("clicks") == expected(0)
-    ack = here.ack("clicks")
+    assert wan.rows("clicks") == expected(0)
+    ack = wan.ack("clicks")
     assert ack is not None and (ack.applied, ack.held) == (0, 1)
 
-    status = here.apply(spark, "events", **parse_decisions([f"clicks@{new}=new-log"]))["clicks"]
+    status = wan.apply(spark, "events", **parse_decisions([f"clicks@{new}=new-log"]))["clicks"]
     assert (status.held, status.applied) == (None, epochs[-1])
-    assert here.rows("clicks") == expected(0, 20, 30)
+    assert wan.rows("clicks") == expected(0, 20, 30)
     write(40)
-    assert here.apply(spark, "events")["clicks"].held is None
-    assert here.rows("clicks") == expected(0, 20, 30, 40)
+    assert wan.apply(spark, "events")["clicks"].held is None
+    assert wan.rows("clicks") == expected(0, 20, 30, 40)

@@ -69,21 +69,20 @@ def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -
     pair.assert_same(spark, "orders", "readings")
 
 
-def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, sites: Any) -> None:
+def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, wan: Sites) -> None:
     """The sender reports that it is missing, the other table is not affected, and seattle keeps
     its rows.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.replicate(spark)
-    rows = here.rows("orders")
-    shutil.rmtree(here.path("orders"))
-    here.append("readings", [{"sensor": "attic", "value": 1.0}])
+    wan.change(10)
+    wan.replicate(spark)
+    rows = wan.rows("orders")
+    shutil.rmtree(wan.path("orders"))
+    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
     with pytest.raises(WanError, match=r"orders: .*no Delta table at"):
-        here.send(spark)
-    here.apply(spark)
-    assert here.rows("orders") == rows
-    here.assert_equal("readings")
+        wan.send(spark)
+    wan.apply(spark)
+    assert wan.rows("orders") == rows
+    wan.assert_equal("readings")
 
 
 def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:

@@ -256,47 +256,45 @@ def test_tables_by_catalog_name_and_by_path_are_replicated(spark: Any, world: Pa
 
 
 @pytest.mark.parametrize("what", ["delete", "update"])
-def test_a_change_of_a_keyless_table_holds_its_stream(spark: Any, sites: Any, what: str) -> None:
+def test_a_change_of_a_keyless_table_holds_its_stream(spark: Any, wan: Sites, what: str) -> None:
     """No site could find the rows. Earlier commits are sent, the cause names the commit, and the
     other table is not affected.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.send(spark)
-    here.append("readings", [{"sensor": "barn", "value": 1.0}])
+    wan.change(10)
+    wan.send(spark)
+    wan.append("readings", [{"sensor": "barn", "value": 1.0}])
     if what == "delete":
-        here.delete("readings", "sensor = 'barn'")
+        wan.delete("readings", "sensor = 'barn'")
     else:
-        Pair(here.folder).sql(spark, "readings", "UPDATE {t} SET value = 2.0 WHERE sensor = 'barn'")
-    version = here.version("readings", NEWARK)
-    here.append("orders", [{"id": 500, "item": "goes on", "amount": 0.0}])
+        Pair(wan.folder).sql(spark, "readings", "UPDATE {t} SET value = 2.0 WHERE sensor = 'barn'")
+    version = wan.version("readings", NEWARK)
+    wan.append("orders", [{"id": 500, "item": "goes on", "amount": 0.0}])
     for _ in range(2):
         with pytest.raises(
             WanError, match=rf"readings: version {version} changes rows other than by inserting"
         ):
-            here.send(spark)
-    assert here.numbers("orders")[-1] == 2
-    log = here.log("readings")
+            wan.send(spark)
+    assert wan.numbers("orders")[-1] == 2
+    log = wan.log("readings")
     assert log.read(log.since(0)[-1]).last_version < version
-    here.apply(spark)
-    here.assert_equal("orders")
+    wan.apply(spark)
+    wan.assert_equal("orders")
 
 
 def test_rows_written_by_a_receiver_are_not_sent_back(
-    spark: Any, sites: Any, tmp_path: Path
+    spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
     """Seattle's table has a change feed and a sender to newark: it sends rows written at
     seattle, and none that came from newark.
     """
-    here: Sites = sites()
-    here.change(10)
+    wan.change(10)
     back = Pair.of(
         tmp_path / "back",
         {
             "orders": {
                 "writers": [SEATTLE],
                 "start": {"version": 0},
-                "at": {SEATTLE: str(here.path("orders", SEATTLE)), NEWARK: "./third"},
+                "at": {SEATTLE: str(wan.path("orders", SEATTLE)), NEWARK: "./third"},
             }
         },
         {"west": {"site": SEATTLE, "remotes": [NEWARK]}},
@@ -316,11 +314,11 @@ def test_rows_written_by_a_receiver_are_not_sent_back(
             for row in decode_frame(log.channel.get_frame(path), path)[1].to_pylist()
         ]
 
-    here.send(spark)
-    here.apply(spark)
+    wan.send(spark)
+    wan.apply(spark)
     assert sent() == []
     spark.sql(f"INSERT INTO {name} VALUES (900, 'written at seattle', 0.0)")
-    here.change(30)
-    here.send(spark)
-    here.apply(spark)
+    wan.change(30)
+    wan.send(spark)
+    wan.apply(spark)
     assert sent() == [900]

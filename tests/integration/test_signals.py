@@ -145,60 +145,58 @@ def has_events(line: dict[str, Any]) -> bool:
     [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
 )
 def test_a_signal_to_the_process_group_stops_the_command_cleanly(
-    spark: Any, sites: Any, tmp_path: Path, name: str, number: int
+    spark: Any, wan: Sites, tmp_path: Path, name: str, number: int
 ) -> None:
     """As systemd and Ctrl-C do: JVM and Python workers get the signal at the same moment, in the
     middle of work. What was in progress arrives after a restart.
 
     Fails (traceback, exit code 1) when Python takes the end of its JVM for an error.
     """
-    here: Sites = sites()
-    here.change(10)
+    wan.change(10)
     if name == "receive":
-        queue_epochs(spark, here)
-    with running(name, here, tmp_path / "errors") as command:
+        queue_epochs(spark, wan)
+    with running(name, wan, tmp_path / "errors") as command:
         if name == "send":
-            with writing(here):
+            with writing(wan):
                 wait_until(lambda: command.has_printed(has_events), "it publishes")
                 command.signal(number)
                 assert command.code() == 0, command.errors()
         else:
             wait_until(lambda: command.has_printed(is_started), "it starts")
-            wait_until(lambda: bool(here.path("orders", SEATTLE).exists()), "it applies")
+            wait_until(lambda: bool(wan.path("orders", SEATTLE).exists()), "it applies")
             command.signal(number)
             assert command.code() == 0, command.errors()
         assert command.lines[-1]["event"] == "stopped"
         assert "Traceback" not in command.errors()
         if number == signal.SIGINT:
             assert " ERROR " not in command.errors()
-    here.replicate(spark)
-    here.assert_equal()
+    wan.replicate(spark)
+    wan.assert_equal()
 
 
 def test_stopping_a_busy_receiver_logs_no_spark_errors(
-    spark: Any, sites: Any, tmp_path: Path
+    spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
     """SIGTERM to Python alone. Spark logs an error with a stack trace for a micro-batch that
     raises and for a cancelled write. So the running step may end, and the micro-batch returns
     once Spark knows that its query is stopped.
     """
-    here: Sites = sites()
-    here.change(10)
-    queue_epochs(spark, here)
-    with running("receive", here, tmp_path / "errors") as command:
+    wan.change(10)
+    queue_epochs(spark, wan)
+    with running("receive", wan, tmp_path / "errors") as command:
         wait_until(lambda: command.has_printed(is_started), "it starts")
-        wait_until(lambda: bool(here.path("orders", SEATTLE).exists()), "it applies")
+        wait_until(lambda: bool(wan.path("orders", SEATTLE).exists()), "it applies")
         command.signal(signal.SIGTERM, group=False)
         assert command.code() == 0, command.errors()
         for word in ("Traceback", " ERROR ", "StackOverflowError"):
             assert word not in command.errors()
-    here.apply(spark)
-    here.assert_equal()
+    wan.apply(spark)
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize("name", ["send", "receive"])
 def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
-    sites: Any, tmp_path: Path, name: str
+    wan: Sites, tmp_path: Path, name: str
 ) -> None:
     """For lack of memory, say. Exit code 1 and one message, so that a service manager starts it
     again.
@@ -206,9 +204,8 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
     Fails when the streams are held forever instead, or when the ended session is asked for its
     state.
     """
-    here: Sites = sites()
-    here.change(10)
-    with running(name, here, tmp_path / "errors") as command:
+    wan.change(10)
+    with running(name, wan, tmp_path / "errors") as command:
         wait_until(lambda: command.has_printed(is_started), "it starts")
         os.kill(command.java(), signal.SIGKILL)
         assert command.code() == 1
@@ -219,37 +216,36 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
 
 
 def test_a_receiver_overtaken_while_frozen_restarts_its_query(
-    spark: Any, sites: Any, tmp_path: Path
+    spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
     """Another receiver uses its checkpoint while it is frozen. Its query then ends with
     CONCURRENT_STREAM_LOG_UPDATE, which is reported, and starts again.
 
     Fails when the end of the query ends the receiver.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.send(spark)
+    wan.change(10)
+    wan.send(spark)
 
     def acked() -> bool:
-        return all(here.acked(table) == here.numbers(table)[-1] for table in ("orders", "readings"))
+        return all(wan.acked(table) == wan.numbers(table)[-1] for table in ("orders", "readings"))
 
     with ExitStack() as ends:
-        first = ends.enter_context(running("receive", here, tmp_path / "first"))
+        first = ends.enter_context(running("receive", wan, tmp_path / "first"))
         wait_until(lambda: first.has_printed(has_events) and acked(), "the first applies")
-        second = ends.enter_context(running("receive", here, tmp_path / "second"))
+        second = ends.enter_context(running("receive", wan, tmp_path / "second"))
         wait_until(lambda: second.has_printed(is_started), "the second starts")
         first.signal(signal.SIGSTOP)
-        here.change(30)
-        here.send(spark)
+        wan.change(30)
+        wan.send(spark)
         wait_until(acked, "the second takes over")
         first.signal(signal.SIGCONT)
-        here.change(50)
-        here.send(spark)
+        wan.change(50)
+        wan.send(spark)
         wait_until(acked, "one of them applies")
         second.signal(signal.SIGTERM)
         assert second.code() == 0
-        here.change(70)
-        here.send(spark)
+        wan.change(70)
+        wan.send(spark)
         wait_until(acked, "the first continues")
         assert first.has_printed(
             lambda line: "another receiver has used its checkpoint" in str(line.get("held"))
@@ -257,4 +253,4 @@ def test_a_receiver_overtaken_while_frozen_restarts_its_query(
         first.signal(signal.SIGTERM)
         assert first.code() == 0
         assert "Traceback" not in first.errors()
-    here.assert_equal()
+    wan.assert_equal()
