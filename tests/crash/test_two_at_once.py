@@ -30,7 +30,7 @@ def held_by(worker: Worker) -> list[str]:
 
 
 def marks(sites: Sites, table: str) -> list[Mark]:
-    """The marks of a target's commits, oldest first."""
+    """Return the marks of a target's commits, oldest first."""
     history = DeltaTable(sites.path(table, SEATTLE)).history()
     marks_or_none = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
     return [mark for mark in reversed(marks_or_none) if mark is not None]

@@ -427,7 +427,7 @@ def replicate(spark: Any, pair: Pair, decide: bool = False) -> str | None:
 def test_f46_ddl_while_an_epoch_waits_ends_equal_or_held(
     spark: Any, worlds: dict[str, Pair], tmp_path: Path, case: Case
 ) -> None:
-    """Afterwards the tables are equal, or the stream is held with a cause that names a way out."""
+    """Afterwards the tables are equal, or the cause of the hold names a remedy, which works."""
     pair = Pair(worlds[case.kind].copy(tmp_path / "wan").folder)
     for statement in case.statements:
         change(spark, pair, statement, case.site)

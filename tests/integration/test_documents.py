@@ -1,4 +1,4 @@
-"""What the README and the notebooks show is run as it stands."""
+"""The code in the README and the notebooks runs as it stands."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def price(event: str, key: int, value: float, turn: int = 0) -> dict[str, Any]:
 
 
 def frame(spark: Any, table: str, rows: Iterable[Row]) -> Any:
-    """A DataFrame with the columns of :data:`sites.COLUMNS`."""
+    """Return a DataFrame with the columns of :data:`sites.COLUMNS`."""
     names = COLUMNS[table].names
     return spark.createDataFrame(
         [tuple(row[name] for name in names) for row in rows], from_arrow_schema(COLUMNS[table])
