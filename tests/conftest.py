@@ -1,4 +1,4 @@
-"""Fixtures that tests with Spark share. What a test sees of two sites is in :mod:`sites`."""
+"""Fixtures of tests with Spark. Two sites as a test sees them are in :mod:`sites`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sites import Sites
 
-# How long an example takes to make says something of the machine, and nothing of us.
+# How long generating an example takes depends on the machine, not on the code.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -19,11 +19,11 @@ settings.load_profile("any machine")
 
 
 MEMORY = 4 << 30
-"""Bytes that a test process takes at most, with its Spark session and the processes that it kills."""
+"""Maximum memory of a test process, in bytes, with its Spark session and the processes it kills."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process for each core, as far as memory goes. One more took just as long, and leaves each test less of a busy machine."""
+    """One process per core, as far as memory allows. More are no faster and slow each test down."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -36,10 +36,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One classic session for all tests in this process. A failed task is tried once more, as on a cluster."""
+    """One classic session for all tests in this process. Failed tasks are retried once, as on a
+    cluster.
+    """
     from spark_wan.local import local_session
 
-    # Tasks unpickle what tests hand them by reference.
+    # Tasks import these modules when they unpickle objects of tests.
     folders = [
         str(Path(__file__).parent / "support"),
         str(Path(__file__).parent / "crash"),
@@ -51,14 +53,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         quick=True,
         **{
             "spark.master": "local[2,2]",
-            # Half an hour of tests is more than the usual gigabyte takes, with what a session keeps of its last thousand queries.
+            # A session keeps its last thousand queries: half an hour of tests needs more than 1 GB.
             "spark.driver.memory": "4g",
             "spark.sql.ui.retainedExecutions": 50,
             "spark.ui.retainedJobs": 100,
             "spark.ui.retainedStages": 100,
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2,  # so many tasks a VACUUM has
+            # The number of tasks of a VACUUM.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": 2,
         },
     )
     yield session
@@ -67,8 +70,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _active_session(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that advances a sender or a receiver in its own thread leaves their session active there. Spark looks for data sources in the active one, so
-    later tests would not find those that they register."""
+    """Make the test session active again. A sender or receiver that runs in a test's thread
+    leaves its own session active, without the data sources that tests register.
+    """
     yield
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark").createDataFrame([], "n int")
@@ -76,5 +80,11 @@ def _active_session(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Callable[..., Sites]:
-    """``sites(**settings of the sender)``: newark sends to seattle, in folders of the test's own."""
+    """``sites(**settings of the sender)``: newark sends to seattle, in the test's own folders."""
     return lambda **settings: Sites.make(tmp_path / "wan", **settings)
+
+
+@pytest.fixture
+def wan(sites: Callable[..., Sites]) -> Sites:
+    """Newark and seattle, with default settings."""
+    return sites()

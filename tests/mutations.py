@@ -1,7 +1,8 @@
-"""Take a guard out of the package: in a function, some code is replaced by other code.
+"""Take a guard out of the package: replace some code in a function by other code.
 
-The function has its qualified name (``Publisher.round``), whatever its module. The code is an expression or some statements, and is compared as
-syntax: comments and line breaks do not count. A body that is written ``...`` is any body; in the new code, ``...`` is that body again.
+The function has its qualified name (``Publisher.round``), whatever its module. The code is an
+expression or some statements, compared as syntax: comments and line breaks do not count. A body
+written ``...`` matches any body; in the new code, ``...`` is that body.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ Mutation = tuple[str, str, str]
 
 
 class DoesNotFitError(Exception):
-    """The code is not there, or more than once."""
+    """The code is missing, or occurs more than once."""
 
 
 def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
-    """The files of ``package`` that change, and what is in them then. Nothing is written. Raises DoesNotFitError."""
+    """Return the files of ``package`` that change, with their new content. Writes nothing.
+    Raises DoesNotFitError.
+    """
     trees: dict[Path, ast.Module] = {}
     changed = set()
     for function, before, after in mutations:
-        wanted, new = _parsed(before, after)
+        pattern, new = _parsed(before, after)
         defined = re.compile(rf"\b(def|class) {function.rpartition('.')[2]}\b")
         for path in package.rglob("*.py"):
             if path not in trees and defined.search(text := path.read_text()):
@@ -33,12 +36,12 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
         found = [
             (path, *place)
             for path, tree in trees.items()
-            for place in _places(tree, function, wanted)
+            for place in _places(tree, function, pattern)
         ]
         assert before != after, f"{function}: the new code is the old one"
         if len(found) != 1:
             raise DoesNotFitError(
-                f"{function} has {len(found)} times what is to be changed once: {before}"
+                f"{function} has this code {len(found)} times instead of once: {before}"
             )
         [(path, parent, field, start, bodies)] = found
         new = [_filled(each, bodies) for each in new]
@@ -46,39 +49,46 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
             [new_value] = new
             setattr(parent, field, new_value)
         else:
-            getattr(parent, field)[start : start + len(wanted)] = new
+            getattr(parent, field)[start : start + len(pattern)] = new
         changed.add(path)
     return {path: ast.unparse(ast.fix_missing_locations(trees[path])) for path in changed}
 
 
 def _parsed(before: str, after: str) -> tuple[list[Any], list[Any]]:
-    """Two expressions, or two lists of statements."""
+    """Parse two expressions, or two lists of statements."""
     try:
-        return [ast.parse(before, mode="eval").body], [ast.parse(after, mode="eval").body]
+        return [_expression(before)], [_expression(after)]
     except SyntaxError:
         return ast.parse(before).body, ast.parse(after).body
 
 
+def _expression(code: str) -> ast.expr:
+    """Parse an expression, which may go on over several lines."""
+    return ast.parse(f"({code}\n)", mode="eval").body
+
+
 def _places(
-    tree: ast.Module, function: str, wanted: list[Any]
+    tree: ast.Module, function: str, pattern: list[Any]
 ) -> Iterator[tuple[Any, str, int | None, list[Any]]]:
-    """Where the code is: a node, its field, the place in the field's list, and the bodies that ``...`` stands for."""
+    """Yield where the code is: node, field, index in the field's list, and the bodies matched by
+    ``...``.
+    """
     for scope in _named(tree, function.split(".")):
         for parent in ast.walk(scope):
             for field, value in ast.iter_fields(parent):
                 pieces = (
-                    enumerate(_slices(value, len(wanted)))
+                    enumerate(_slices(value, len(pattern)))
                     if isinstance(value, list)
                     else [(None, [value])]
                 )
                 for start, piece in pieces:
                     bodies: list[Any] = []
-                    if _matches(piece, wanted, bodies):
+                    if _matches(piece, pattern, bodies):
                         yield parent, field, start, bodies
 
 
 def _named(node: ast.AST, names: list[str]) -> Iterator[ast.AST]:
-    """The functions and classes with a qualified name below ``node``."""
+    """Yield the functions and classes with a qualified name below ``node``."""
     if not names:
         yield node
         return
@@ -93,25 +103,25 @@ def _slices(values: list[Any], length: int) -> Iterator[list[Any]]:
     return (values[start : start + length] for start in range(len(values) - length + 1))
 
 
-def _matches(found: Any, wanted: Any, bodies: list[Any]) -> bool:
+def _matches(found: Any, pattern: Any, bodies: list[Any]) -> bool:
     """Whether both are equal as syntax, whether read or assigned to."""
-    if isinstance(wanted, ast.expr_context):
+    if isinstance(pattern, ast.expr_context):
         return isinstance(found, ast.expr_context)
-    if isinstance(wanted, ast.AST):
-        return type(found) is type(wanted) and all(
-            _matches(getattr(found, name, None), getattr(wanted, name, None), bodies)
-            for name in wanted._fields
+    if isinstance(pattern, ast.AST):
+        return type(found) is type(pattern) and all(
+            _matches(getattr(found, name, None), getattr(pattern, name, None), bodies)
+            for name in pattern._fields
         )
-    if isinstance(wanted, list):
-        if _is_any_body(wanted) and isinstance(found, list):
+    if isinstance(pattern, list):
+        if _is_any_body(pattern) and isinstance(found, list):
             bodies.append(found)
             return True
         return (
             isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(_matches(one, other, bodies) for one, other in zip(found, wanted, strict=True))
+            and len(found) == len(pattern)
+            and all(_matches(one, other, bodies) for one, other in zip(found, pattern, strict=True))
         )
-    return type(found) is type(wanted) and bool(found == wanted)
+    return type(found) is type(pattern) and bool(found == pattern)
 
 
 def _is_any_body(statements: list[Any]) -> bool:
@@ -127,7 +137,7 @@ def _is_ellipsis(node: ast.AST) -> bool:
 
 
 def _filled(node: Any, bodies: list[Any]) -> Any:
-    """``node`` with the bodies that its ``...`` stand for, in their order."""
+    """Return ``node`` with the bodies that its ``...`` stand for, in order."""
     for parent in ast.walk(node):
         for field, value in ast.iter_fields(parent):
             if isinstance(value, list) and _is_any_body(value):

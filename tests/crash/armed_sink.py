@@ -1,7 +1,9 @@
-"""The sink with a trigger: while ``armed`` lies beside the checkpoint, the process that commits dies at the step it names.
+"""A sink with a trigger: while the file ``<checkpoint>.armed`` exists, a process dies at the step
+that it names.
 
-``sink.3`` kills the process that commits, ``sink.3 <pid>`` first the driver with that ID and its JVM; ``task`` fails a task that has
-written its frames. It strikes once: the file is taken away first.
+``sink.3`` kills the process that commits. ``sink.3 <pid>`` first kills the driver with that ID and
+its JVM. ``task`` fails a task after it has written its frames. The trigger works once: the file is
+deleted first.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class ArmedWriter(WanStreamWriter):
 
 
 class _Killing:
-    """``os``, but for a kill that takes the driver along."""
+    """``os``, except that ``kill`` first kills the driver."""
 
     environ = os.environ
     getpid = staticmethod(os.getpid)
@@ -71,7 +73,7 @@ class ArmedDataSource(WanDataSource):
 
     @classmethod
     def start(cls, rows: Any, sites: Sites, checkpoint: str) -> Any:
-        """Start a query that sends ``rows`` as clicks, and ends when there are no more."""
+        """Start a query that sends ``rows`` as clicks, then ends."""
         writer = rows.writeStream.format(cls.name()).trigger(availableNow=True)
         options = {
             **sites.sink_options("clicks"),

@@ -1,4 +1,4 @@
-"""Processes to kill, and sites that have replicated before the fault strikes."""
+"""Processes to kill, and sites that have replicated before the fault."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sites import Sites
 
 @pytest.fixture(scope="session")
 def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
-    found = Spares(tmp_path_factory.mktemp("workers"))
-    yield found
-    found.end()
+    spares = Spares(tmp_path_factory.mktemp("workers"))
+    yield spares
+    spares.end()
 
 
 @pytest.fixture
 def workers(spares: Spares, request: pytest.FixtureRequest) -> Iterator[Callable[[], Worker]]:
-    """``workers()``: a process to kill. What is left of them is killed after the test."""
+    """``workers()``: a process to kill. Those left are killed after the test."""
     items = request.session.items
     later = [
         item
@@ -64,11 +64,11 @@ def _waiting(spark: Any, _replicated: Sites, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def replicated(_replicated: Sites, tmp_path: Path) -> Sites:
-    """Two sites with equal tables: two epochs a stream, both acked, nothing trimmed yet."""
+    """Two sites with equal tables: two epochs per stream, both acked, nothing trimmed yet."""
     return _replicated.copy(tmp_path / "wan")
 
 
 @pytest.fixture
 def waiting(_waiting: Sites, tmp_path: Path) -> Sites:
-    """The same, with a third epoch of each stream in the channel that seattle has not seen."""
+    """The same, with a third epoch of each stream in the channel, not yet applied."""
     return _waiting.copy(tmp_path / "wan")

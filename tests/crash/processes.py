@@ -1,4 +1,4 @@
-"""Processes to be killed: started ahead of time, told what to do, waited for."""
+"""Processes to kill: started ahead of time, given commands, awaited."""
 
 from __future__ import annotations
 
@@ -31,47 +31,45 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                bufsize=0,  # select knows nothing of lines in a buffer
+                bufsize=0,  # select does not see buffered lines
             )
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def tell(self, **command: object) -> None:
+    def send(self, **command: object) -> None:
         self._stream(self._process.stdin).write(json.dumps(command).encode() + b"\n")
         self._stream(self._process.stdin).flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next answer. Fails with the end of the process's log when there is none."""
+        """Return the next answer. Fail with the end of the process's log when there is none."""
         stdout, end = self._stream(self._process.stdout), time.monotonic() + DEADLINE
         while select.select([stdout], [], [], max(0.0, end - time.monotonic()))[0]:
             line = stdout.readline()
             if line.startswith(b"@"):
-                found: dict[str, Any] = json.loads(line[1:])
-                return found
+                answer: dict[str, Any] = json.loads(line[1:])
+                return answer
             if not line:
                 break
-        raise AssertionError(f"no answer from the process: {self._last_words()}")
+        raise AssertionError(f"no answer from the process: {self._log_tail()}")
 
     def killed_by(self, sites: Sites, **command: object) -> None:
-        """Run ``command`` until the process has been killed by the hook in it."""
-        self.tell(folder=str(sites.folder), **command)
+        """Run ``command`` until its hook has killed the process."""
+        self.send(folder=str(sites.folder), **command)
         self.wait_until_killed()
 
     def wait_until_killed(self) -> None:
         try:
             code = self._process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the process was not killed: {self._last_words()}") from None
-        # The JVM would live half a second longer than its Python.
+            raise AssertionError(f"the process was not killed: {self._log_tail()}") from None
+        # The JVM outlives its Python by half a second.
         self._kill_group()
-        assert code == -signal.SIGKILL, (
-            f"the process ended by itself ({code}): {self._last_words()}"
-        )
+        assert code == -signal.SIGKILL, f"the process ended by itself ({code}): {self._log_tail()}"
 
     def end(self) -> None:
-        """Kill what is left of the process."""
+        """Kill the process if it still runs."""
         self._kill_group()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -82,7 +80,7 @@ class Worker:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
 
     @staticmethod
@@ -92,7 +90,7 @@ class Worker:
 
 
 class Spares:
-    """Workers that start while the test before is still busy, so that nobody waits for their JVM."""
+    """Workers that start during the test before, so that no test waits for a JVM."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

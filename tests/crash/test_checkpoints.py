@@ -1,4 +1,4 @@
-"""Checkpoints deleted or put back from a backup: work is done again, no row is."""
+"""Checkpoints deleted or restored from a backup: work is repeated, rows are not."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import pytest
 from sites import Sites
 
 TABLES = ("orders", "readings")
-WHOSE = pytest.mark.parametrize(
-    "whose", [("sender",), ("receiver",), ("sender", "receiver")], ids="+".join
+OWNERS = pytest.mark.parametrize(
+    "owners", [("sender",), ("receiver",), ("sender", "receiver")], ids="+".join
 )
 
 
-def checkpoints(sites: Sites, whose: tuple[str, ...]) -> list[Path]:
-    return [
-        {"sender": sites.sender_checkpoint, "receiver": sites.receiver_checkpoint}[name]
-        for name in whose
-    ]
+def checkpoints(sites: Sites, owners: tuple[str, ...]) -> list[Path]:
+    folders = {"sender": sites.sender_checkpoint, "receiver": sites.receiver_checkpoint}
+    return [folders[owner] for owner in owners]
 
 
-@WHOSE
-def test_f06_checkpoint_deleted(
-    spark: Any, sites: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]
+@OWNERS
+def test_f06_a_deleted_checkpoint_loses_and_doubles_nothing(
+    spark: Any, _replicated: Sites, tmp_path: Path, owners: tuple[str, ...]
 ) -> None:
-    """Keyed and keyless: the sender goes on where the log ends, the receiver where its ledger ends.
+    """Keyed and keyless: the sender continues where the log ends, the receiver where its ledger
+    ends.
 
-    Taken out once: that the log decides at the sender (its checkpoint did) and the ledger at the receiver (an empty progress did).
+    Fails when the sender's checkpoint decides instead of the log, or the receiver starts from an
+    empty progress.
     """
-    wan = _with_checkpoints(spark, _replicated, tmp_path)
+    wan = with_checkpoints(spark, _replicated, tmp_path)
     before = [wan.version(table) for table in TABLES]
-    for folder in checkpoints(wan, whose):
+    for folder in checkpoints(wan, owners):
         shutil.rmtree(folder)
     wan.change(50)
     wan.send(spark)
@@ -40,26 +40,27 @@ def test_f06_checkpoint_deleted(
     wan.receive(spark)
     wan.assert_equal()
     assert [wan.version(table) for table in TABLES] == [version + 1 for version in before]
-    assert all(folder.exists() for folder in checkpoints(wan, whose))
+    assert all(folder.exists() for folder in checkpoints(wan, owners))
 
 
-@WHOSE
-def test_f07_checkpoint_restored_from_a_backup(
-    spark: Any, _replicated: Sites, tmp_path: Path, whose: tuple[str, ...]
+@OWNERS
+def test_f07_a_checkpoint_restored_from_a_backup_loses_and_doubles_nothing(
+    spark: Any, _replicated: Sites, tmp_path: Path, owners: tuple[str, ...]
 ) -> None:
-    """Keyed and keyless: the checkpoints know of two epochs, the source, the log and the tables are further.
+    """Keyed and keyless: the checkpoints know two epochs; source, log and tables are further.
 
-    Taken out once: that the log decides at the sender (its checkpoint did) and the ledger at the receiver (an empty progress did).
+    Fails when the sender's checkpoint decides instead of the log, or the receiver starts from an
+    empty progress.
     """
-    wan = _with_checkpoints(spark, _replicated, tmp_path)
-    for folder in checkpoints(wan, whose):
+    wan = with_checkpoints(spark, _replicated, tmp_path)
+    for folder in checkpoints(wan, owners):
         shutil.copytree(folder, tmp_path / "backup" / folder.name)
     wan.change(50)
     wan.send(spark)
     wan.receive(spark)
     before = [wan.version(table) for table in TABLES]
     wan.change(70)
-    for folder in checkpoints(wan, whose):
+    for folder in checkpoints(wan, owners):
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "backup" / folder.name, folder)
     wan.send(spark)
@@ -69,8 +70,8 @@ def test_f07_checkpoint_restored_from_a_backup(
     assert [wan.version(table) for table in TABLES] == [version + 1 for version in before]
 
 
-def _with_checkpoints(spark: Any, replicated: Sites, tmp_path: Path) -> Sites:
-    """Replicated sites whose receiver has a checkpoint for the channel at its place."""
+def with_checkpoints(spark: Any, replicated: Sites, tmp_path: Path) -> Sites:
+    """Replicated sites owners receiver has a checkpoint for the channel at its path."""
     wan = replicated.copy(tmp_path / "wan")
     wan.receive(spark)
     assert all(any(folder.iterdir()) for folder in checkpoints(wan, ("sender", "receiver")))

@@ -1,4 +1,6 @@
-"""Senders and receivers that are frozen (SIGSTOP) at each numbered step and inside an append, overtaken by others, and thawed."""
+"""Senders and receivers frozen (SIGSTOP) at each numbered step and inside an append, overtaken by
+others, then thawed.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +33,38 @@ def all_is_published(sites: Sites) -> bool:
     )
 
 
-def test_f47_a_receiver_is_frozen_at_each_step(
+def test_f47_a_receiver_frozen_at_any_step_applies_nothing_twice(
     spark: Any, replicated: Sites, worker: Worker
 ) -> None:
-    """Each time another receiver applies all that is there. Nothing is applied twice or acked too early, and nothing is held."""
+    """At each freeze, another receiver applies everything. Nothing is applied twice or acked too
+    early, and no stream is held.
+    """
     steps = [f"apply.{n}" for n in range(1, 9)]
-    worker.tell(folder=str(replicated.folder), do="receive", freeze_at=" ".join(steps))
+    worker.send(folder=str(replicated.folder), do="receive", freeze_at=" ".join(steps))
     for n in range(len(steps)):
         replicated.change(50 + 20 * n)
         replicated.send(spark)
-        wait_until(lambda: is_frozen(worker), f"freeze number {n + 1}")
+        wait_until(lambda: is_frozen(worker), f"freeze {n + 1}")
         replicated.apply(spark)
         os.kill(worker.pid, signal.SIGCONT)
     wait_until(lambda: all_is_applied(replicated), "equal sites")
     replicated.assert_equal()
 
 
-def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, worker: Worker) -> None:
-    """Each time another sender publishes all that is there. What is applied between lets its ack manager trim, and be frozen there too."""
+def test_f47_a_sender_frozen_at_any_step_loses_and_doubles_nothing(
+    spark: Any, replicated: Sites, worker: Worker
+) -> None:
+    """At each freeze, another sender publishes everything. Epochs are applied in between, so that
+    the frozen sender also trims and is frozen there.
+    """
     steps = {f"publish.{n}" for n in range(1, 7)} | {f"keep.{n}" for n in range(1, 6)}
-    worker.tell(folder=str(replicated.folder), do="send", freeze_at=" ".join(steps))
+    worker.send(folder=str(replicated.folder), do="send", freeze_at=" ".join(steps))
     frozen = 0
     for start in count(50, 20):
         replicated.change(start)
         wait_until(
             lambda: is_frozen(worker) or all_is_published(replicated),
-            "the sender has published, or is frozen",
+            "the sender publishes or freezes",
         )
         while is_frozen(worker):
             frozen += 1
@@ -64,7 +72,7 @@ def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, work
             os.kill(worker.pid, signal.SIGCONT)
             wait_until(
                 lambda: is_frozen(worker) or all_is_published(replicated),
-                "the thawed sender goes on",
+                "the thawed sender continues",
             )
         if frozen == len(steps):
             break
@@ -75,24 +83,26 @@ def test_f47_a_sender_is_frozen_at_each_step(spark: Any, replicated: Sites, work
     replicated.assert_equal()
 
 
-def test_f47_a_sender_is_frozen_inside_an_append(
+def test_f47_a_sender_frozen_inside_an_append_leaves_no_manifest(
     spark: Any, replicated: Sites, worker: Worker
 ) -> None:
-    """Its number is appended by another sender, acked and trimmed before its write goes through. Its manifest does not stay, and nothing is held.
+    """Another sender appends that epoch; it is acked and trimmed before the frozen write completes.
+    The late manifest is removed, and no stream is held.
 
-    Taken out once: `StreamLog._counts`; found by the last comparison of the log with what is listed."""
-    worker.tell(folder=str(replicated.folder), do="send", tables=["orders"], freeze_in_append=True)
+    Fails without `StreamLog._counts`, at the last comparison of the log with the listing.
+    """
+    worker.send(folder=str(replicated.folder), do="send", tables=["orders"], freeze_in_append=True)
     replicated.change(50)
     wait_until(lambda: is_frozen(worker), "the freeze")
     for start in (70, 90, 110):
         replicated.change(start)
         replicated.send(spark)
         replicated.apply(spark)
-    replicated.send(spark)  # its ack manager trims what is acked
+    replicated.send(spark)  # trims the acked epochs
     before = replicated.numbers("orders")
     os.kill(worker.pid, signal.SIGCONT)
     replicated.change(130)
-    wait_until(lambda: replicated.numbers("orders")[-1] > before[-1], "the thawed sender goes on")
+    wait_until(lambda: replicated.numbers("orders")[-1] > before[-1], "the thawed sender continues")
     worker.end()
     log = replicated.log("orders")
     assert log.channel.stream_epochs(log.stream) == log.since(0)

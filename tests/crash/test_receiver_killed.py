@@ -20,12 +20,12 @@ def acked(sites: Sites) -> list[int]:
 
 
 @pytest.mark.parametrize("step", ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"])
-def test_f23_killed_before_the_table_commit(
+def test_f23_a_receiver_killed_before_the_table_commit_acks_nothing(
     spark: Any, waiting: Sites, worker: Worker, step: str
 ) -> None:
-    """Nothing is written and nothing acked; the next receiver applies the epoch, in one commit a table.
+    """Nothing is written or acked. The next receiver applies the epoch, in one commit per table.
 
-    Taken out once: the place of the ack behind the write (given after apply.3).
+    Fails when the receiver acks before it writes (after apply.3).
     """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at=step)
@@ -38,34 +38,40 @@ def test_f23_killed_before_the_table_commit(
     assert acked(waiting) == [3, 3]
 
 
-def test_f24_killed_after_commit_before_ack(spark: Any, waiting: Sites, worker: Worker) -> None:
-    """The rows are there and the ledger says so, the sender does not know it yet: the next receiver answers without writing again.
+def test_f24_a_receiver_killed_before_its_ack_applies_nothing_twice(
+    spark: Any, waiting: Sites, worker: Worker
+) -> None:
+    """Table and ledger have the epoch, but the sender has no ack. The next receiver acks without
+    another write.
 
-    Taken out once: the plan from the ledger (an empty progress instead).
+    Fails when the plan starts from an empty progress instead of the ledger's.
     """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at="apply.7")
     assert versions(waiting) != before
     assert 2 in acked(waiting)
-    _applied_once_and_acked(spark, waiting, before)
+    assert_applied_once_and_acked(spark, waiting, before)
 
 
-def test_f25_killed_between_table_commit_and_ledger_commit(
+def test_f25_a_receiver_killed_before_the_ledger_commit_applies_nothing_twice(
     spark: Any, waiting: Sites, worker: Worker
 ) -> None:
-    """The ledger does not know what the table has: it is taken up from the marked commits, and not applied again.
+    """The next receiver reads the missing mark from the table's commits, and does not apply the
+    epoch again.
 
-    Taken out once: the catch-up from marked commits in `Ledger.catch_up`.
+    Fails without the catch-up from marked commits in `Ledger.catch_up`.
     """
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at="apply.6")
     assert versions(waiting) != before
     assert 2 in acked(waiting)
-    _applied_once_and_acked(spark, waiting, before)
+    assert_applied_once_and_acked(spark, waiting, before)
 
 
-def test_killed_after_the_ack(spark: Any, waiting: Sites, worker: Worker) -> None:
-    """What was acked is durable: nothing is left to do for that table."""
+def test_a_receiver_killed_after_its_ack_has_applied_durably(
+    spark: Any, waiting: Sites, worker: Worker
+) -> None:
+    """An acked epoch is in the table: that table has nothing left to apply."""
     before = versions(waiting)
     worker.killed_by(waiting, do="receive", crash_at="apply.8")
     assert 3 in acked(waiting)
@@ -73,10 +79,10 @@ def test_killed_after_the_ack(spark: Any, waiting: Sites, worker: Worker) -> Non
         if ack == 3:
             assert waiting.version(table) == version + 1
             waiting.assert_equal(table)
-    _applied_once_and_acked(spark, waiting, before)
+    assert_applied_once_and_acked(spark, waiting, before)
 
 
-def _applied_once_and_acked(spark: Any, sites: Sites, before: list[int]) -> None:
+def assert_applied_once_and_acked(spark: Any, sites: Sites, before: list[int]) -> None:
     sites.receive(spark)
     sites.assert_equal()
     assert versions(sites) == [version + 1 for version in before]

@@ -1,4 +1,4 @@
-"""Senders killed with SIGKILL at each numbered step of publishing and of keeping the channel."""
+"""Senders killed with SIGKILL at each numbered step of publishing and of trimming."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ TABLES = ("orders", "readings")
 
 
 @pytest.mark.parametrize("step", ["publish.1", "publish.2", "publish.3", "publish.4"])
-def test_f01_killed_before_publish(
+def test_f01_a_sender_killed_before_publish_loses_nothing(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
-    """Nothing is in the log, nothing is lost: the next sender publishes the same commits, and never names an orphaned frame.
+    """The log is unchanged. The next sender publishes the same commits and names no orphaned frame.
 
-    Taken out once: frames before manifest in `Publisher.round` (the manifest added first): the log had the epoch of the killed sender.
+    Fails when `Publisher.round` appends the manifest before the frames: the log then has the epoch
+    of the killed sender.
     """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
@@ -33,12 +34,12 @@ def test_f01_killed_before_publish(
 
 
 @pytest.mark.parametrize("step", ["publish.5", "publish.6"])
-def test_f02_killed_after_publish_before_its_checkpoint(
+def test_f02_a_sender_killed_after_publish_publishes_nothing_twice(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
-    """The epoch exists: the next sender goes on behind it, whatever its own checkpoint says.
+    """The epoch exists: the next sender continues after it, whatever its own checkpoint says.
 
-    Taken out once: that the log says how far it is (the sender's checkpoint did).
+    Fails when the sender's checkpoint decides, instead of the log, how far it has published.
     """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
@@ -52,10 +53,13 @@ def test_f02_killed_after_publish_before_its_checkpoint(
     assert [replicated.acked(table) for table in TABLES] == [3, 3]
 
 
-def test_f03_killed_mid_batch(spark: Any, replicated: Sites, worker: Worker) -> None:
-    """Driver and JVM die while a task writes the frames of an epoch: some are there, none is ever named.
+def test_f03_frames_of_a_sender_killed_mid_batch_are_never_named(
+    spark: Any, replicated: Sites, worker: Worker
+) -> None:
+    """Driver and JVM die while a task writes the frames of an epoch.
 
-    Taken out once: the fresh attempt in the names of frames: later frames took the places of earlier ones, and rows were missing.
+    Fails without a new attempt ID in the names of frames: later frames replace earlier ones, and
+    rows are missing.
     """
     replicated.write_topology(batch_size=3)
     replicated.change(50)
@@ -71,12 +75,14 @@ def test_f03_killed_mid_batch(spark: Any, replicated: Sites, worker: Worker) -> 
 
 
 @pytest.mark.parametrize("step", ["acks.1", "acks.2", "acks.3:2", "acks.4", "acks.5"])
-def test_the_ack_manager_is_killed_at_each_of_its_steps(
+def test_an_ack_manager_killed_at_any_step_trims_nothing_unacked(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
-    """Two epochs are acked and may go, the third is not: it stays readable, is announced again, and goes once it is acked.
+    """Two epochs are acked and may be trimmed. The third stays readable, is re-announced, and is
+    trimmed once it is acked.
 
-    Taken out once: the order of frames and manifest in `AckManager.round`, and the question whether every site has an epoch.
+    Fails when `AckManager.round` trims the manifest before its frames, or does not ask whether
+    every site has acked the epoch.
     """
     replicated.write_topology(ack_timeout="1ms")
     replicated.change(50)

@@ -1,4 +1,6 @@
-"""A user's stream: the sink killed at each numbered step of its commit, tasks that run twice, micro-batches that come again."""
+"""User streams: the sink killed at each numbered step of its commit, tasks that run twice,
+redelivered micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from armed_sink import ArmedDataSource
 from processes import Worker
-from sites import Sites, at
+from sites import NEWARK, SEATTLE, Sites, at
 
 import spark_wan
 from spark_wan.sender.acks import AckManager
@@ -20,21 +22,24 @@ from spark_wan.units import milliseconds
 
 
 @pytest.fixture
-def clicked(spark: Any, sites: Any) -> Sites:
-    """Ten clicks at newark, of which the first two are equal but for their IDs."""
+def clicked(spark: Any, wan: Sites) -> Sites:
+    """Ten clicks at newark. The first two differ only in their IDs."""
     spark_wan.register(spark)
     spark.dataSource.register(ArmedDataSource)
-    found: Sites = sites()
-    found.append("clicks", clicks(range(10)))
-    return found
+    wan.append("clicks", clicks(range(10)))
+    return wan
 
 
 def clicks(numbers: range) -> list[dict[str, Any]]:
     return [{"event": f"click {i}", "at": at(max(1, i)), "page": f"/{max(1, i)}"} for i in numbers]
 
 
-def rows(spark: Any, sites: Sites) -> Any:
-    return spark.readStream.format("delta").load(str(sites.path("clicks")))
+def run_query(spark: Any, sites: Sites, checkpoint: Path, partitions: int | None = None) -> None:
+    """Send the available clicks with a streaming query."""
+    rows = spark.readStream.format("delta").load(str(sites.path("clicks")))
+    if partitions:
+        rows = rows.repartition(partitions)
+    ArmedDataSource.start(rows, sites, str(checkpoint)).awaitTermination()
 
 
 def arm(checkpoint: Path, step: str) -> None:
@@ -42,29 +47,29 @@ def arm(checkpoint: Path, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["sink.1", "sink.2", "sink.3", "sink.4"])
-def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
+def test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch(
     spark: Any, clicked: Sites, tmp_path: Path, step: str
 ) -> None:
-    """Spark's commit process dies, the query fails, Spark aborts the write. At the next start the micro-batch comes again, in
-    other partitions: it is the next epoch if it was not in the log, and already done if it was.
+    """Spark's commit process dies, the query fails, and Spark aborts the write. After a restart the
+    micro-batch is redelivered in other partitions. It becomes the next epoch, or is skipped when
+    the log has it already.
 
-    Taken out once: the comparison with the writes that the log has (`told in writes`): the replay was a second epoch.
+    Fails without the comparison with the writes in the log (`append_epoch`): the retry is a second
+    epoch.
     """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, step)
     with pytest.raises(Exception, match=r"(?i)exit|crash|worker|terminat"):
-        ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
+        run_query(spark, clicked, checkpoint)
     assert clicked.numbers("clicks") == ([1] if step == "sink.4" else [])
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
 
-    ArmedDataSource.start(
-        rows(spark, clicked).repartition(3), clicked, str(checkpoint)
-    ).awaitTermination()
+    run_query(spark, clicked, checkpoint, partitions=3)
     assert clicked.numbers("clicks") == [1]
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
-    # The killed process's manifest might still have arrived: its frames are left to the sweep.
+    # The manifest of the killed process might still arrive, so only the sweep removes its frames.
     manager = AckManager(
-        clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, ["seattle"]
+        clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, [SEATTLE]
     )
     assert manager.sweep(-60.0) == (0 if step == "sink.4" else 1)
     assert clicked.frames("clicks") == clicked.named_frames("clicks")
@@ -73,19 +78,20 @@ def test_f04_commit_killed_then_the_same_micro_batch_with_other_partitions(
 
 
 @pytest.mark.parametrize("step", ["sink.3", "sink.4"])
-def test_f02_driver_killed_while_the_sink_commits(
+def test_f02_a_driver_killed_during_commit_publishes_nothing_twice(
     spark: Any, clicked: Sites, tmp_path: Path, worker: Worker, step: str
 ) -> None:
-    """Driver, JVM and commit process die together, so that nobody aborts anything. The replay comes in another process.
+    """Driver, JVM and commit process die together, so that Spark aborts nothing. Another process
+    retries the micro-batch.
 
-    Taken out once: the comparison with the writes that the log has (`told in writes`).
+    Fails without the comparison with the writes in the log (`append_epoch`).
     """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, f"{step} {worker.pid}")
     worker.killed_by(clicked, do="sink", checkpoint=str(checkpoint))
     assert clicked.numbers("clicks") == ([1] if step == "sink.4" else [])
 
-    ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
+    run_query(spark, clicked, checkpoint)
     assert clicked.numbers("clicks") == [1]
     clicked.apply(spark, "events")
     clicked.assert_equal("clicks")
@@ -94,44 +100,46 @@ def test_f02_driver_killed_while_the_sink_commits(
 def test_f05_frames_of_a_failed_attempt_are_never_named(
     spark: Any, clicked: Sites, tmp_path: Path
 ) -> None:
-    """A task fails after it has written its frames, and runs again. Both attempts' frames are there; the manifest names the second's.
+    """A task fails after it has written its frames, and runs again. The frames of both attempts
+    exist; the manifest names those of the second.
 
-    Taken out once: the fresh attempt in the names of frames: the second attempt wrote over the first.
+    Fails without a new attempt ID in the names of frames: the second attempt overwrites the first.
     """
     checkpoint = tmp_path / "checkpoint"
     arm(checkpoint, "task")
-    ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
+    run_query(spark, clicked, checkpoint)
     assert (len(clicked.named_frames("clicks")), len(clicked.frames("clicks"))) == (1, 2)
     clicked.apply(spark, "events")
     clicked.assert_equal("clicks")
 
 
-def test_f06_sinks_checkpoint_deleted(spark: Any, clicked: Sites, tmp_path: Path) -> None:
-    """The whole stream comes again under a new query ID, together with what is new: the receiver drops what it had, by event ID.
+def test_f06_events_redelivered_after_a_deleted_checkpoint_are_deduplicated(
+    spark: Any, clicked: Sites, tmp_path: Path
+) -> None:
+    """A new query ID redelivers the whole stream, together with new events. The receiver drops
+    known events by event ID.
 
-    Taken out once: the filter of known event IDs in `AppliedEventIds.drop_redelivered`: rows were doubled.
+    Fails without the filter of known event IDs in `AppliedEventIds.drop_redelivered`: rows are
+    doubled.
     """
     checkpoint = tmp_path / "checkpoint"
-    ArmedDataSource.start(rows(spark, clicked), clicked, str(checkpoint)).awaitTermination()
+    run_query(spark, clicked, checkpoint)
     clicked.apply(spark, "events")
 
     clicked.append("clicks", clicks(range(10, 14)))
-    ArmedDataSource.start(
-        rows(spark, clicked), clicked, str(tmp_path / "another checkpoint")
-    ).awaitTermination()
+    run_query(spark, clicked, tmp_path / "another checkpoint")
     assert clicked.numbers("clicks") == [2]
     status = clicked.apply(spark, "events")["clicks"]
     clicked.assert_equal("clicks")
     assert (status.duplicates, status.dead_letters) == (10, 0)
 
 
-def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
-    """The sequence decides, in whatever order and partition the events of a key arrive.
+def test_f27_the_sequence_orders_events_of_one_key_in_one_write(spark: Any, wan: Sites) -> None:
+    """In whatever order and partition the events of a key arrive.
 
-    Taken out once: the order by sequence in `last_event_wins` (turned round).
+    Fails when `last_event_wins` sorts by the sequence in reverse.
     """
     spark_wan.register(spark)
-    wan: Sites = sites()
     events = [(f"{key}.{turn}", turn, key, turn / 2) for key in range(3) for turn in range(7)]
     random.Random(27).shuffle(events)
     shuffled = spark.createDataFrame(events, "event string, turn long, id long, price double")
@@ -140,29 +148,30 @@ def test_f27_same_key_many_times_in_one_write(spark: Any, sites: Any) -> None:
     assert dict(wan.rows("prices")) == {(f"{key}.6", key, 3.0, 6): 1 for key in range(3)}
 
 
-def test_f29_event_ids_expired_then_a_replay(spark: Any, clicked: Sites) -> None:
-    """Event IDs are forgotten below a floor. A replay from below it is set aside, with its cause; what is newer is applied.
+def test_f29_a_replay_of_expired_event_ids_is_set_aside(spark: Any, clicked: Sites) -> None:
+    """Event IDs expire below a floor. Events at or below it become dead letters with their cause;
+    newer ones are applied.
 
-    Taken out once: the floor in `AppliedEventIds.drop_redelivered`.
+    Fails without the floor in `AppliedEventIds.drop_redelivered`.
     """
-    origin = "newark"
-    clicked.write_events(
-        "clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at"
-    )
+
+    def write_all() -> None:
+        rows = spark.read.format("delta").load(str(clicked.path("clicks")))
+        clicked.write_events("clicks", rows, eventTime="at")
+
+    write_all()
     clicked.apply(spark, "events")
     before = clicked.rows("clicks")
     clicked.applier(spark, "clicks").target.expire_event_ids(
-        origin, int(at(5).timestamp() * 1_000_000)
+        NEWARK, int(at(5).timestamp() * 1_000_000)
     )
 
     clicked.append("clicks", clicks(range(10, 12)))
-    clicked.write_events(
-        "clicks", spark.read.format("delta").load(str(clicked.path("clicks"))), eventTime="at"
-    )
+    write_all()
     status = clicked.apply(spark, "events")["clicks"]
     clicked.assert_equal("clicks")
     assert sum(clicked.rows("clicks").values()) == sum(before.values()) + 2
-    # Clicks 0 to 5 are at or below the floor, 6 to 9 are recognised.
+    # Clicks 0 to 5 are at or below the floor, 6 to 9 are known duplicates.
     assert (status.dead_letters, status.duplicates) == (6, 4)
     letters = clicked.dead_letters("clicks")
     assert {json.loads(letter["row"])["event"] for letter in letters} == {

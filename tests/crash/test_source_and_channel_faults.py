@@ -1,4 +1,6 @@
-"""Faults of the source's history and of the channel: loud, alone, nothing lost."""
+"""Faults of the source's history and of the channel: reported, confined to their stream, without
+loss.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from spark_wan.sender.job import Sender
 
 
 @pytest.mark.parametrize("what", ["VACUUM", "log cleanup"])
-def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, what: str) -> None:
-    """The sender stops before the lost versions and says so; the other table goes on; nothing behind the loss is published.
+def test_f09_lost_history_holds_a_lagging_sender(spark: Any, replicated: Sites, what: str) -> None:
+    """The stream is held before the lost versions and the cause is reported. Nothing after the loss
+    is published, and the other table is not affected.
 
-    Taken out once: `source_error`, and the comparison with the history's beginning in `RangePlanner`.
+    Fails without `source_error`, and without the check of the oldest version in `RangePlanner`.
     """
     equal = replicated.rows("orders")
     replicated.change(50)
@@ -45,10 +48,12 @@ def test_f09_history_overtakes_a_lagging_sender(spark: Any, replicated: Sites, w
     replicated.assert_equal("readings")
 
 
-def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> None:
-    """Both ends lose the channel and keep trying; the site goes on writing; they converge by themselves once it is back.
+def test_f12_both_ends_retry_while_the_channel_is_unreachable(
+    spark: Any, replicated: Sites
+) -> None:
+    """The site keeps writing. Once the channel is back, both ends catch up by themselves.
 
-    Taken out once: the sender's hold on an error (`SenderStream._publish`).
+    Fails when an error ends the sender's stream instead of holding it (`SenderStream._publish`).
     """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
@@ -81,12 +86,13 @@ def test_f12_channel_unreachable_for_a_while(spark: Any, replicated: Sites) -> N
     replicated.assert_equal()
 
 
-def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
+def test_f12_a_micro_batch_waits_for_a_channel_lost_in_its_middle(
     spark: Any, waiting: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The receiver was woken, and the channel is gone: the micro-batch neither fails nor counts as done.
+    """The channel is lost after the receiver woke up: the micro-batch neither fails nor counts as
+    done.
 
-    Taken out once: the wait in `ChannelReceiver.__call__`.
+    Fails without the wait in `ChannelReceiver._until_applied`.
     """
     inbound = waiting.inbound()
     micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))
@@ -100,10 +106,10 @@ def test_f12_channel_lost_in_the_middle_of_a_micro_batch(
 
 @contextmanager
 def unreachable(sites: Sites) -> Iterator[None]:
-    """The channel's directory cannot be entered."""
+    """Make the channel's directory inaccessible."""
     channel = Path(sites.topology.sender("east").channel)
-    file = channel.with_name("in the way")
-    file.write_text("no directory any more")
+    file = channel.with_name("obstacle")
+    file.write_text("not a directory")
     exchange(channel, file)
     try:
         yield
@@ -112,19 +118,20 @@ def unreachable(sites: Sites) -> Iterator[None]:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Swap two names at once: between two renames a store would make the directory anew."""
+    """Swap two names atomically: between two renames a store would create the directory again."""
     at_cwd, exchange_flag = -100, 2
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(at_cwd, bytes(one), at_cwd, bytes(other), exchange_flag):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "gone"])
-def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: str) -> None:
-    """The epochs before it are applied, its own is held and named, and neither acked nor trimmed; other tables go on. With the frame
-    put back, all of it arrives.
+@pytest.mark.parametrize("damage", ["truncated", "altered", "deleted"])
+def test_f20_a_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: str) -> None:
+    """Earlier epochs are applied. The damaged one is held and named, and neither acked nor trimmed;
+    the other table is not affected. Once the frame is restored, everything arrives.
 
-    Taken out once: the comparison of checksums in `check_frame` (altered), and the epochs before the bad one in `_before_bad_frame` (truncated, gone).
+    Fails without the comparison of checksums in `check_frame` (altered), or without applying the
+    earlier epochs in `TableApplier._before_bad_frame` (truncated, deleted).
     """
     waiting.change(70)
     waiting.send(spark)
@@ -132,7 +139,7 @@ def test_f20_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: 
     name = log.read(4).frames[0].path
     path = Path(log.channel.url) / name
     content = path.read_bytes()
-    if damage == "gone":
+    if damage == "deleted":
         path.unlink()
     else:
         path.write_bytes(

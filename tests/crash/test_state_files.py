@@ -1,12 +1,14 @@
-"""f55 with Spark: any one file of a site's state, or of the checkpoint of a user's own query, is deleted, cut, emptied or restored.
+"""f55 with Spark: any one file of a site's state, or of the checkpoint of a user's query, is
+deleted, truncated, emptied or restored.
 
-These are the files of the ledger's Delta tables, of the receivers' checkpoints, of the decisions, and of a query that writes a user's stream: each
-one alone, while epochs wait, one of which redelivers events of applied epochs. What follows is one of two: both sites have the same rows, each
-event once; or whoever is in the way of that says so, with a cause that names the way out. For the other files see
+The files are those of the ledger's Delta tables, the receivers' checkpoints, the decisions, and the
+checkpoint of a query that writes a user stream. Each is damaged alone, while epochs wait; one of
+them redelivers events of applied epochs. Then either both sites have the same rows, each event
+once, or a cause is reported that names a remedy. For other files see
 ``tests/unit/sender/test_file_family.py``.
 
-A few are tried here, the newest of their kind. ``SPARK_WAN_ALL_FILES=1`` tries every file with every fault, which takes about an
-hour; with ``-s`` it says what came of each.
+By default this damages the newest file of a few kinds. ``SPARK_WAN_ALL_FILES=1`` damages every file
+in every way, which takes about an hour; with ``-s`` it prints the outcome of each.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
 
 ALL = os.environ.get("SPARK_WAN_ALL_FILES") == "1"
-WAY_OUT = re.compile(r"[Rr]estore|[Dd]elete|--decide|newLog|full copy|a place of its own")
+REMEDY = re.compile(r"[Rr]estore|[Dd]elete|--decide|newLog|full copy|a place of its own")
 TABLES = ("orders", "readings", "clicks")
 
 
@@ -38,27 +40,23 @@ def clicks(numbers: Iterable[int]) -> list[dict[str, Any]]:
 
 
 def publish(spark: Any, wan: Sites) -> list[str]:
-    """Run the sender and the user's query until nothing is left to publish; what they said."""
+    """Run the sender and the user's query until nothing is left to publish; return the errors."""
     causes = []
     handle = Sender(spark, wan.topology, NEWARK, senders=["east"]).start(available_now=True)
     try:
         handle.await_termination()
     except Exception as error:
         causes.append(f"sender: {error}")
-    rows = (
-        spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", 1)
-        .load(str(wan.path("clicks")))
+    reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+    writer = (
+        reader.load(str(wan.path("clicks")))
+        .writeStream.format("wan")
+        .options(**wan.sink_options("clicks"))
     )
-    writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
-    for tries_left in reversed(range(5)):  # its Python may need another try on a very busy machine
+    for tries_left in reversed(range(5)):  # Python may start too slowly on a busy machine
         try:
-            query = (
-                writer.option("checkpointLocation", str(wan.folder / "query"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
+            writer.option("checkpointLocation", str(wan.folder / "query"))
+            writer.trigger(availableNow=True).start().awaitTermination()
             break
         except Exception as error:
             if not tries_left or not ErrorKind.PYTHON_MISSING.matches(error):
@@ -67,11 +65,10 @@ def publish(spark: Any, wan: Sites) -> list[str]:
 
 
 def receive(spark: Any, wan: Sites) -> list[str]:
-    """Run seattle's receiver until nothing is left to apply; what it said."""
+    """Run seattle's receiver until nothing is left to apply; return errors and causes of holds."""
+    receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east", "events"])
     try:
-        handle = Receiver(spark, wan.topology, SEATTLE, senders=["east", "events"]).start(
-            available_now=True
-        )
+        handle = receiver.start(available_now=True)
     except Exception as error:
         return [f"start: {error}"]
     causes = []
@@ -84,7 +81,7 @@ def receive(spark: Any, wan: Sites) -> list[str]:
 
 @dataclass(frozen=True)
 class World:
-    """``now``: epochs 1 to 3 of each stream are applied, a fourth waits. ``backup``: as it was after the second."""
+    """``now``: epochs 1 to 3 of each stream are applied, 4 waits. ``backup``: after epoch 2."""
 
     now: Sites
     backup: Sites
@@ -102,10 +99,10 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         decisions.record("orders", Decisions(new_logs=frozenset({f"{epoch:032x}"})))
         assert publish(spark, wan) == []
         if epoch == 3:
-            again = spark.createDataFrame(
+            redelivered = spark.createDataFrame(
                 clicks(range(5, 35)), "event string, at timestamp, page string"
             )
-            wan.write_events("clicks", again)
+            wan.write_events("clicks", redelivered)
         else:
             assert receive(spark, wan) == []
         if epoch == 1:
@@ -114,20 +111,18 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def files(wan: Sites) -> list[str]:
-    """What may be struck. Hadoop's own checksums, which object stores have not, go with their files."""
+    """Return the files to damage, without Hadoop's checksum files: object stores have none."""
     places = [wan.folder / SEATTLE / "_wan", wan.folder / "query"]
-    found = [path for place in places for path in place.rglob("*") if path.is_file()]
+    paths = [path for place in places for path in place.rglob("*") if path.is_file()]
     return sorted(
-        str(path.relative_to(wan.folder)) for path in found if not path.name.startswith(".")
+        str(path.relative_to(wan.folder)) for path in paths if not path.name.startswith(".")
     )
 
 
-def kind(name: str) -> str:
-    return re.sub(
-        r"part-.*parquet",
-        "*.parquet",
-        re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name)),
-    )
+def kind_of(name: str) -> str:
+    """Return the name without its numbers and IDs."""
+    name = re.sub(r"[0-9a-f]{12,}", "*", re.sub(r"/\d+(?=\.|$)", "/N", name))
+    return re.sub(r"part-.*parquet", "*.parquet", name)
 
 
 LEDGER = "seattle/_wan/ledger"
@@ -144,21 +139,21 @@ FEW: dict[Fault, list[str]] = {
     emptied: [f"{LEDGER}/event_ids/_delta_log/N.json", "seattle/_wan/decisions/orders.json"],
     restored: [],
 }
-"""Fault -> the kinds of files (:func:`kind`) that get it here."""
+"""Fault -> the kinds of files (:func:`kind_of`) to damage by default."""
 
 
 @pytest.mark.timeout(0 if ALL else 1_800)
 @pytest.mark.parametrize(
     "fault", [fault for fault in FEW if ALL or FEW[fault]], ids=lambda fault: fault.__name__
 )
-def test_f55_any_one_file_of_a_state_is_not_what_it_was(
+def test_f55_any_one_damaged_state_file_loses_and_doubles_nothing(
     spark: Any, world: World, tmp_path: Path, fault: Fault
 ) -> None:
     names = files(world.now)
     if not ALL:
-        newest = {kind(name): name for name in names}
-        names = [newest[each] for each in FEW[fault]]
-    found = []
+        newest = {kind_of(name): name for name in names}
+        names = [newest[kind] for kind in FEW[fault]]
+    failures = []
     for name in names:
         backup = world.backup.folder / name
         if fault is restored and (
@@ -172,9 +167,8 @@ def test_f55_any_one_file_of_a_state_is_not_what_it_was(
         wan.append("clicks", clicks(range(40, 45)))
         causes = publish(spark, wan) + receive(spark, wan)
         if any(cause.startswith("query: ") for cause in causes):
-            shutil.rmtree(
-                wan.folder / "query"
-            )  # what the README says; the events that come again are known
+            # As the README says. The receiver deduplicates the redelivered events.
+            shutil.rmtree(wan.folder / "query")
         if causes:
             causes = publish(spark, wan) + receive(spark, wan)
         equal = all(wan.rows(table) == wan.rows(table, NEWARK) for table in TABLES)
@@ -185,7 +179,7 @@ def test_f55_any_one_file_of_a_state_is_not_what_it_was(
             f"{fault.__name__:12} {name}: {'equal' if equal else 'unequal'} {doubled} {causes}",
             flush=True,
         )
-        if doubled or not (equal or causes) or any(not WAY_OUT.search(cause) for cause in causes):
-            found.append((name, equal, doubled, causes))
+        if doubled or not (equal or causes) or any(not REMEDY.search(cause) for cause in causes):
+            failures.append((name, equal, doubled, causes))
         shutil.rmtree(wan.folder)
-    assert not found, "\n".join(map(str, found))
+    assert not failures, "\n".join(map(str, failures))

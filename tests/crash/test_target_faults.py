@@ -1,4 +1,4 @@
-"""Faults at the target: collisions, rows it refuses, tables that are not what they were."""
+"""Faults at the target: conflicting commits, rows it refuses, replaced or restored tables."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from colliding import CollidingChannel
 from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
+from wrapped_channels import CollidingChannel
 
 import spark_wan.receiver.apply as apply
 from spark_wan.steps import run
 
 
 @pytest.mark.parametrize("writer", ["OPTIMIZE", "local writer"])
-def test_f26_another_commit_collides_with_an_apply(
+def test_f26_an_apply_that_collides_with_another_commit_is_retried(
     spark: Any, waiting: Sites, tmp_path: Path, writer: str
 ) -> None:
-    """While the MERGE runs, somebody else commits to the target. It is decided again from step 1 and takes effect once; the stream is not held.
+    """Another writer commits to the target during the MERGE. The apply starts again at step 1 and
+    takes effect once; the stream is not held.
 
-    Taken out once: that a conflict goes back to step 1 (`WriteConflict` in `DeltaTarget._errors`).
+    Fails when `DeltaTarget._errors` does not raise `WriteConflict`.
     """
-    _spread(waiting)
+    split_into_two_files(waiting)
     applier = waiting.applier(spark, "orders")
     version = waiting.version("orders")
     applier.target.channel = CollidingChannel(
@@ -36,12 +37,12 @@ def test_f26_another_commit_collides_with_an_apply(
     waiting.assert_equal("orders")
 
 
-def test_f26_collisions_without_end(
+def test_f26_an_apply_that_always_collides_holds_the_stream(
     spark: Any, waiting: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Attempts are bounded: the stream is held, with the reason, and succeeds when it is tried again later.
+    """Attempts are bounded: the stream is held with the cause, and a later retry succeeds.
 
-    Taken out once: the bound `ATTEMPTS`.
+    Fails without the limit `ATTEMPTS`.
     """
     monkeypatch.setattr(apply, "ATTEMPTS", 2)
     applier = waiting.applier(spark, "orders")
@@ -56,10 +57,10 @@ def test_f26_collisions_without_end(
     waiting.assert_equal("orders")
 
 
-def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> None:
-    """A dozen commits of one key, deleted and made again between, in frames of three events: the last one wins.
+def test_f27_the_last_commit_of_a_key_wins_in_one_apply(spark: Any, replicated: Sites) -> None:
+    """A dozen commits delete and insert one key, in frames of three events.
 
-    Taken out once: one row per key (`_last_of_runs` and `last_event_wins`).
+    Fails without the reduction to one row per key (`_last_of_runs` and `last_event_wins`).
     """
     replicated.write_topology(batch_size=3)
     for turn in range(5):
@@ -79,22 +80,21 @@ def test_f27_same_key_many_times_in_one_apply(spark: Any, replicated: Sites) -> 
     assert (5.0, 99, "the last") in replicated.rows("orders")
 
 
-def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
-    """NOT NULL and CHECK at the target: such rows become dead letters with their causes, the others go on, and a later event of the same key supersedes.
+def test_f30_rows_that_the_target_refuses_are_dead_letters(spark: Any, wan: Sites) -> None:
+    """NOT NULL and CHECK at the target: refused rows become dead letters with their cause, the
+    others are applied, and a later event of the same key is applied as usual.
 
-    Taken out once: the look for the target's constraints (`constraints_of`).
+    Fails when the target's constraints are not read (`constraints_of`).
     """
-    wan: Sites = sites()
     target = wan.path("orders", SEATTLE)
-    spark.sql(
-        f"CREATE TABLE delta.`{target}` (id BIGINT, item STRING NOT NULL, amount DOUBLE) USING delta"
-    ).collect()
+    columns = "id BIGINT, item STRING NOT NULL, amount DOUBLE"
+    spark.sql(f"CREATE TABLE delta.`{target}` ({columns}) USING delta").collect()
     spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT paid CHECK (amount >= 0)").collect()
-    good = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
+    valid = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
     wan.append(
         "orders",
         [
-            *good,
+            *valid,
             {"id": 5, "item": None, "amount": 1.0},
             {"id": 6, "item": "poison", "amount": -1.0},
         ],
@@ -115,7 +115,7 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
         "orders",
         [{"id": 5, "item": "mended", "amount": 1.0}, {"id": 6, "item": "mended", "amount": 0.0}],
     )
-    # A bad row does not take the delete before it with it: the row that was there goes, however the commits are batched.
+    # The delete before a refused row takes effect, however the commits are batched.
     source = wan.path("orders")
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 0").collect()
     wan.append("orders", [{"id": 0, "item": "poison", "amount": -2.0}])
@@ -127,25 +127,26 @@ def test_f30_rows_that_the_target_refuses(spark: Any, sites: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "cause"),
     [
         ("dropped", "is missing"),
-        ("dropped and made again", "has the ID"),
-        ("put back from a backup", "restored to an older state"),
+        ("recreated", "has the ID"),
+        ("restored from a backup", "restored to an older state"),
         ("RESTORE", "is a RESTORE"),
     ],
-    ids=["dropped", "dropped and made again", "put back from a backup", "RESTORE"],
+    ids=["dropped", "recreated", "restored from a backup", "RESTORE"],
 )
-def test_f32_target_is_not_what_it_was(
-    spark: Any, waiting: Sites, tmp_path: Path, fault: str, told: str
+def test_f32_a_replaced_or_restored_target_holds_the_stream(
+    spark: Any, waiting: Sites, tmp_path: Path, fault: str, cause: str
 ) -> None:
-    """It is held and reported, and nothing is written to it; the other table goes on.
+    """The cause is reported and nothing is written; the other table is not affected.
 
-    Taken out once, each for its fault: the missing table, the ID, the lost versions and the RESTORE in `Ledger`.
+    Fails without the check in `Ledger` for each fault: the missing table, the table ID, the lost
+    versions, the RESTORE.
     """
     target = waiting.path("orders", SEATTLE)
     shutil.copytree(target, tmp_path / "backup")
-    if fault == "put back from a backup":
+    if fault == "restored from a backup":
         waiting.apply(spark)
         waiting.change(70)
         waiting.send(spark)
@@ -153,9 +154,9 @@ def test_f32_target_is_not_what_it_was(
         spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF 0").collect()
     else:
         shutil.rmtree(target)
-    if fault == "dropped and made again":
+    if fault == "recreated":
         waiting.append("orders", [{"id": 1, "item": "new", "amount": 0.0}], SEATTLE)
-    if fault == "put back from a backup":
+    if fault == "restored from a backup":
         shutil.copytree(tmp_path / "backup", target)
     before = DeltaTable(target).version() if target.exists() else None
 
@@ -163,18 +164,14 @@ def test_f32_target_is_not_what_it_was(
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")
     assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
-    assert (
-        ack.cause is not None
-        and "orders" in ack.cause
-        and told in ack.cause
-        and "full copy" in ack.cause
-    )
+    for part in ("orders", cause, "full copy"):
+        assert part in str(ack.cause)
     assert (DeltaTable(target).version() if target.exists() else None) == before
     waiting.assert_equal("readings")
 
 
-def _spread(sites: Sites) -> None:
-    """The target's rows in two files, so that OPTIMIZE has something to do."""
+def split_into_two_files(sites: Sites) -> None:
+    """Write the target's rows in two files, so that OPTIMIZE has something to do."""
     rows = sites.table("orders", SEATTLE)
     for part, mode in ((rows.slice(0, 8), "overwrite"), (rows.slice(8), "append")):
         write_deltalake(sites.path("orders", SEATTLE), part, mode=mode)

@@ -24,28 +24,29 @@ def until(steps: Steps[Any], name: str) -> None:
 
 
 def held_by(worker: Worker) -> list[str]:
-    worker.tell(do="status")
+    worker.send(do="status")
     held: list[str] = worker.answer()["held"]
     return held
 
 
 def marks(sites: Sites, table: str) -> list[Mark]:
-    """The marks of a target's commits, oldest first."""
+    """Return the marks of a target's commits, oldest first."""
     history = DeltaTable(sites.path(table, SEATTLE)).history()
-    found = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
-    return [mark for mark in reversed(found) if mark is not None]
+    marks_or_none = [Mark.read(commit.get("userMetadata"), SEATTLE, table) for commit in history]
+    return [mark for mark in reversed(marks_or_none) if mark is not None]
 
 
-def test_f08_two_senders_and_two_receivers_in_two_processes(
+def test_f08_two_senders_and_two_receivers_apply_each_epoch_once(
     replicated: Sites, workers: Callable[[], Worker]
 ) -> None:
-    """Both send and both receive, on the same checkpoints, while the source is written: each commit is in one epoch, each epoch takes effect once.
+    """Two processes send and receive on the same checkpoints while the source is written. Each
+    commit is in one epoch, and each epoch takes effect once.
 
-    Taken out once: create-if-absent and transaction numbers together.
+    Fails without create-if-absent and transaction numbers together.
     """
     pair = [workers(), workers()]
     for worker in pair:
-        worker.tell(folder=str(replicated.folder), do="both")
+        worker.send(folder=str(replicated.folder), do="both")
     assert all(worker.answer()["running"] for worker in pair)
     for start in range(50, 130, 20):
         replicated.change(start)
@@ -56,14 +57,14 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(
             ),
             "equal sites",
         )
-    # Who lost a race may hold a stream until it tries again, though the other has done its work.
+    # The loser of a race may hold a stream until its next retry.
     wait_until(lambda: not any(held_by(worker) for worker in pair), "no hold")
     for worker in pair:
-        worker.tell(do="stop")
+        worker.send(do="stop")
     for worker in pair:
         answer = worker.answer()
         assert answer["held"] == []
-        # Of two queries on one checkpoint Spark ends one when they meet; what it had applied counts.
+        # When two queries share a checkpoint, Spark ends one of them; what it has applied counts.
         assert all("CONCURRENT_STREAM_LOG_UPDATE" in error for error in answer["errors"]), answer
     replicated.assert_equal()
     for table in TABLES:
@@ -74,10 +75,11 @@ def test_f08_two_senders_and_two_receivers_in_two_processes(
         assert applies == list(range(1, len(applies) + 1))
 
 
-def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
-    """One sender has written its frames; another adds the manifest of the same commits first. The slow one finds that nothing is left to do.
+def test_f08_a_sender_that_loses_the_race_publishes_nothing(spark: Any, replicated: Sites) -> None:
+    """A sender has written its frames when another one publishes the same commits. It then finds
+    nothing left to publish.
 
-    Taken out once: the store's create-if-absent.
+    Fails without the store's create-if-absent.
     """
     replicated.change(50)
     slow = replicated.publisher(spark, "readings").round()
@@ -94,10 +96,11 @@ def test_f08_second_sender_is_faster(spark: Any, replicated: Sites) -> None:
     replicated.assert_equal()
 
 
-def test_f08_second_receiver_is_faster(spark: Any, waiting: Sites) -> None:
-    """One receiver is about to write; another writes the same epoch first, under the same apply number. Delta lets one through; the slow one decides again.
+def test_f08_a_receiver_that_loses_the_race_writes_nothing(spark: Any, waiting: Sites) -> None:
+    """A receiver is about to write when another one writes the same epoch under the same apply
+    number. Delta accepts one of the writes, and the loser plans again.
 
-    Taken out once: the transaction number of the append.
+    Fails without the transaction number of the append.
     """
     version = waiting.version("readings")
     slow = waiting.applier(spark, "readings").round()

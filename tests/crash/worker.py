@@ -1,7 +1,8 @@
-"""A process for senders and receivers, until it is killed. One JSON command a line comes in, one answer a line goes out.
+"""Run senders and receivers until the process is killed.
 
-Commands name what to run (``send``, ``receive``, ``sink``, ``both``), ``folder`` (see :mod:`sites`) and ``crash_at``, the step at which this
-process kills itself (:mod:`spark_wan.steps`).
+Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
+``receive``, ``sink`` or ``both``), ``folder`` (see :mod:`sites`) and ``crash_at`` or ``freeze_at``,
+the step at which this process kills or freezes itself (:mod:`spark_wan.steps`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
 from waiting import started
+from wrapped_channels import ChannelWrapper
 
 import spark_wan.sender.job as sender_job
 from spark_wan.channels.base import Channel
@@ -28,16 +31,12 @@ from spark_wan.sender.job import Sender
 from spark_wan.steps import CRASH_VARIABLE, FREEZE_VARIABLE
 
 
-class DeadlyChannel:
-    """Kills the driver and its JVM from within a task, once frame ``index`` is written: in the middle of an epoch."""
+class DeadlyChannel(ChannelWrapper):
+    """Kills the driver and its JVM from within a task that has written frame ``index``."""
 
     def __init__(self, inner: Channel, index: int, driver: int) -> None:
-        self.inner, self.index, self.driver = inner, index, driver
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "inner" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        super().__init__(inner)
+        self.index, self.driver = index, driver
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         path = self.inner.put_frame(stream, attempt, index, data)
@@ -47,22 +46,24 @@ class DeadlyChannel:
         return path
 
 
-class FrozenChannel:
-    """Stops its process inside the first append, after the last look at the log."""
+class FrozenChannel(ChannelWrapper):
+    """Freezes its process inside the first append, after the log was read."""
 
     def __init__(self, inner: Channel) -> None:
-        self.inner, self.frozen = inner, False
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "inner" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        super().__init__(inner)
+        self.frozen = False
 
     def append(self, stream: str, number: int, manifest: bytes) -> None:
         if not self.frozen:
             self.frozen = True
             os.kill(os.getpid(), signal.SIGSTOP)
         self.inner.append(stream, number, manifest)
+
+
+def wrap_channels(wrapper: Callable[[Channel], Any]) -> None:
+    """Wrap every channel that a sender opens from now on."""
+    opened = sender_job.open_channel
+    sender_job.open_channel = lambda url, storage=None: wrapper(opened(url, storage))
 
 
 def run(spark: Any, command: dict[str, Any]) -> None:
@@ -72,13 +73,9 @@ def run(spark: Any, command: dict[str, Any]) -> None:
     if command.get("freeze_at"):
         os.environ[FREEZE_VARIABLE] = command["freeze_at"]
     if (index := command.get("crash_at_frame")) is not None:
-        opened = sender_job.open_channel
-        sender_job.open_channel = lambda url, storage=None: DeadlyChannel(
-            opened(url, storage), index, os.getpid()
-        )
+        wrap_channels(lambda channel: DeadlyChannel(channel, index, os.getpid()))
     if command.get("freeze_in_append"):
-        opened = sender_job.open_channel
-        sender_job.open_channel = lambda url, storage=None: FrozenChannel(opened(url, storage))
+        wrap_channels(FrozenChannel)
     senders = command.get("senders", ["east"])
     what = command["do"]
     if what == "sink":
@@ -86,9 +83,9 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         rows = spark.readStream.format("delta").load(str(sites.path("clicks")))
         ArmedDataSource.start(rows, sites, command["checkpoint"]).awaitTermination()
     elif what == "send":
-        Sender(
-            spark, sites.topology, NEWARK, senders=senders, tables=command.get("tables")
-        ).start().await_termination()
+        tables = command.get("tables")
+        sender = Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables)
+        sender.start().await_termination()
     elif what == "receive":
         started(Receiver(spark, sites.topology, SEATTLE, senders=senders)).await_termination()
     else:
@@ -98,25 +95,15 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         ]
         answer({"running": os.getpid()})
         while json.loads(sys.stdin.readline())["do"] != "stop":
-            answer(
-                {
-                    "held": [
-                        status.held
-                        for handle in handles
-                        for status in handle.status()
-                        if status.held
-                    ]
-                }
-            )
+            answer({"held": held_by(handles)})
         for handle in handles:
             handle.stop()
-        held = [status.held for handle in handles for status in handle.status() if status.held]
-        answer(
-            {
-                "held": held,
-                "errors": [str(handle.exception()) for handle in handles if handle.exception()],
-            }
-        )
+        errors = [str(handle.exception()) for handle in handles if handle.exception()]
+        answer({"held": held_by(handles), "errors": errors})
+
+
+def held_by(handles: Sequence[Any]) -> list[str]:
+    return [status.held for handle in handles for status in handle.status() if status.held]
 
 
 def answer(content: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A process that replicates dates and times over Spark Connect, and says what it saw (the last line that it prints, in JSON)."""
+"""Replicate dates and times over Spark Connect, and print what was seen as one line of JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import sys
 from pathlib import Path
 
-from over_connect import connect
-from test_type_family import carry_dates
+from dates import ZONE, carry_dates
+from spark_connect import connect
 
 from spark_wan.capture.change_feed import JAVA_TIME
 
 
 def main() -> None:
     spark = connect("-Duser.timezone=Africa/Monrovia")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set(ZONE, "UTC")
     rows = carry_dates(spark, Path(sys.argv[1]), ["Europe/Amsterdam"])
     settings = {name: spark.conf.get(name) for name in (JAVA_TIME, "spark.sql.readSideCharPadding")}
     spark.stop()

@@ -1,4 +1,4 @@
-"""A process whose session ends under a sender and a receiver, and what they say of it (the last line that it prints, in JSON)."""
+"""End the session of a running sender and receiver, and print their reports as JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-from over_connect import connect, start_receiver, wait_until
 from sites import NEWARK, SEATTLE, Sites
+from spark_connect import connect, start_receiver
+from waiting import wait_until
 
 from spark_wan import Receiver, Sender
 from spark_wan.local import local_session
@@ -21,57 +20,48 @@ def end_session(spark: Any, kind: str) -> None:
     if kind == "connect":
         spark.stop()
     else:
-        # As a cluster manager does, or the driver's own end: what Python knows of the context does not change.
+        # As a cluster manager does: the context in Python does not change.
         spark.sparkContext._jsc.sc().stop()
 
 
 def main() -> None:
     kind, sites = sys.argv[1], Sites.make(Path(sys.argv[2]))
-    spark = (
-        connect()
-        if kind == "connect"
-        else local_session("ended", quick=True, **{"spark.master": "local[2]"})
-    )
+    if kind == "connect":
+        spark = connect()
+    else:
+        spark = local_session("ended", quick=True, **{"spark.master": "local[2]"})
     sites.change(10)
     sender = Sender(spark, sites.topology, NEWARK, senders=["east"]).start()
-    receiver: Any = (
-        start_receiver(spark, sites)
-        if kind == "connect"
-        else Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
-    )
+    if kind == "connect":
+        receiver: Any = start_receiver(spark, sites)
+    else:
+        receiver = Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
     handles: dict[str, Any] = {"sender": sender, "receiver": receiver}
-
-    def told() -> object:
-        return [
-            str(part)
-            for handle in handles.values()
-            for part in (*handle.status(), handle.exception())
-        ]
 
     wait_until(
         lambda: all(sites.acked(table) > 0 for table in ("orders", "readings")),
         "all is applied",
-        told,
+        *handles.values(),
     )
     began = time.monotonic()
     end_session(spark, kind)
-    found = {}
+    reports = {}
     for name, handle in handles.items():
-        wait_until(lambda handle=handle: not handle.is_active, "it ends", told)
+        wait_until(lambda handle=handle: not handle.is_active, f"the {name} ends")
         try:
             handle.await_termination()
             raised = None
         except Exception as error:
             raised = type(error).__name__
         handle.stop()
-        found[name] = {
+        reports[name] = {
             "active": handle.is_active,
             "exception": type(handle.exception()).__name__,
             "raised": raised,
             "held": [status.held for status in handle.status() if status.held],
         }
-    print(f"ended after {time.monotonic() - began:.1f} s", told(), file=sys.stderr)
-    print(json.dumps(found), flush=True)
+    print(f"ended after {time.monotonic() - began:.1f} s", file=sys.stderr)
+    print(json.dumps(reports), flush=True)
 
 
 if __name__ == "__main__":

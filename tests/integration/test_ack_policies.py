@@ -1,4 +1,6 @@
-"""Acks on their way back: lost ones are asked for again, done epochs leave the channel, what is held is told and tried again."""
+"""Acks: overdue ones are requested again, acked epochs are trimmed, holds are reported and
+retried.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ ORDERS = "newark.east.orders"
 def running(
     spark: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Sites, SenderHandle, ReceiverHandle]]:
-    """A sender that announces soon and a receiver that tries again soon, at work."""
+    """A running sender and receiver with a short ack timeout and a short retry interval."""
     wan = Sites.make(tmp_path_factory.mktemp("acks") / "wan", ack_timeout="300ms")
     wan.change(10)
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +46,7 @@ def status(sender: SenderHandle, table: str = "orders") -> StreamStatus:
     return next(status for status in sender.status() if status.table == table)
 
 
-def all_acked(wan: Sites, *handles: Any) -> None:
+def wait_until_all_acked(wan: Sites, *handles: Any) -> None:
     def done(table: str) -> bool:
         numbers = wan.numbers(table)
         return (
@@ -56,14 +58,14 @@ def all_acked(wan: Sites, *handles: Any) -> None:
     wait_until(lambda: done("orders") and done("readings"), "all acked", *handles)
 
 
-def test_what_every_site_has_leaves_the_channel(
+def test_epochs_that_every_site_has_acked_are_trimmed(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
-    """Frames first; of the manifests each stream keeps its newest."""
+    """Frames first; each stream keeps its newest manifest."""
     wan, *handles = running
-    all_acked(wan, *handles)
+    wait_until_all_acked(wan, *handles)
     wan.change(30)
-    all_acked(wan, *handles)
+    wait_until_all_acked(wan, *handles)
     for table in ("orders", "readings"):
         wait_until(
             lambda table=table: len(wan.numbers(table)) == 1 and not wan.frames(table),
@@ -74,36 +76,43 @@ def test_what_every_site_has_leaves_the_channel(
     wan.assert_equal()
 
 
-def test_f11_a_lost_ack_is_given_again_from_the_ledger(
+def test_f11_a_lost_ack_is_restored_from_the_ledger(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
-    """The epoch counts as not acked, is announced again after ``ackTimeout``, and answered without another write to the table. Never
-    answered without the announcement: the receiver has no reason to look at the stream."""
+    """The sender re-announces the epoch after ``ack_timeout``, and the receiver acks it without
+    another write to the table.
+
+    Fails without the announcement: the receiver has no reason to read the stream.
+    """
     wan, *handles = running
-    all_acked(wan, *handles)
-    answer, version = wan.ack("orders"), wan.version("orders")
-    assert answer is not None
+    wait_until_all_acked(wan, *handles)
+    before, version = wan.ack("orders"), wan.version("orders")
+    assert before is not None
     ack = Path(wan.channel().url) / "acks" / ORDERS / f"{SEATTLE}.json"
     ack.unlink()
-    wait_until(ack.exists, "an answer", *handles)
-    assert replace(answer, dead_letters=0) == wan.ack("orders")
+    wait_until(ack.exists, "another ack", *handles)
+    assert replace(before, dead_letters=0) == wan.ack("orders")
     wait_until(lambda: not wan.channel().announcements(), "the announcement is withdrawn", *handles)
     assert wan.version("orders") == version
     wan.assert_equal()
 
 
-def test_b34_what_is_held_is_told_and_tried_again(
+def test_b34_a_hold_is_reported_and_retried(
     running: tuple[Sites, SenderHandle, ReceiverHandle],
 ) -> None:
-    """A target that is away: the ack says since which epoch and why, the sender's status too, and nothing of it is trimmed. The other
-    table goes on. Once it is back, the receiver finds that out by itself."""
+    """The target is away: the ack has the held epoch and the cause, the sender's status has the
+    cause, and nothing of the epoch is trimmed. The other table is not affected. Once the target
+    is back, the receiver continues by itself.
+    """
     wan, sender, receiver = running
-    all_acked(wan, sender, receiver)
+    wait_until_all_acked(wan, sender, receiver)
     applied = wan.acked("orders")
     target = wan.path("orders", SEATTLE)
     target.rename(target.with_name("away"))
     wan.change(60)
-    wait_until(lambda: SEATTLE in status(sender).remote_holds, "the hold is told", sender, receiver)
+    wait_until(
+        lambda: SEATTLE in status(sender).remote_holds, "the hold is reported", sender, receiver
+    )
     ack = wan.ack("orders")
     assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
     assert ack.cause == status(sender).remote_holds[SEATTLE]
@@ -111,31 +120,33 @@ def test_b34_what_is_held_is_told_and_tried_again(
     assert status(sender).held is None
     wait_until(
         lambda: wan.rows("readings") == wan.rows("readings", NEWARK),
-        "the other table goes on",
+        "the other table continues",
         sender,
         receiver,
     )
-    # The sender may be about to write the frames of another epoch, or to trim the manifest of the last one that was acked.
+    # Wait: the sender may be writing frames of another epoch, or trimming the last acked manifest.
     wait_until(
         lambda: wan.named_frames("orders") == wan.frames("orders") != set(),
-        "nothing of it is trimmed",
+        "the held epoch is not trimmed",
         sender,
         receiver,
     )
 
     target.with_name("away").rename(target)
-    all_acked(wan, sender, receiver)
+    wait_until_all_acked(wan, sender, receiver)
     wait_until(
         lambda: not status(sender).remote_holds and not status(sender).backlog,
-        "all is well",
+        "the hold is released",
         sender,
         receiver,
     )
     wan.assert_equal()
 
 
-def test_block_on_ack_of_a_sender(spark: Any, tmp_path: Path) -> None:
-    """The next epoch is published when the policy is met for the last one, and not before. A stop ends the wait (b27)."""
+def test_block_on_ack_delays_the_next_epoch_of_a_sender(spark: Any, tmp_path: Path) -> None:
+    """The next epoch is published once the policy is met for the last one. A stop ends the wait
+    (b27).
+    """
     wan = Sites.make(tmp_path / "wan", block_on_ack="1h")
     wan.change(10)
     for _ in range(2):
@@ -149,7 +160,7 @@ def test_block_on_ack_of_a_sender(spark: Any, tmp_path: Path) -> None:
     try:
         wait_until(
             lambda: wan.numbers("orders") == [1, 2],
-            "the next one, since a restart does not wait for what was",
+            "the next one: a restart does not wait for earlier epochs",
             sender,
         )
         wan.delete("orders", "id = 12")

@@ -1,8 +1,9 @@
-"""Bad input: a clear error that says what happened, where and what to do; nothing is lost, nothing is sent by mistake, and other
-streams go on.
+"""Invalid input: the error says what happened, where, and what to do. Nothing is lost or sent by
+mistake, and other streams are not affected.
 
-Elsewhere: damaged frames and lost history in ``tests/crash``, columns that cannot be carried in ``test_schema``, types in
-``test_types``, changes of a keyless table in ``test_propagation``, the topology file and option values in ``tests/unit``.
+Elsewhere: damaged frames and lost history in ``tests/crash``, columns that cannot be carried in
+``test_schema``, types in ``test_types``, changes of a keyless table in ``test_propagation``, the
+topology file and option values in ``tests/unit``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from spark_wan.control.decisions import parse_decisions
 from spark_wan.delta.tables import history
 from spark_wan.errors import ChannelError, LedgerError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
+from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.parsing import load_topology
@@ -48,12 +50,14 @@ def _sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
 
 @pytest.fixture
 def sent(_sent: Sites, tmp_path: Path) -> Sites:
-    """Newark has published orders through version 7 (it was at version 3 when ``older`` was copied) and readings; nobody received yet."""
+    """Newark has published readings, and orders through version 7; ``older`` is orders at
+    version 3. No receiver has run yet.
+    """
     return _sent.copy(tmp_path / "wan")
 
 
 def attempt(spark: Any, wan: Sites, **settings: Any) -> dict[str, StreamStatus]:
-    """A run of the sender in which streams may be held; what it says of each."""
+    """Run the sender, whose streams may be held; return the status of each table."""
     handle = Sender(spark, wan.topology, NEWARK, **{"senders": ["east"], **settings}).start(
         available_now=True
     )
@@ -71,34 +75,34 @@ def edit(wan: Sites, table: str, **settings: object) -> None:
     file.write_text(yaml.safe_dump(content))
 
 
-# --- a source that is not what it was ---------------------------------------------------------------------------------
+# --- a source that does not match its stream
 
 
-def put_back(spark: Any, wan: Sites) -> None:
+def restored(spark: Any, wan: Sites) -> None:
     shutil.rmtree(wan.path("orders"))
     shutil.copytree(wan.folder / "older", wan.path("orders"))
 
 
-def put_back_and_written(spark: Any, wan: Sites) -> None:
-    """Up to the very version that was published."""
-    put_back(spark, wan)
+def restored_and_written(spark: Any, wan: Sites) -> None:
+    """Write up to the version that was published."""
+    restored(spark, wan)
     for n in range(4):
         wan.append("orders", [{"id": 700 + n, "item": "other history", "amount": 0.0}])
     assert wan.version("orders", NEWARK) == 7
 
 
-def put_back_and_written_further(spark: Any, wan: Sites) -> None:
-    put_back_and_written(spark, wan)
+def restored_and_written_further(spark: Any, wan: Sites) -> None:
+    restored_and_written(spark, wan)
     wan.append("orders", [{"id": 710, "item": "other history", "amount": 0.0}])
 
 
-def made_again(spark: Any, wan: Sites) -> None:
+def recreated(spark: Any, wan: Sites) -> None:
     shutil.rmtree(wan.path("orders"))
     for n in range(9):
         wan.append("orders", [{"id": n, "item": "another table", "amount": 0.0}])
 
 
-def feed_off_for_a_while(spark: Any, wan: Sites) -> None:
+def feed_off_for_one_commit(spark: Any, wan: Sites) -> None:
     name = f"delta.`{wan.path('orders')}`"
     spark.sql(
         f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
@@ -107,7 +111,7 @@ def feed_off_for_a_while(spark: Any, wan: Sites) -> None:
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)").collect()
 
 
-def other_keys(spark: Any, wan: Sites) -> None:
+def changed_keys(spark: Any, wan: Sites) -> None:
     edit(wan, "orders", keys=["id", "item"])
     wan.upsert("orders", [ORDER])
 
@@ -115,22 +119,43 @@ def other_keys(spark: Any, wan: Sites) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (put_back, r"its newest version is 3, but version 7 was published: the table was restored.*full copy"),
-        (put_back_and_written, r"version 7 is not the commit that was published: .*restored.*full copy"),
-        (put_back_and_written_further, r"version 7 is not the commit that was published: .*restored.*full copy"),
-        (made_again, r"has the ID [0-9a-f-]+; the stream carries [0-9a-f-]+\. It was dropped.*full copy"),
-        (feed_off_for_a_while, r"no change feed .*ALTER TABLE delta\.`.*orders` SET TBLPROPERTIES"),
-        (other_keys, r"its keys are \['id', 'item'\] in the topology, but the stream was published with \['id'\]\. .*restore the keys"),
+        (
+            restored,
+            r"its newest version is 3, but version 7 was published: the table was put "
+            r"back.*full copy",
+        ),
+        (
+            restored_and_written,
+            r"version 7 is not the commit that was published: .*restored.*full copy",
+        ),
+        (
+            restored_and_written_further,
+            r"version 7 is not the commit that was published: .*restored.*full copy",
+        ),
+        (
+            recreated,
+            r"has the ID [0-9a-f-]+; the stream carries [0-9a-f-]+\. It was dropped.*full copy",
+        ),
+        (
+            feed_off_for_one_commit,
+            r"no change feed .*ALTER TABLE delta\.`.*orders` SET TBLPROPERTIES",
+        ),
+        (
+            changed_keys,
+            r"its keys are \['id', 'item'\] in the topology, but the stream was "
+            r"published with \['id'\]\. .*restore the keys",
+        ),
     ],
-)  # fmt: skip
-def test_a_source_that_is_not_what_it_was(
+)
+def test_a_source_that_does_not_match_its_stream_is_held(
     spark: Any, sent: Sites, damage: Callable[[Any, Sites], None], message: str
 ) -> None:
-    """Held, each time it is tried, and nothing of it is published; the other table goes on. With the old state put back, so does this.
+    """Held at every retry, and nothing of it is published; the other table is not affected. Once
+    the source is restored, its stream continues.
 
-    Published as if nothing had happened, or not noticed, with ``Publisher._check_source`` taken out.
+    Fails without `Publisher._check_source`: the change is published as usual, or not noticed.
     """
-    shutil.copytree(sent.path("orders"), sent.folder / "good")
+    shutil.copytree(sent.path("orders"), sent.folder / "backup")
     damage(spark, sent)
     sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
     status = attempt(spark, sent)
@@ -139,7 +164,7 @@ def test_a_source_that_is_not_what_it_was(
     assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
 
     shutil.rmtree(sent.path("orders"))
-    (sent.folder / "good").rename(sent.path("orders"))
+    (sent.folder / "backup").rename(sent.path("orders"))
     edit(sent, "orders", keys=["id"])
     sent.upsert("orders", [ORDER])
     assert attempt(spark, sent)["orders"].held is None
@@ -147,17 +172,22 @@ def test_a_source_that_is_not_what_it_was(
 
 
 def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> None:
-    """A DELETE of all rows, a TRUNCATE, a RESTORE: named, with the two ways to decide. What was before them is sent, other tables go
-    on. Distributed, they arrive; skipped, the remote site keeps its rows. A decision is recorded: a restart does not ask again. Sent at once with
-    ``table_operation`` taken out; held again with ``StoredDecisions.record`` taken out."""
+    """A DELETE of all rows, a TRUNCATE, a RESTORE: the cause names both decisions. Earlier commits
+    are sent; the other table is not affected. Once distributed, the operation takes effect at the
+    remote site; once skipped, the remote site keeps its rows. A decision is recorded and survives a
+    restart.
+
+    Fails without `table_operation` (the operation is sent at once) or `StoredDecisions.record` (the
+    stream is held again).
+    """
     name = f"delta.`{sent.path('orders')}`"
     sent.upsert("orders", [ORDER])
     spark.sql(f"DELETE FROM {name}").collect()
     sent.append("readings", [{"sensor": "goes on", "value": 1.0}])
     status = attempt(spark, sent)
-    advice = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
+    remedy = r".*`spark-wan send --decide orders@9=distribute`.*`on_table_operation: distribute`"
     assert re.match(
-        f"orders: version 9 is a DELETE without a condition.{advice}", str(status["orders"].held)
+        f"orders: version 9 is a DELETE without a condition.{remedy}", str(status["orders"].held)
     )
     assert [sent.log("orders").read(n).last_version for n in sent.numbers("orders")] == [7, 8]
     assert (status["readings"].held, sent.numbers("readings")) == (None, [1, 2])
@@ -178,7 +208,7 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
 
     spark.sql(f"TRUNCATE TABLE {name}").collect()
     assert "orders: version 11 is a TRUNCATE." in str(attempt(spark, sent)["orders"].held)
-    # The newest commit is left out, so that no epoch tells of it: the decision alone keeps the stream from being held again.
+    # No epoch covers the skipped newest commit: the recorded decision alone prevents another hold.
     assert (
         attempt(spark, sent, decisions=parse_decisions(["orders@11=skip"]))["orders"].held is None
     )
@@ -191,13 +221,15 @@ def test_whole_table_operations_wait_for_a_decision(spark: Any, sent: Sites) -> 
     assert not before - sent.rows("orders")
 
 
-# --- first contact ----------------------------------------------------------------------------------------------------
+# --- first contact
 
 
-def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) -> None:
-    """Refused before anything is sent, whether it is to start with its rows or with a version, with the statement that mends it. With
-    that done, a snapshot works, and so does a start at a later version."""
-    wan = sites()
+def test_a_table_without_change_feed_is_refused_with_the_statement_that_enables_it(
+    spark: Any, wan: Sites
+) -> None:
+    """With a snapshot and with a start version, before anything is sent. After that statement,
+    both work.
+    """
     for table in ("orders", "readings"):
         write_deltalake(wan.path(table), pa.Table.from_pylist([{}], schema=COLUMNS[table]).slice(1))
     row = {"id": 1, "item": "before", "amount": 1.0}
@@ -225,11 +257,8 @@ def test_a_table_without_change_feed(spark: Any, sites: Callable[..., Sites]) ->
     wan.assert_equal()
 
 
-def test_f09_history_that_was_cleaned_before_the_first_contact(
-    spark: Any, sites: Callable[..., Sites]
-) -> None:
-    """A start at a version that the history no longer has, or not yet."""
-    wan = sites()
+def test_f09_a_start_at_a_version_without_history_is_refused(spark: Any, wan: Sites) -> None:
+    """A start at a version that the history has lost, or does not have yet."""
     wan.change(10)
     table = DeltaTable(wan.path("readings"))
     table.create_checkpoint()
@@ -251,15 +280,15 @@ def test_f09_history_that_was_cleaned_before_the_first_contact(
         (["Id"], r"^orders: key column 'Id' is not there\. Did you mean 'id'\?"),
         (
             ["amount"],
-            r"^orders: key column 'amount' is double: floating-point numbers do not compare exactly",
+            r"^orders: key column 'amount' is double: floating-point numbers do not "
+            r"compare exactly",
         ),
         (["id", "ID"], r"wan\.yaml: tables\.orders\.keys\[1\]: 'ID' is given twice; keep one"),
     ],
 )
-def test_keys_that_cannot_be(
-    spark: Any, sites: Callable[..., Sites], keys: list[str], message: str
+def test_invalid_key_columns_are_refused(
+    spark: Any, wan: Sites, keys: list[str], message: str
 ) -> None:
-    wan = sites()
     wan.append("orders", [ORDER])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
     channel = wan.channel()
@@ -273,11 +302,13 @@ def test_keys_that_cannot_be(
     assert not channel.stream_epochs("newark.east.orders")
 
 
-def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[..., Sites]) -> None:
-    """A null in the key, and two rows of one key in a commit: dead letters at the sender, whole and once, with their causes; one of
-    the two is sent; the others go on. Sent, or an error, with ``CaptureTask._with_keys`` taken out."""
-    wan = sites()
-    wan.append("orders", [{"id": n, "item": "good", "amount": 0.0} for n in range(3)])
+def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> None:
+    """A null in the key, and two rows of one key in a commit: dead letters at the sender, with the
+    whole row and the cause, recorded once. One of the two rows is sent, and so are the others.
+
+    Fails without `CaptureTask._with_keys`: the rows are sent, or raise an error.
+    """
+    wan.append("orders", [{"id": n, "item": "valid", "amount": 0.0} for n in range(3)])
     wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
     wan.send(spark)
     wan.append(
@@ -287,7 +318,7 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
             {"id": None, "item": "nameless", "amount": 1.0},
             {"id": 5, "item": "one", "amount": 5.0},
             {"id": 5, "item": "other", "amount": 5.0},
-            {"id": 6, "item": "good", "amount": 6.0},
+            {"id": 6, "item": "valid", "amount": 6.0},
         ],
     )
     fork = wan.copy(wan.folder.parent / "fork")
@@ -312,11 +343,11 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
     wan.apply(spark)
     arrived = {row[1]: row[2] for row in wan.rows("orders")}
     assert arrived == {
-        **dict.fromkeys((0, 1, 2, 6), "good"),
+        **dict.fromkeys((0, 1, 2, 6), "valid"),
         5: ({"one", "other"} - {set_aside}).pop(),
     }
 
-    # The same capture again, as after a crash before the manifest: the same letters, not more.
+    # Repeat the capture, as after a crash before the manifest: it adds no dead letters.
     shutil.copytree(
         wan.folder / NEWARK / "_wan" / "ledger", fork.folder / NEWARK / "_wan" / "ledger"
     )
@@ -324,49 +355,41 @@ def test_rows_without_a_usable_key_are_set_aside(spark: Any, sites: Callable[...
     assert len(fork.dead_letters("orders", NEWARK)) == 3
 
 
-# --- sites and places -------------------------------------------------------------------------------------------------
+# --- sites and places
 
 
-def test_names_that_are_not_in_the_topology(spark: Any, sites: Callable[..., Sites]) -> None:
-    wan = sites()
+def test_unknown_names_are_refused_with_a_suggestion(spark: Any, wan: Sites) -> None:
     topology = wan.topology
-    for wrong, message in (
+    for end, site, chosen, message in (
+        (Sender, "newak", {}, r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?"),
+        (Receiver, "seatle", {}, r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?"),
+        (Sender, NEWARK, {"senders": ["esat"]}, r"sender 'esat' is unknown; did you mean 'east'\?"),
         (
-            lambda: Sender(spark, topology, "newak"),
-            r"wan\.yaml: site 'newak' is unknown; did you mean 'newark'\?",
-        ),
-        (
-            lambda: Receiver(spark, topology, "seatle"),
-            r"wan\.yaml: site 'seatle' is unknown; did you mean 'seattle'\?",
-        ),
-        (
-            lambda: Sender(spark, topology, NEWARK, senders=["esat"]),
-            r"sender 'esat' is unknown; did you mean 'east'\?",
-        ),
-        (
-            lambda: Sender(spark, topology, NEWARK, tables=["order"]),
+            Sender,
+            NEWARK,
+            {"tables": ["order"]},
             r"table 'order' is unknown; did you mean 'orders'\?",
         ),
-        (lambda: Sender(spark, topology, SEATTLE), r"site seattle has nothing to send"),
-        (
-            lambda: Receiver(spark, topology, NEWARK),
-            r"nothing comes to site newark: no sender has it among its remotes",
-        ),
+        (Sender, SEATTLE, {}, "site seattle has nothing to send"),
+        (Receiver, NEWARK, {}, "nothing comes to site newark: no sender has it among its remotes"),
     ):
         with pytest.raises(TopologyError, match=message):
-            wrong()
+            end(spark, topology, site, **chosen)
     text = (wan.folder / "wan.yaml").read_text()
-    (wan.folder / "wrong.yaml").write_text(text.replace("- seattle", "- seatle"))
+    (wan.folder / "invalid.yaml").write_text(text.replace("- seattle", "- seatle"))
     with pytest.raises(
         TopologyError,
         match=r"senders\.east\.remotes\[0\]: unknown site 'seatle'; did you mean 'seattle'\?",
     ):
-        load_topology(wan.folder / "wrong.yaml")
+        load_topology(wan.folder / "invalid.yaml")
 
 
-def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) -> None:
-    """A channel and a site's state where there is a file: said before anything is captured or applied. Nothing is lost by it."""
-    wan = sites()
+def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
+    spark: Any, wan: Sites
+) -> None:
+    """A file stands where the channel or a site's state should be: reported before any capture
+    or apply. Nothing is lost.
+    """
     wan.change(10)
     channel, newark, seattle = (
         wan.folder / name for name in ("channel", f"{NEWARK}/_wan", f"{SEATTLE}/_wan")
@@ -374,15 +397,15 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
     seattle.parent.mkdir()
     for place in (channel, newark, seattle):
         place.write_text("in the way")
-    for start in (Sender(spark, wan.topology, NEWARK, senders=["east"]).start,):
-        with pytest.raises(
-            ChannelError,
-            match=r"channel .*/channel: cannot be opened .*Check the path or URL, its permissions",
-        ):
-            start()
+    with pytest.raises(
+        ChannelError,
+        match=r"channel .*/channel: cannot be opened .*Check the path or URL, its permissions",
+    ):
+        Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
     with pytest.raises(
         LedgerError,
-        match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can be written",
+        match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can "
+        r"be written",
     ):
         Receiver(spark, wan.topology, SEATTLE, senders=["east"]).start()
     channel.unlink()
@@ -398,19 +421,21 @@ def test_places_that_cannot_be_written(spark: Any, sites: Callable[..., Sites]) 
     wan.assert_equal()
 
 
-# --- what stands in the channel ---------------------------------------------------------------------------------------
+# --- objects in the channel
 
 
-def test_what_spark_wan_did_not_write_into_the_channel(
-    spark: Any, sites: Callable[..., Sites]
+def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
+    spark: Any, wan: Sites
 ) -> None:
-    """Foreign files are passed over where nobody would read them. A foreign, altered or newer manifest, a newer or foreign frame and a
-    table that is not at this site hold their own stream, are named there and in its ack; all others are applied, and the query of the
-    receiver goes on. Ends the receiver with ``WanStreamReader.partitions`` reading manifests for it."""
-    wan = sites()
+    """Foreign files that no stream reads are ignored. A foreign, altered or newer manifest, a newer
+    or foreign frame, and a table unknown at this site hold their own stream, and its ack has the
+    cause. All other streams are applied, and the receiver's query keeps running.
+
+    Fails when `WanStreamReader.partitions` reads manifests for the receiver: the receiver ends.
+    """
     channel = wan.channel("events")
     root = Path(channel.url)
-    for kind in ("altered", "newer", "frame", "foreign-frame", "good"):
+    for kind in ("altered", "newer", "frame", "foreign-frame", "valid"):
         write_epoch(wan, "clicks", clicks([1]), stream=kind, batchSize=1)
     settings = (wan.folder / "wan.yaml").read_text()
     edit(
@@ -440,26 +465,38 @@ def test_what_spark_wan_did_not_write_into_the_channel(
     for name in (
         "notes.txt",
         "log/notes.txt",
-        "log/good/notes.txt",
-        "frames/good/notes.frame",
-        "acks/good/notes.txt",
+        "log/valid/notes.txt",
+        "frames/valid/notes.frame",
+        "acks/valid/notes.txt",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("somebody's")
+        (root / name).write_text("foreign")
     assert "notes.txt" in channel.foreign()
 
     expected = {
-        "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is held\. Restore the object",
-        "newer": r"manifest 1 of newer: manifest version 3; this spark_wan reads versions 1 and 2\..* Update spark_wan at this site",
-        "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. Its stream is held",
-        "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads version 1\..* Update spark_wan at this site",
-        "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame \(foreign or empty object\)\. Its stream is held",
-        "stray": r"stray: table 'strays' is not at site seattle in .*wan\.yaml\. Add it below `tables:` with `at: \{seattle: …\}`",
-        "good": None,
-    }  # fmt: skip
-    handle = Receiver(spark, wan.topology, SEATTLE, senders=["events"]).start(available_now=True)
-    handle.await_termination()
-    held = {status.stream: status.held for status in handle.status()}
+        "altered": r"manifest 1 of altered: truncated or altered \(checksum\)\. Its stream is "
+        r"held\. Restore the object",
+        "newer": r"manifest 1 of newer: manifest version 3; this spark_wan reads versions 1 "
+        r"and 2\..* Update spark_wan at this site",
+        "foreign": r"manifest 1 of foreign: not a spark_wan manifest \(foreign or empty object\)\. "
+        r"Its stream is held",
+        "frame": r"frames/frame/\w+-00000\.frame: wire version 2; this spark_wan reads "
+        r"version 1\..* Update spark_wan at this site",
+        "foreign-frame": r"frames/foreign-frame/\w+-00000\.frame: not a spark_wan frame "
+        r"\(foreign or "
+        r"empty object\)\. Its stream is held",
+        "stray": r"stray: table 'strays' is not at site seattle in .*wan\.yaml\. Add it below "
+        r"`tables:` with `at: \{seattle: …\}`",
+        "valid": None,
+    }
+
+    def receive() -> list[TableStatus]:
+        receiver = Receiver(spark, wan.topology, SEATTLE, senders=["events"])
+        handle = receiver.start(available_now=True)
+        handle.await_termination()
+        return handle.status()
+
+    held = {status.stream: status.held for status in receive()}
     assert held.keys() == expected.keys()
     acks = {
         stream: json.loads(data) for stream in expected for data in channel.acks(stream).values()
@@ -469,23 +506,19 @@ def test_what_spark_wan_did_not_write_into_the_channel(
             assert (held[stream], acks[stream]["applied"]) == (None, 1)
         else:
             assert re.search(message, str(held[stream])), held[stream]
-            assert (acks[stream]["applied"], acks[stream]["held"], acks[stream]["cause"]) == (
-                0,
-                1,
-                held[stream],
-            )
+            ack = acks[stream]
+            assert (ack["applied"], ack["held"], ack["cause"]) == (0, 1, held[stream])
     assert sum(wan.rows("clicks").values()) == 1
 
     for path, data in originals.items():
         path.write_bytes(data)
-    handle = Receiver(spark, wan.topology, SEATTLE, senders=["events"]).start(available_now=True)
-    handle.await_termination()
-    assert {status.stream for status in handle.status() if status.held} == {"foreign", "stray"}
-    assert sum(status.duplicates for status in handle.status()) == 4
+    statuses = receive()
+    assert {status.stream for status in statuses if status.held} == {"foreign", "stray"}
+    assert sum(status.duplicates for status in statuses) == 4
     assert sum(wan.rows("clicks").values()) == 1
 
 
-# --- the user's sink --------------------------------------------------------------------------------------------------
+# --- the user's sink
 
 ROW = ("e1", 1, 1, 1.0)
 
@@ -493,36 +526,84 @@ ROW = ("e1", 1, 1, 1.0)
 @pytest.mark.parametrize(
     ("options", "rows", "message"),
     [
-        ({"bachSize": 3}, [ROW], r"wan sink: unknown option 'bachsize'; did you mean 'batchSize'\?"),
-        ({"table": "price"}, [ROW], r"wan\.yaml: table 'price' is unknown; did you mean 'prices'\?"),
-        ({"eventId": "evnt"}, [ROW], r"wan sink: eventId names column 'evnt', which the rows do not have; did you mean 'event'\?"),
-        ({"sequence": "price"}, [ROW], r"wan sink: sequence column 'price' is double; it must be one of byte, short"),
+        (
+            {"bachSize": 3},
+            [ROW],
+            r"wan sink: unknown option 'bachsize'; did you mean 'batchSize'\?",
+        ),
+        (
+            {"table": "price"},
+            [ROW],
+            r"wan\.yaml: table 'price' is unknown; did you mean 'prices'\?",
+        ),
+        (
+            {"eventId": "evnt"},
+            [ROW],
+            r"wan sink: eventId names column 'evnt', which the rows do not have; did you "
+            r"mean 'event'\?",
+        ),
+        (
+            {"sequence": "price"},
+            [ROW],
+            r"wan sink: sequence column 'price' is double; it must be one of byte, short",
+        ),
         ({"key": "id,ID"}, [ROW], r"wan sink: option key: \[1\] 'ID' is given twice; keep one"),
-        ({"key": "idd"}, [ROW], r"wan sink, stream newark\.events\.prices: key column 'idd' is not there\. Did you mean 'id'\?"),
-        ({"channel": __file__}, [ROW], r"channel .*test_bad_input\.py: cannot be opened .*Check the path or URL"),
-        ({}, [ROW, (None, 1, 2, 1.0)], r"stream newark\.events\.prices: 1 events have no ID \(column 'event' is null\)"),
-        ({}, [ROW, ("e2", 1, None, 1.0)], r"1 events have a null in key column 'id': .*Filter them out before the sink"),
-        ({}, [ROW, ("e1", 1, 2, 1.0)], r"1 event IDs come twice in one epoch\. .*Nothing of it was sent"),
-        ({}, [ROW, ("e2", 2, 1, 1.0)], r"1 keys come twice in one epoch\. Name a `sequence` column .*Nothing of it was sent"),
-        ({"operation": "event"}, [ROW], r"unknown operations \['e1'\] in column 'event'; known are create, put, destroy"),
+        (
+            {"key": "idd"},
+            [ROW],
+            r"wan sink, stream newark\.events\.prices: key column 'idd' is not there\. "
+            r"Did you mean 'id'\?",
+        ),
+        (
+            {"channel": __file__},
+            [ROW],
+            r"channel .*test_bad_input\.py: cannot be opened .*Check the path or URL",
+        ),
+        (
+            {},
+            [ROW, (None, 1, 2, 1.0)],
+            r"stream newark\.events\.prices: 1 events have no ID \(column 'event' is null\)",
+        ),
+        (
+            {},
+            [ROW, ("e2", 1, None, 1.0)],
+            r"1 events have a null in key column 'id': .*Filter them out before the sink",
+        ),
+        (
+            {},
+            [ROW, ("e1", 1, 2, 1.0)],
+            r"1 event IDs come twice in one epoch\. .*Nothing of it was sent",
+        ),
+        (
+            {},
+            [ROW, ("e2", 2, 1, 1.0)],
+            r"1 keys come twice in one epoch\. Name a `sequence` column .*Nothing of it was sent",
+        ),
+        (
+            {"operation": "event"},
+            [ROW],
+            r"unknown operations \['e1'\] in column 'event'; known are create, put, destroy",
+        ),
     ],
-)  # fmt: skip
-def test_what_the_sink_refuses(
+)
+def test_the_sink_refuses_invalid_input_as_a_whole(
     spark: Any,
-    sites: Callable[..., Sites],
+    wan: Sites,
     options: dict[str, object],
     rows: list[tuple[Any, ...]],
     message: str,
 ) -> None:
-    """As a whole, before or at its commit: the user sees our message in Spark's, and no manifest names anything of it."""
+    """Before or at its commit: Spark's exception contains our message, and no manifest or frame
+    is left.
+    """
     spark_wan.register(spark)
-    wan = sites()
     events = frame(
         spark, "prices", [dict(zip(COLUMNS["prices"].names, row, strict=True)) for row in rows]
     )
-    given = {**wan.sink_options("prices"), **options}
     with pytest.raises(Exception, match=message):
-        events.coalesce(1).write.format("wan").mode("append").options(**given).save()
+        events.coalesce(1).write.format("wan").mode("append").options(
+            **{**wan.sink_options("prices"), **options}
+        ).save()
     assert wan.numbers("prices") == []
     assert wan.frames("prices") == set()
 
@@ -539,7 +620,8 @@ def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
     orders = spark.sql("SELECT 'e' AS event, 1L AS id, 'x' AS item, 1.0D AS amount")
     with pytest.raises(
         Exception,
-        match=r"stream newark\.east\.orders carries the captured table orders; give the sink a `stream`",
+        match=r"stream newark\.east\.orders carries the captured table orders; give the "
+        r"sink a `stream`",
     ):
         orders.write.format("wan").mode("append").options(
             config=str(sent.folder / "wan.yaml"), sender="east", table="orders", eventId="event"
@@ -548,10 +630,13 @@ def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(
     assert sent.frames("orders") == sent.named_frames("orders")
 
 
-def test_a_commit_whose_time_looks_different_is_still_the_same(spark: Any, sites: Any) -> None:
-    """A store that keeps whole seconds, or a log copied quickly: commits of one time, which Delta tells apart by moving them, if it
-    is asked for both. A snapshot asks for the newest alone. Held as put back with times compared to the millisecond."""
-    wan: Sites = sites()
+def test_a_commit_with_a_shifted_time_is_the_same_commit(spark: Any, wan: Sites) -> None:
+    """A store that keeps whole seconds, or a log copied quickly, has commits of equal time. Delta
+    shifts the time of the later one, when it reads both; a snapshot reads only the newest.
+
+    Fails when times are compared to the millisecond: the stream is held as if the source was
+    restored.
+    """
     wan.change(10)
     log = list((wan.path("orders") / "_delta_log").glob("*.json"))
     second = int(max(file.stat().st_mtime for file in log))

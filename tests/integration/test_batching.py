@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pair import Pair
-from sites import NEWARK, SEATTLE, Sites
+from sites import SEATTLE, Sites
 from waiting import DEADLINE
 
 from spark_wan import Receiver
@@ -25,60 +25,63 @@ LIMIT = 10_000
 """``batch_bytes`` of these tests."""
 
 
-class HeldClock(threading.Event):
-    """The stop event of a handle, on which a sender sleeps: sleeps as long as the test wants, and tells how long it was to be."""
+class ScriptedSleep(threading.Event):
+    """A handle's stop event, on which its sender sleeps. Records how long the sender asks to
+    sleep; the test ends the sleep.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[float] = []
+        self.durations: list[float] = []
         self.asleep = threading.Semaphore(0)
-        self._go_on = threading.Semaphore(0)
+        self._ended = threading.Semaphore(0)
 
     def wait(self, timeout: float | None = None) -> bool:
         assert timeout is not None
-        self.asked.append(timeout)
+        self.durations.append(timeout)
         self.asleep.release()
-        self._go_on.acquire(timeout=DEADLINE)
+        self._ended.acquire(timeout=DEADLINE)
         return self.is_set()
 
-    def let_pass(self) -> None:
-        self._go_on.release()
+    def end(self) -> None:
+        self._ended.release()
 
     def set(self) -> None:
         super().set()
-        self._go_on.release()
+        self._ended.release()
 
 
 def test_b44_an_interval_only_batch_waits_for_its_interval(
     spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commits below every limit wait until the interval has passed, and then travel together.
+    """Commits below every limit wait until the interval has passed, then travel together.
 
-    Taken out once: the wait of a sender that has nothing to publish (`wait = 0`): it asked for less than the interval.
+    Fails when a sender with nothing to publish does not sleep (`wait = 0`): it asks for less than
+    the interval.
     """
     here: Sites = sites(batch_interval="1h")
     here.append("orders", [{"id": 1, "item": "before", "amount": 0.0}])
-    clock = HeldClock()
+    sleep = ScriptedSleep()
     begin = SenderHandle._begin
 
-    def begin_with_clock(handle: SenderHandle) -> None:
-        handle._run.stop = clock
+    def begin_with_sleep(handle: SenderHandle) -> None:
+        handle._run.stop = sleep
         begin(handle)
 
-    monkeypatch.setattr(SenderHandle, "_begin", begin_with_clock)
+    monkeypatch.setattr(SenderHandle, "_begin", begin_with_sleep)
     began = time.monotonic()
     handle = Sender(spark, here.topology, "newark", senders=["east"], tables=["orders"]).start()
     try:
-        assert clock.asleep.acquire(timeout=DEADLINE)
+        assert sleep.asleep.acquire(timeout=DEADLINE)
         assert here.numbers("orders") == [1]
         here.append("orders", [{"id": 2, "item": "waits", "amount": 0.0}])
         here.append("orders", [{"id": 3, "item": "too", "amount": 0.0}])
-        # What the look itself took counts.
-        assert 3600 - (time.monotonic() - began) <= clock.asked[0] <= 3600
+        # The interval includes the time of the poll itself.
+        assert 3600 - (time.monotonic() - began) <= sleep.durations[0] <= 3600
         assert here.numbers("orders") == [1]
 
-        clock.let_pass()
-        assert clock.asleep.acquire(timeout=DEADLINE)
+        sleep.end()
+        assert sleep.asleep.acquire(timeout=DEADLINE)
         assert here.numbers("orders") == [1, 2]
         assert here.log("orders").read(2).rows == 2
     finally:
@@ -86,9 +89,9 @@ def test_b44_an_interval_only_batch_waits_for_its_interval(
 
 
 def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
-    """Frames stay below ``batch_bytes``; one event larger than that travels alone; all of it arrives.
+    """Frames stay below ``batch_bytes``; a larger event travels alone; everything arrives.
 
-    Taken out once: the check of bytes in `BatchPublisher._cut`: one frame held all events.
+    Fails without the check of bytes in `BatchPublisher._cut`: one frame has all events.
     """
     here: Sites = sites(batch_bytes=LIMIT)
     chance = random.Random(45)
@@ -114,8 +117,8 @@ def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
         assert len(frames) < len(sizes)
 
 
-def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
-    """Also in a user's stream."""
+def test_a_batch_closes_at_batch_size(spark: Any, sites: Any) -> None:
+    """In captured and in user streams."""
     here: Sites = sites(batch_size=7)
     here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
     here.send(spark, tables=["orders"])
@@ -130,7 +133,7 @@ def test_a_batch_closes_at_its_number_of_rows(spark: Any, sites: Any) -> None:
 
 
 def decoded(log: StreamLog) -> list[Any]:
-    """All frames that the log names, in their order."""
+    """Return the events of all frames that the log names, in order."""
     paths = [frame.path for number in log.since(0) for frame in log.read(number).frames]
     return [decode_frame(log.channel.get_frame(path), path)[1] for path in paths]
 
@@ -141,32 +144,32 @@ ARROW = (
 )
 
 
-def test_large_rows_are_found_and_travel(
+def test_large_rows_travel_in_batches_bounded_by_bytes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrow batches are bounded by rows alone until a row is too large for that, be it only an old one; then by bytes, as Spark does.
+    """Arrow batches are bounded by rows alone until a row, even an old image of one, is too large.
+    Then they are bounded by bytes, as Spark does by default.
 
-    Taken out once: the guard. The large row went into a batch of any size."""
+    Fails without the guard: a large row goes into a batch of any size.
+    """
     pair = Pair.of(
         tmp_path / "pair", {"documents": {"start": {"version": 0}}, "readings": {"keys": []}}
     )
     limits: list[tuple[str | None, ...]] = []
     publish = DeltaSource._publish
 
-    def noted(source: DeltaSource, *args: Any) -> Any:
+    def recorded(source: DeltaSource, *args: Any) -> Any:
         limits.append(tuple(source.spark.conf.get(name, None) for name in ARROW))
         return publish(source, *args)
 
-    monkeypatch.setattr(DeltaSource, "_publish", noted)
+    monkeypatch.setattr(DeltaSource, "_publish", recorded)
 
     def send(table: str) -> list[tuple[str | None, ...]]:
         limits.clear()
-        Sender(spark, pair.topology, NEWARK, tables=[table]).start(
-            available_now=True
-        ).await_termination()
+        pair.send(spark, senders=None, tables=[table])
         return list(limits)
 
-    usual, by_rows = tuple(spark.conf.get(name, None) for name in ARROW), ("4000", str(2**31 - 1))
+    default, by_rows = tuple(spark.conf.get(name, None) for name in ARROW), ("4000", str(2**31 - 1))
     pair.make(spark, "documents", "id bigint, title string, body binary")
     pair.sql(spark, "documents", "INSERT INTO {t} VALUES (1, 'small', NULL), (2, NULL, X'00')")
     assert send("documents") == [by_rows]
@@ -176,12 +179,12 @@ def test_large_rows_are_found_and_travel(
         "documents",
         f"UPDATE {{t}} SET title = repeat('a', {half}), body = repeat('b', {half}) WHERE id = 1",
     )
-    assert send("documents") == [by_rows, usual]
+    assert send("documents") == [by_rows, default]
     pair.sql(spark, "documents", "UPDATE {t} SET title = NULL, body = NULL WHERE id = 1")
-    assert send("documents") == [by_rows, usual]
+    assert send("documents") == [by_rows, default]
     pair.make(spark, "readings", "sensor string, at array<string>")
     pair.sql(spark, "readings", "INSERT INTO {t} VALUES ('attic', array('a'))")
-    assert send("readings") == [usual]
-    assert tuple(spark.conf.get(name, None) for name in ARROW) == usual
+    assert send("readings") == [default]
+    assert tuple(spark.conf.get(name, None) for name in ARROW) == default
     Receiver(spark, pair.topology, SEATTLE).start(available_now=True).await_termination()
     pair.assert_same(spark, "documents", "readings")

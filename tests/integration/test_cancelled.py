@@ -1,16 +1,15 @@
-"""Spark jobs that are cancelled from outside (in Spark's UI, by another thread of the session), and sessions that end."""
+"""Spark jobs cancelled from outside (in Spark's UI, by another thread of the session), and
+sessions that end.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
+from spark_connect import run_script
 from waiting import wait_until
 
 import spark_wan.receiver.stream as receiver_stream
@@ -18,30 +17,31 @@ from spark_wan import Receiver, Sender
 
 TABLES = ("orders", "readings")
 SCRIPT = Path(__file__).with_name("ended_session.py")
-TOLD = "its Spark job was cancelled from outside"
+CAUSE = "its Spark job was cancelled from outside"
 
 
-def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_f50_cancelled_jobs_are_reported_and_retried(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """First the sender's, then the receiver's. No stream ends; the receiver's batch does not count as done while one is not.
+    """First a job of the sender, then one of the receiver. No stream ends, and the receiver's
+    micro-batch is not committed before all is applied.
 
-    Taken out once: the retry in `SenderStream._hold` (the thread ended without a word), and the wait for cancelled streams in
-    `ChannelReceiver.apply_all` (the batch was committed).
+    Fails without the retry in `SenderStream._hold` (the thread ends silently), or without the wait
+    for cancelled streams in `ChannelReceiver.apply_all` (the micro-batch is committed).
     """
     monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 3_600.0)
     monkeypatch.setattr(receiver_stream, "LONGEST_RETRY", 3_600.0)
-    here: Sites = sites()
-    here.change(10)
-    sender = Sender(spark, here.topology, NEWARK, senders=["east"]).start()
+    wan.change(10)
+    sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
     held: dict[str, set[str]] = {"sender": set(), "receiver": set()}
 
-    def cancelled(of: str, handle: Any) -> bool:
-        # One by one, as Spark's UI does: cancelAllJobs loses a job that has no stage at work yet, and who runs it waits for ever.
+    def cancelled(side: str, handle: Any) -> bool:
+        # One by one, as in Spark's UI: cancelAllJobs misses a job without running stages, and its
+        # caller then waits forever.
         for number in spark.sparkContext.statusTracker().getActiveJobsIds():
             spark.sparkContext._jsc.sc().cancelJob(number)
-        held[of] |= {status.table for status in handle.status() if TOLD in str(status.held)}
-        return bool(held[of])
+        held[side] |= {status.table for status in handle.status() if CAUSE in str(status.held)}
+        return bool(held[side])
 
     def retried(receiver: Any) -> bool:
         for stream in receiver._supervised[0].channel.streams.all():
@@ -50,32 +50,34 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
         return True
 
     def acked() -> bool:
-        return all(here.acked(table) == here.numbers(table)[-1] for table in TABLES)
+        return all(wan.acked(table) == wan.numbers(table)[-1] for table in TABLES)
 
     try:
         wait_until(lambda: cancelled("sender", sender), "a sender's job is cancelled", sender)
-        wait_until(lambda: all(map(here.numbers, TABLES)), "all is published", sender)
+        wait_until(lambda: all(map(wan.numbers, TABLES)), "all is published", sender)
         assert sender.is_active and sender.exception() is None
-        assert TOLD in caplog.text
+        assert CAUSE in caplog.text
         caplog.clear()
 
-        receiver = Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.2).start()
+        receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.2).start()
         try:
             query = receiver.queries[0]
             wait_until(
                 lambda: cancelled("receiver", receiver), "a receiver's job is cancelled", receiver
             )
-            assert TOLD in caplog.text
+            assert CAUSE in caplog.text
             for table in held["receiver"]:
                 wait_until(
-                    lambda table=table: here.ack(table) is not None, "the ack says so", receiver
+                    lambda table=table: wan.ack(table) is not None,
+                    "the ack has the cause",
+                    receiver,
                 )
-                assert TOLD in str(here.ack(table).cause)  # type: ignore[union-attr]
-            assert not list(here.receiver_checkpoint.glob("*/commits/0"))
+                assert CAUSE in str(wan.ack(table).cause)  # type: ignore[union-attr]
+            assert not list(wan.receiver_checkpoint.glob("*/commits/0"))
             wait_until(lambda: retried(receiver) and acked(), "all is acked", sender, receiver)
             wait_until(
-                lambda: bool(list(here.receiver_checkpoint.glob("*/commits/0"))),
-                "the batch is done",
+                lambda: bool(list(wan.receiver_checkpoint.glob("*/commits/0"))),
+                "the micro-batch is committed",
                 receiver,
             )
             assert receiver.queries == [query] and query.isActive
@@ -86,31 +88,17 @@ def test_f50_jobs_cancelled_from_outside_are_said_and_done_again(
         assert receiver.exception() is None
     finally:
         sender.stop()
-    here.assert_equal()
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_f50_a_session_that_ends_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
-    """In a process of its own. Both say so, and hang in nothing; their streams are not held for it.
+def test_f50_the_end_of_the_session_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
+    """In a process of its own. Both report the error, neither hangs, and no stream is held.
 
-    Taken out once: `lost_session` in `SenderStream._hold` and `ReceiverHandle._end`.
+    Fails without `lost_session` in `SenderStream._hold` and `ReceiverHandle._end`.
     """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), kind, str(tmp_path / "wan")],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found == {
+    reports = run_script(SCRIPT, tmp_path, kind, tmp_path / "wan", timeout=500)
+    assert reports == {
         name: {
             "active": False,
             "exception": "SessionLostError",

@@ -1,4 +1,4 @@
-"""``spark-wan`` and ``jobs/*.py`` as processes, as people and schedulers start them."""
+"""``spark-wan`` and ``jobs/*.py`` as processes, as users and schedulers start them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import QUICK, java_options
 
 ROOT = Path(__file__).parents[2]
+CLI = (sys.executable, "-m", "spark_wan.cli")
 SPARK_FREE = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
 """``spark-wan`` where an import of pyspark fails."""
 
 
 def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no Spark; its exit code must be ``code``."""
+    """Run a command that needs no Spark, and check its exit code."""
     done = _run([sys.executable, "-c", SPARK_FREE, *map(str, words)])
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -41,15 +42,15 @@ def _run(
     )
 
 
-def told(text: str) -> list[dict[str, Any]]:
-    """The JSON objects that a command printed, one a line and nothing else."""
+def json_lines(text: str) -> list[dict[str, Any]]:
+    """Parse the JSON objects that a command printed, one per line."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 # --- without Spark
 
 
-def test_validate_says_what_goes_where() -> None:
+def test_validate_lists_every_stream() -> None:
     out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
     assert "is valid: 2 sites" in out
     flights = ROOT / "conf" / "newark" / "flights"
@@ -59,7 +60,7 @@ def test_validate_says_what_goes_where() -> None:
     assert "receives  flights from newark into" in out
 
 
-def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
+def test_validate_names_the_sink_of_a_user_stream(tmp_path: Path) -> None:
     topology = yaml.safe_load((ROOT / "conf" / "two_sites.yaml").read_text())
     readings = topology["tables"]["readings"]
     topology["tables"]["readings"] = {
@@ -73,8 +74,8 @@ def test_validate_says_which_rows_a_sink_sends(tmp_path: Path) -> None:
     assert "sends     readings from a sink to seattle as newark.east.readings" in out
 
 
-def test_validate_says_it_to_scripts() -> None:
-    (answer,) = told(
+def test_validate_prints_json() -> None:
+    (answer,) = json_lines(
         spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout
     )
     assert answer["valid"] is True
@@ -85,10 +86,10 @@ def test_validate_says_it_to_scripts() -> None:
 
 
 @pytest.fixture
-def wrong(tmp_path: Path) -> Path:
+def invalid(tmp_path: Path) -> Path:
     """A topology with two mistakes."""
     text = (ROOT / "conf" / "two_sites.yaml").read_text()
-    file = tmp_path / "wrong.yaml"
+    file = tmp_path / "invalid.yaml"
     file.write_text(
         text.replace("remotes: [seattle]", "remotes: [seatle]").replace(
             "ack_policy: all", "ack_policy: al"
@@ -97,8 +98,8 @@ def wrong(tmp_path: Path) -> Path:
     return file
 
 
-def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
-    lines = spark_wan("validate", "--config", wrong, code=1).stdout.splitlines()
+def test_validate_lists_every_problem_and_fails(invalid: Path) -> None:
+    lines = spark_wan("validate", "--config", invalid, code=1).stdout.splitlines()
     assert any(
         "senders.east.remotes[0]: unknown site 'seatle'; did you mean 'seattle'?" in line
         for line in lines
@@ -106,31 +107,29 @@ def test_validate_lists_every_problem_and_fails(wrong: Path) -> None:
     assert any("senders.east.ack_policy" in line for line in lines)
 
 
-def test_validate_lists_problems_for_scripts(wrong: Path) -> None:
-    (answer,) = told(spark_wan("validate", "--config", wrong, "--output", "json", code=1).stdout)
+def test_validate_prints_problems_as_json(invalid: Path) -> None:
+    (answer,) = json_lines(
+        spark_wan("validate", "--config", invalid, "--output", "json", code=1).stdout
+    )
     assert answer["valid"] is False
-    assert all(problem.startswith(str(wrong)) for problem in answer["problems"])
+    assert all(problem.startswith(str(invalid)) for problem in answer["problems"])
 
 
-def test_status_of_a_new_topology_says_that_nothing_is_published(
-    sites: Callable[..., Sites],
-) -> None:
-    here = sites()
-    out = spark_wan("status", "--config", here.folder / "wan.yaml").stdout
+def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
+    out = spark_wan("status", "--config", wan.folder / "wan.yaml").stdout
     assert "newark.east.orders" in out and "nothing yet" in out
-    assert not (here.folder / "channel").exists()
+    assert not (wan.folder / "channel").exists()
 
 
-def test_status_names_foreign_files(sites: Callable[..., Sites]) -> None:
-    here = sites()
-    (here.folder / "channel").mkdir()
-    (here.folder / "channel" / "notes.txt").touch()
-    config = here.folder / "wan.yaml"
+def test_status_names_foreign_files(wan: Sites) -> None:
+    (wan.folder / "channel").mkdir()
+    (wan.folder / "channel" / "notes.txt").touch()
+    config = wan.folder / "wan.yaml"
     assert (
         "notes.txt is in the channel and not spark_wan's"
         in spark_wan("status", "--config", config).stdout
     )
-    (answer,) = told(
+    (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
     assert ["notes.txt"] in [channel["foreign"] for channel in answer["channels"]]
@@ -141,23 +140,20 @@ def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> N
     site = [] if command == "status" else ["--site", NEWARK]
     done = spark_wan(command, "--config", tmp_path / "none.yaml", *site, code=1)
     assert done.stdout == ""
-    assert (
-        done.stderr
-        == f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); "
-        + ("give the path of a topology file\n")
+    assert done.stderr == (
+        f"spark-wan: {tmp_path}/none.yaml: cannot be read (No such file or directory); "
+        "give the path of a topology file\n"
     )
 
 
-def test_an_error_is_json_for_scripts(tmp_path: Path) -> None:
-    (answer,) = told(
+def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
+    (answer,) = json_lines(
         spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout
     )
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
 
 
-def test_a_decision_that_is_none_is_refused_before_spark_starts(
-    sites: Callable[..., Sites],
-) -> None:
+def test_an_invalid_decision_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
     config = sites().folder / "wan.yaml"
     done = spark_wan(
         "send", "--config", config, "--site", NEWARK, "--decide", "orders@3=later", code=1
@@ -172,11 +168,11 @@ def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(
     assert "site seattle has nothing to send" in done.stderr
 
 
-def test_wrong_usage_is_exit_code_2() -> None:
+def test_invalid_usage_is_exit_code_2() -> None:
     spark_wan("send", code=2)
 
 
-def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path) -> None:
+def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("ten years of work")
     done = spark_wan("demo", "--directory", tmp_path, code=1)
     assert "was not made by the demo" in done.stderr
@@ -188,28 +184,16 @@ def test_the_demo_does_not_touch_a_directory_that_it_did_not_make(tmp_path: Path
 
 def command(name: str, config: Path, site: str, *more: str) -> list[str]:
     quick = f"spark.driver.extraJavaOptions={QUICK}"
-    words = [
-        sys.executable,
-        "-m",
-        "spark_wan.cli",
-        name,
-        "--config",
-        str(config),
-        "--site",
-        site,
-        "--output",
-        "json",
-    ]
+    words = [*CLI, name, "--config", str(config), "--site", site, "--output", "json"]
     return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
 
 
-def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -> None:
-    here = sites()
-    config = here.folder / "wan.yaml"
-    here.change(10)
+def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
+    config = wan.folder / "wan.yaml"
+    wan.change(10)
     sent = _run(command("send", config, NEWARK, "--sender", "east", "--available-now"))
     assert sent.returncode == 0, sent.stdout + sent.stderr
-    lines = told(sent.stdout)
+    lines = json_lines(sent.stdout)
     assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
     assert {line["table"] for line in lines if line["event"] == "progress"} == {
         "orders",
@@ -217,26 +201,23 @@ def test_send_and_receive_replicate_what_is_there(sites: Callable[..., Sites]) -
     }
     received = _run(command("receive", config, SEATTLE, "--sender", "east", "--available-now"))
     assert received.returncode == 0, received.stdout + received.stderr
-    last = {line["table"]: line for line in told(received.stdout) if line["event"] == "progress"}
-    assert last["orders"]["applied"] == here.numbers("orders")[-1]
+    last = {
+        line["table"]: line for line in json_lines(received.stdout) if line["event"] == "progress"
+    }
+    assert last["orders"]["applied"] == wan.numbers("orders")[-1]
     for table in ("orders", "readings"):
-        here.assert_equal(table)
-    (answer,) = told(
+        wan.assert_equal(table)
+    (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
     (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
-    assert {
-        stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]
-    } == {
-        "orders": 0,
-        "readings": 0,
-    }
+    backlog = {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]}
+    assert backlog == {"orders": 0, "readings": 0}
 
 
-def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites]) -> None:
+def test_jobs_replicate_under_spark_submit(wan: Sites) -> None:
     """The session is the one that spark-submit configures: a local one would lack its settings."""
-    here = sites()
-    here.change(10)
+    wan.change(10)
     ensure_java()
     environment = {
         **os.environ,
@@ -258,29 +239,19 @@ def test_jobs_replicate_under_spark_submit(sites: Callable[..., Sites]) -> None:
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     for job, site in (("send", NEWARK), ("receive", SEATTLE)):
-        words = [
-            "--config",
-            str(here.folder / "wan.yaml"),
-            "--site",
-            site,
-            "--sender",
-            "east",
-            "--available-now",
-        ]
+        words = ["--config", str(wan.folder / "wan.yaml"), "--site", site]
+        words += ["--sender", "east", "--available-now"]
         done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "newark.east.orders: " in done.stdout
         assert f"at {site} finished" in done.stdout
-    here.assert_equal()
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(
-    sites: Callable[..., Sites], number: int
-) -> None:
-    here = sites()
-    here.change(10)
-    words = command("send", here.folder / "wan.yaml", NEWARK, "--sender", "east")
+def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(wan: Sites, number: int) -> None:
+    wan.change(10)
+    words = command("send", wan.folder / "wan.yaml", NEWARK, "--sender", "east")
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -289,7 +260,7 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(
             lines = (json.loads(line) for line in process.stdout)
             next(line for line in lines if line["event"] == "progress" and line["events"])
             process.send_signal(number)
-            # Java and Spark's workers have the same standard output: it ends when the last of them does.
+            # The JVM and Spark's workers share the standard output: it ends with the last of them.
             assert [line["event"] for line in lines][-1] == "stopped"
             assert process.wait(DEADLINE) == 0
         finally:
@@ -298,20 +269,13 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_java(
 
 
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
-    """Twenty days of it. Fails (0 discarded) when the plan does not count known epochs that were never acked."""
-    words = [
-        sys.executable,
-        "-m",
-        "spark_wan.cli",
-        "demo",
-        "--directory",
-        str(tmp_path / "demo"),
-        "--days",
-        "20",
-    ]
-    done = _run([*words, "--output", "json"])
+    """Twenty days. Fails (0 discarded) when the plan does not count known epochs that were never
+    acked.
+    """
+    words = ["demo", "--directory", str(tmp_path / "demo"), "--days", "20", "--output", "json"]
+    done = _run([*CLI, *words])
     assert done.returncode == 0, done.stdout + done.stderr
-    (summary,) = told(done.stdout)
+    (summary,) = json_lines(done.stdout)
     assert summary["equal"] is True
     rows = {table["table"]: table["rows"] for table in summary["tables"]}
     assert rows["flights"] > 10_000

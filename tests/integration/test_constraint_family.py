@@ -1,7 +1,8 @@
-"""A target with constraints, defaults and computed columns of its own (f53).
+"""f53: a target with constraints, defaults and computed columns of its own.
 
-``keyed`` and ``keyless`` have each kind of constraint at once, on columns that travel and on columns of the target alone; each bad row breaks
-one of them. A dozen small tables can take no row at all, or would change rows: those are held. All go through the same two rounds.
+``keyed`` and ``keyless`` have a constraint of every kind, on replicated columns and on columns of
+the target alone; each invalid row breaks one of them. A dozen small tables accept no row at all, or
+would change rows: their streams are held. All tables go through the same two rounds.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from spark_wan.receiver.write import merge_statement
 from spark_wan.wire.ack import Ack
 
 DAY = datetime.date(2024, 5, 6)
-GOOD = {
-    "id": 0, "name": "good", "amount": 1.0, "code": "7", "zero": 1, "day": DAY, "year": 2024, "short": "abc", "odd.name": 1, "odder-name": 1,
+VALID = {
+    "id": 0, "name": "valid", "amount": 1.0, "code": "7", "zero": 1, "day": DAY, "year": 2024,
+    "short": "abc", "odd.name": 1, "odder-name": 1,
     "st": {"b.c": 1, "a": 1}, "li": [1, 2], "ma": [("k", 1)], "texts": [{"t": "ab"}],
 }  # fmt: skip
 COLUMNS = pa.schema(
     [
-        ("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("code", pa.string()), ("zero", pa.int32()),
-        ("day", pa.date32()), ("year", pa.int32()), ("short", pa.string()), ("odd.name", pa.int32()), ("odder-name", pa.int32()),
+        ("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("code", pa.string()),
+        ("zero", pa.int32()), ("day", pa.date32()), ("year", pa.int32()), ("short", pa.string()),
+        ("odd.name", pa.int32()), ("odder-name", pa.int32()),
         ("st", pa.struct([("b.c", pa.int32()), ("a", pa.int32())])), ("li", pa.list_(pa.int32())),
         ("ma", pa.map_(pa.string(), pa.int32())),
-        # Declared alike at both ends; deltalake, which writes here, does not enforce it.
+        # Declared at both ends; deltalake, which writes the source, does not enforce it.
         pa.field(
-            "texts", pa.list_(pa.struct([("t", pa.string())])), metadata={"__CHAR_VARCHAR_TYPE_STRING": "array<struct<t:varchar(5)>>"}
+            "texts", pa.list_(pa.struct([("t", pa.string())])),
+            metadata={"__CHAR_VARCHAR_TYPE_STRING": "array<struct<t:varchar(5)>>"},
         ),
     ]
 )  # fmt: skip
@@ -72,23 +76,27 @@ BROKEN: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "what is computed raises": ({"zero": 2**31 - 1}, "generated column total: "),
     "varchar": ({"short": "abcd"}, "too long for varchar(3) column short"),
     "varchar with blanks": ({"short": "abc "}, "too long for varchar(3) column short"),
-    "varchar that the origin declares": ({"texts": [{"t": "ab"}, {"t": "abcdef"}]}, "too long for varchar(5) column texts.element.t"),
+    "varchar that the origin declares": (
+        {"texts": [{"t": "ab"}, {"t": "abcdef"}]}, "too long for varchar(5) column texts.element.t"
+    ),
 }  # fmt: skip
-FIRST_BAD = 100
+FIRST_INVALID = 100
 
 
 @dataclass(frozen=True)
 class Held:
-    """A target that holds its stream, whatever the rows: its columns, those of the source, what the cause names, and a way out, tried."""
+    """A target that holds its stream whatever the rows, what the cause names, and a tested
+    remedy.
+    """
 
     target: str
     source: pa.Schema
     causes: tuple[str, ...]
     keys: tuple[str, ...] = ("id",)
-    way_out: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
+    """Statements on the target after which the stream goes on."""
     check: str | None = None
-    most: int | None = None
-    """The table's ``max_dead_letters``."""
+    max_dead_letters: int | None = None
 
 
 ID_X = pa.schema([("id", pa.int64()), ("x", pa.int64())])
@@ -99,47 +107,63 @@ HELD = {
         "id BIGINT, x BIGINT, extra STRING NOT NULL",
         ID_X,
         ("null in NOT NULL column extra", "SET DEFAULT", "ALTER COLUMN `extra` DROP NOT NULL"),
-        way_out=(DEFAULTS, "ALTER COLUMN extra SET DEFAULT 'given'"),
+        remedy=(DEFAULTS, "ALTER COLUMN extra SET DEFAULT 'given'"),
     ),
     "null_only_keyless": Held(
         "id BIGINT, x BIGINT, extra STRING NOT NULL",
         ID_X,
         ("null in NOT NULL column extra", "SET DEFAULT"),
         keys=(),
-        way_out=("ALTER COLUMN `extra` DROP NOT NULL",),
+        remedy=("ALTER COLUMN `extra` DROP NOT NULL",),
     ),
     "struct_only": Held(
-        "id BIGINT, x BIGINT, extra STRUCT<a: INT NOT NULL>", ID_X, ("null in NOT NULL column extra.a", "DROP NOT NULL")
+        "id BIGINT, x BIGINT, extra STRUCT<a: INT NOT NULL>",
+        ID_X,
+        ("null in NOT NULL column extra.a", "DROP NOT NULL"),
     ),
     "identity": Held(
-        "id BIGINT, x BIGINT GENERATED ALWAYS AS IDENTITY", ID_X, ("column x", "GENERATED ALWAYS AS IDENTITY", "Replace the table")
+        "id BIGINT, x BIGINT GENERATED ALWAYS AS IDENTITY",
+        ID_X,
+        ("column x", "GENERATED ALWAYS AS IDENTITY", "Replace the table"),
     ),
     "identity_value": Held(
-        "id BIGINT, x BIGINT GENERATED BY DEFAULT AS IDENTITY", ID_X, ("column x", "GENERATED BY DEFAULT AS IDENTITY", "CREATE TABLE")
+        "id BIGINT, x BIGINT GENERATED BY DEFAULT AS IDENTITY",
+        ID_X,
+        ("column x", "GENERATED BY DEFAULT AS IDENTITY", "CREATE TABLE"),
     ),
-    "char_value": Held("id STRING, x CHAR(5)", TEXTS, ("column x is char(5) here and string at the origin", "Change the column")),
+    "char_value": Held(
+        "id STRING, x CHAR(5)",
+        TEXTS,
+        ("column x is char(5) here and string at the origin", "Change the column"),
+    ),
     "char_key": Held(
         "id CHAR(5), x STRING",
         TEXTS,
         ("key column id is char(5) here and string at the origin", "TYPE STRING"),
-        way_out=("ALTER COLUMN `id` TYPE STRING",),
+        remedy=("ALTER COLUMN `id` TYPE STRING",),
     ),
     "check_identity": Held(
         "id BIGINT, x BIGINT, n BIGINT GENERATED ALWAYS AS IDENTITY",
         ID_X,
         ("CHECK counted: n < 1000", "identity column n", "DROP CONSTRAINT"),
-        way_out=("DROP CONSTRAINT counted",),
+        remedy=("DROP CONSTRAINT counted",),
         check="ADD CONSTRAINT counted CHECK (n < 1000)",
     ),
     "too_many": Held(
         "id BIGINT, x BIGINT",
         ID_X,
-        ("3 rows of one epoch", "CHECK small: x < 0", 'of key {"id":', "drop it or change it", "`max_dead_letters`"),
-        way_out=("DROP CONSTRAINT small",),
+        (
+            "3 rows of one epoch",
+            "CHECK small: x < 0",
+            'of key {"id":',
+            "drop it or change it",
+            "`max_dead_letters`",
+        ),
+        remedy=("DROP CONSTRAINT small",),
         check="ADD CONSTRAINT small CHECK (x < 0)",
-        most=2,
+        max_dead_letters=2,
     ),
-}  # fmt: skip
+}
 FREE = {
     "identity_key": ("id BIGINT GENERATED BY DEFAULT AS IDENTITY, x BIGINT", ID_X, ("id",)),
     "identity_free": ("id BIGINT, x BIGINT GENERATED BY DEFAULT AS IDENTITY", ID_X, ()),
@@ -149,11 +173,11 @@ FREE = {
         ("id",),
     ),
 }
-"""Tables with constraints that refuse no row: columns of the target, of the source, and keys."""
+"""Tables whose constraints refuse no row: columns of the target, of the source, and keys."""
 
 
-def target_of(spark: Any, location: str) -> None:
-    """A table with everything at once, in one commit."""
+def create_target(spark: Any, location: str) -> None:
+    """Create a table with a constraint of every kind, in one commit."""
     from pyspark.sql.types import StructType
 
     def field(name: str, kind: Any, nullable: bool = True, **metadata: str) -> dict[str, Any]:
@@ -170,12 +194,17 @@ def target_of(spark: Any, location: str) -> None:
         field("top", "integer", CURRENT_DEFAULT="100", EXISTS_DEFAULT="100"),
         field("total", "integer", **{"delta.generationExpression": "CAST(zero + top AS INT)"}),
         field("part", "integer", **{"delta.generationExpression": "CAST(id % 3 AS INT)"}),
-        field("id", "long"), field("name", "string", False), field("amount", "double"), field("code", "string"), field("zero", "long"),
-        field("day", "date"), field("year", "integer", **{"delta.generationExpression": "year(day)"}),
+        field("id", "long"), field("name", "string", False), field("amount", "double"),
+        field("code", "string"), field("zero", "long"), field("day", "date"),
+        field("year", "integer", **{"delta.generationExpression": "year(day)"}),
         field("short", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(3)"),
         field("odd.name", "integer"), field("odder-name", "integer"), field("st", struct),
         field("li", {"type": "array", "elementType": "integer", "containsNull": False}),
-        field("ma", {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": False}),
+        field(
+            "ma",
+            {"type": "map", "keyType": "string", "valueType": "integer"}
+            | {"valueContainsNull": False},
+        ),
         field("texts", texts, __CHAR_VARCHAR_TYPE_STRING="array<struct<t:varchar(5)>>"),
     ]  # fmt: skip
     from delta.tables import DeltaTable as SparkTable
@@ -211,12 +240,12 @@ def update(wan: Pair, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-BAD = {
-    FIRST_BAD + n: {**GOOD, "id": FIRST_BAD + n, **change}
+INVALID = {
+    FIRST_INVALID + n: {**VALID, "id": FIRST_INVALID + n, **change}
     for n, (change, _) in enumerate(BROKEN.values())
 }
 """One row for each way to break a constraint."""
-KINDS = dict(zip(BROKEN, BAD, strict=True))
+INVALID_IDS = dict(zip(BROKEN, INVALID, strict=True))
 
 
 @dataclass
@@ -231,28 +260,30 @@ class Family:
 
 @pytest.fixture(scope="module")
 def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
-    """Two rounds. First: good and bad rows are inserted. Second, where there is a key: some bad rows are mended, some deleted, good ones
-    become bad, change and go, while the target's own columns have values of their own; held tables are changed as their message says."""
+    """Run two rounds. First, valid and invalid rows are inserted. Second, where there is a key,
+    some invalid rows are corrected, some deleted, and valid ones become invalid, change and are
+    deleted, while the target's own columns have values of their own; held tables get the remedy
+    of their message.
+    """
     tables: dict[str, Mapping[str, Any]] = {"keyed": {}, "keyless": {"keys": []}}
     for name, held in HELD.items():
-        tables[name] = {
-            "keys": list(held.keys),
-            **({"max_dead_letters": held.most} if held.most else {}),
-        }
+        limit = {"max_dead_letters": held.max_dead_letters} if held.max_dead_letters else {}
+        tables[name] = {"keys": list(held.keys), **limit}
     tables |= {name: {"keys": list(keys)} for name, (_, _, keys) in FREE.items()}
     wan = Pair.of(tmp_path_factory.mktemp("family") / "wan", tables)
     for table in ("keyed", "keyless"):
-        target_of(spark, wan.location(table, SEATTLE))
-        *bad, unenforced = BAD.values()
-        insert(wan, table, [*({**GOOD, "id": n} for n in range(8)), *bad], COLUMNS)
-        insert(wan, table, [unenforced], COLUMNS)  # in a file of its own: Spark cannot rewrite it
+        create_target(spark, wan.location(table, SEATTLE))
+        *invalid, unenforced = INVALID.values()
+        insert(wan, table, [*({**VALID, "id": n} for n in range(8)), *invalid], COLUMNS)
+        # In a file of its own: Spark cannot rewrite it.
+        insert(wan, table, [unenforced], COLUMNS)
     small = {name: (held.target, held.source) for name, held in HELD.items()}
     small |= {name: (target, source) for name, (target, source, _) in FREE.items()}
     for name, (target, source) in small.items():
         clustered = "" if "USING" in target else ") USING delta"
-        made = f"CREATE TABLE {wan.name(name, SEATTLE)} ({target}{clustered or ')'}"
+        create = f"CREATE TABLE {wan.name(name, SEATTLE)} ({target}{clustered or ')'}"
         spark.sql(
-            f"{made} TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+            f"{create} TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
         ).collect()
         row = {"id": "ab", "x": "cd "} if source is TEXTS else {"id": 1, "x": 2}
         insert(
@@ -269,26 +300,26 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
         f"UPDATE {wan.name('keyed', SEATTLE)} SET note = 'own', top = 5 WHERE id IN (1, 2)"
     ).collect()
     changed = [
-        {**GOOD, "id": 1, "amount": 4.0},  # below the row's own top
-        {**GOOD, "id": 2, "amount": 50.0},  # above it
-        {**GOOD, "id": 3, "amount": 50.0},  # below the default, which this row has
-        {**GOOD, "id": 4, "name": None},
-        {**GOOD, "id": 5, "code": "seven"},
-        {**GOOD, "id": 20, "amount": 99.0},
-        {**GOOD, "id": 21, "amount": 101.0},
-        {**BAD[KINDS["check that raises"]], "code": "8"},
-        {**BAD[KINDS["null in a struct"]], "st": {"b.c": None, "a": 2}},
+        {**VALID, "id": 1, "amount": 4.0},  # below the row's own top
+        {**VALID, "id": 2, "amount": 50.0},  # above it
+        {**VALID, "id": 3, "amount": 50.0},  # below the default, which this row has
+        {**VALID, "id": 4, "name": None},
+        {**VALID, "id": 5, "code": "seven"},
+        {**VALID, "id": 20, "amount": 99.0},
+        {**VALID, "id": 21, "amount": 101.0},
+        {**INVALID[INVALID_IDS["check that raises"]], "code": "8"},
+        {**INVALID[INVALID_IDS["null in a struct"]], "st": {"b.c": None, "a": 2}},
     ]
-    # By Spark: deltalake's MERGE knows no such names.
+    # Through Spark: deltalake's MERGE does not support these names.
     write_deltalake(wan.folder / "changed", rows_of(changed, COLUMNS))
     puts = f"(SELECT *, 1 AS _wan_op FROM delta.`{wan.folder / 'changed'}`)"
     spark.sql(merge_statement(wan.location("keyed"), puts, ["id"], COLUMNS.names)).collect()
     DeltaTable(wan.path("keyed")).delete(
-        f"id IN (6, {KINDS['check that raises, too']}, {KINDS['null struct']})"
+        f"id IN (6, {INVALID_IDS['check that raises, too']}, {INVALID_IDS['null struct']})"
     )
-    insert(wan, "keyless", [{**GOOD, "id": 20}, {**GOOD, "id": 21, "code": "seven"}], COLUMNS)
+    insert(wan, "keyless", [{**VALID, "id": 20}, {**VALID, "id": 21, "code": "seven"}], COLUMNS)
     for name, held in HELD.items():
-        for statement in held.way_out:
+        for statement in held.remedy:
             spark.sql(f"ALTER TABLE {wan.name(name, SEATTLE)} {statement}").collect()
     for name in FREE:
         row = {"id": "ab", "x": "ef"} if FREE[name][1] is TEXTS else {"id": 1, "x": 3}
@@ -299,7 +330,7 @@ def family(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Family:
 
 
 def counted(wan: Pair, table: str) -> list[dict[str, Any]]:
-    """The dead letters that count: those of applies that are marked. A write that the table refused has left others."""
+    """Return the dead letters of marked applies. A write that the table refused leaves others."""
     marked = set(wan.table("_wan/ledger/applied", SEATTLE, ["token"])["token"].to_pylist())
     return [letter for letter in wan.dead_letters(table) if letter["token"] in marked]
 
@@ -318,40 +349,47 @@ def test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter(
     """With the constraint in its cause, with its whole row, and once."""
     change, cause = BROKEN[kind]
     letters = [
-        letter for letter in family.letters[table] if json.loads(letter["row"])["id"] == KINDS[kind]
+        letter
+        for letter in family.letters[table]
+        if json.loads(letter["row"])["id"] == INVALID_IDS[kind]
     ]
     (letter,) = letters
     assert cause in letter["cause"]
     with pa.ipc.open_stream(letter["payload"]) as reader:
         (row,) = reader.read_all().to_pylist()
-    assert row == {**GOOD, "id": KINDS[kind], **change}
+    assert row == {**VALID, "id": INVALID_IDS[kind], **change}
     assert letter["key"] == (
-        json.dumps({"id": KINDS[kind]}, separators=(",", ":")) if table == "keyed" else None
+        json.dumps({"id": INVALID_IDS[kind]}, separators=(",", ":")) if table == "keyed" else None
     )
 
 
-def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family: Family) -> None:
-    """Defaults, generated columns and partitions of the target alone, for inserts and updates; what was there stays.
+def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(
+    spark: Any, family: Family
+) -> None:
+    """Defaults, generated columns and partitions of the target alone, for inserts and updates;
+    existing values stay.
 
-    Judged as new rows, or not at all, with the join in ``Constraints._view`` taken out.
+    Fails without the join in `Constraints._view`: updates are checked as new rows, or not at all.
     """
     assert {family.second[table].held for table in ("keyed", "keyless")} == {None}
     columns = ("id", "amount", "note", "top", "total", "part", "year", "code", "st")
-    found = {
+    arrived = {
         row["id"]: tuple(row[1:])
         for row in load(spark, family.pair.location("keyed", SEATTLE)).select(*columns).collect()
     }
     plain = ("here", 100, 101)
     expected = {
-        0: (1.0, *plain), 1: (4.0, "own", 5, 6), 2: (1.0, "own", 5, 6), 3: (50.0, *plain), 4: (1.0, *plain), 5: (1.0, *plain),
-        7: (1.0, *plain), 20: (99.0, *plain), KINDS["check that raises"]: (1.0, *plain), KINDS["null in a struct"]: (1.0, *plain),
+        0: (1.0, *plain), 1: (4.0, "own", 5, 6), 2: (1.0, "own", 5, 6), 3: (50.0, *plain),
+        4: (1.0, *plain), 5: (1.0, *plain), 7: (1.0, *plain), 20: (99.0, *plain),
+        INVALID_IDS["check that raises"]: (1.0, *plain),
+        INVALID_IDS["null in a struct"]: (1.0, *plain),
     }  # fmt: skip
-    assert {key: row[:4] for key, row in found.items()} == expected
-    assert {key: row[4:6] for key, row in found.items()} == {
+    assert {key: row[:4] for key, row in arrived.items()} == expected
+    assert {key: row[4:6] for key, row in arrived.items()} == {
         key: (key % 3, 2024) for key in expected
     }
-    assert found[KINDS["check that raises"]][6] == "8"
-    assert found[KINDS["null in a struct"]][7].asDict() == {"a": 2, "b.c": None}
+    assert arrived[INVALID_IDS["check that raises"]][6] == "8"
+    assert arrived[INVALID_IDS["null in a struct"]][7].asDict() == {"a": 2, "b.c": None}
     keyless = (
         load(spark, family.pair.location("keyless", SEATTLE))
         .select("id", "note", "total", "part")
@@ -360,17 +398,18 @@ def test_f53_good_rows_arrive_and_the_target_computes_its_own(spark: Any, family
     assert sorted(map(tuple, keyless)) == [(n, "here", 101, n % 3) for n in (*range(8), 20)]
 
 
-def test_f53_dead_letters_count_once(family: Family) -> None:
-    """A delete is judged by nothing; the row that an update would have made bad stays as it was."""
+def test_f53_dead_letters_are_counted_once(family: Family) -> None:
+    """A delete breaks no constraint. A row that an update would make invalid keeps its values."""
     later = [
         (2, "CHECK own: "),
         (4, "null in NOT NULL column name"),
         (5, "CHECK raises: "),
         (21, "CHECK own: "),
     ]
-    found = [(key, cause) for key, cause in causes(family, "keyed") if key < FIRST_BAD]
+    second_round = [(key, cause) for key, cause in causes(family, "keyed") if key < FIRST_INVALID]
     assert [
-        (key, cause[: len(start)]) for (key, cause), (_, start) in zip(found, later, strict=True)
+        (key, cause[: len(start)])
+        for (key, cause), (_, start) in zip(second_round, later, strict=True)
     ] == later
     for table, more in (("keyed", len(later)), ("keyless", 1)):
         assert (family.first[table].dead_letters, family.second[table].dead_letters) == (
@@ -388,8 +427,8 @@ def test_f53_dead_letters_count_once(family: Family) -> None:
 
 
 @pytest.mark.parametrize("table", HELD)
-def test_f53_a_table_that_takes_no_row_is_held_by_name(family: Family, table: str) -> None:
-    """The column, and what to do about it; nothing is written or set aside."""
+def test_f53_a_target_that_accepts_no_row_holds_the_stream(family: Family, table: str) -> None:
+    """The cause names the column and a remedy; nothing is written or set aside."""
     ack = family.acks[table]
     assert ack is not None and (ack.applied, ack.held) == (0, 1)
     for part in (f"{table}: ", "at site seattle", *HELD[table].causes, "stream is held."):
@@ -397,8 +436,10 @@ def test_f53_a_table_that_takes_no_row_is_held_by_name(family: Family, table: st
     assert family.letters[table] == []
 
 
-@pytest.mark.parametrize("table", [name for name, held in HELD.items() if held.way_out])
-def test_f53_the_way_out_is_one(spark: Any, family: Family, table: str) -> None:
+@pytest.mark.parametrize("table", [name for name, held in HELD.items() if held.remedy])
+def test_f53_the_remedy_in_the_cause_releases_the_stream(
+    spark: Any, family: Family, table: str
+) -> None:
     assert family.second[table].held is None
     pair = family.pair
     source = load(spark, pair.location(table)).collect()
@@ -411,10 +452,12 @@ def test_f53_the_way_out_is_one(spark: Any, family: Family, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", FREE)
-def test_f53_a_constraint_that_refuses_no_row_is_none(
+def test_f53_a_constraint_that_refuses_no_row_holds_nothing(
     spark: Any, family: Family, table: str
 ) -> None:
-    """Identity columns that take values, varchars that are long enough, clustered tables. An update changes the row that is there."""
+    """Identity columns that accept values, wide varchars, clustered tables. An update changes
+    the existing row.
+    """
     assert (family.second[table].held, family.second[table].dead_letters) == (None, 0)
     source = load(spark, family.pair.location(table)).collect()
     target = load(spark, family.pair.location(table, SEATTLE)).select("id", "x").collect()
@@ -422,18 +465,22 @@ def test_f53_a_constraint_that_refuses_no_row_is_none(
     assert len(target) == (1 if FREE[table][2] else 2)
 
 
-def test_f53_more_rows_that_raise_than_are_looked_for(
+def test_f53_too_many_rows_that_raise_hold_the_stream(
     spark: Any, family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream is held before anything is written, and goes on without the constraint."""
+    """The stream is held before anything is written, and continues without the constraint."""
     monkeypatch.setattr(judge, "MAX_RAISING", 1)
     wan = Pair(family.pair.copy(tmp_path / "wan").folder)
-    insert(wan, "keyless", [{**GOOD, "id": n, "code": f"{n} x"} for n in (30, 31)], COLUMNS)
+    insert(wan, "keyless", [{**VALID, "id": n, "code": f"{n} x"} for n in (30, 31)], COLUMNS)
     wan.send(spark)
     held = str(wan.apply(spark)["keyless"].held)
     for part in (
-        "keyless: at site seattle: CHECK raises: ", "CAST_INVALID_INPUT", "try_cast", "DROP CONSTRAINT", "stream is held."
-    ):  # fmt: skip
+        "keyless: at site seattle: CHECK raises: ",
+        "CAST_INVALID_INPUT",
+        "try_cast",
+        "DROP CONSTRAINT",
+        "stream is held.",
+    ):
         assert part in held
     assert len(counted(wan, "keyless")) == len(family.letters["keyless"])
     spark.sql(f"ALTER TABLE {wan.name('keyless', SEATTLE)} DROP CONSTRAINT raises").collect()

@@ -1,4 +1,4 @@
-"""Decoding: gateway batches become a table's rows, with what each event did in front."""
+"""Decoding: gateway batches become a table's rows, with columns for message each event did."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ ORDERS = "newark.east.orders"
 
 @pytest.fixture(scope="module")
 def sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
-    """Orders as a snapshot, then changes, then a new column; and a user's stream of two clicks."""
+    """Orders as a snapshot, then changes, then a new column; and a user stream of two clicks."""
     spark_wan.register(spark)
-    found = Sites.make(tmp_path_factory.mktemp("decode") / "wan")
-    found.append("orders", [{"id": n, "item": f"item {n}", "amount": n / 4} for n in range(3)])
-    found.append("readings", [{"sensor": "attic", "value": 20.5}])
-    found.send(spark)
-    found.upsert("orders", [{"id": 1, "item": "changed", "amount": -1.0}])
-    found.delete("orders", "id = 2")
+    wan = Sites.make(tmp_path_factory.mktemp("decode") / "wan")
+    wan.append("orders", [{"id": n, "item": f"item {n}", "amount": n / 4} for n in range(3)])
+    wan.append("readings", [{"sensor": "attic", "value": 20.5}])
+    wan.send(spark)
+    wan.upsert("orders", [{"id": 1, "item": "changed", "amount": -1.0}])
+    wan.delete("orders", "id = 2")
     wider = COLUMNS["orders"].append(pa.field("Note", pa.string()))
     row = {"id": 4, "item": "new", "amount": 4.0, "Note": "with a note"}
     write_deltalake(
-        found.path("orders"),
+        wan.path("orders"),
         pa.Table.from_pylist([row], schema=wider),
         mode="append",
         schema_mode="merge",
     )
-    found.send(spark)
-    write_epoch(found, "clicks", clicks([1, 2]))
-    return found
+    wan.send(spark)
+    write_epoch(wan, "clicks", clicks([1, 2]))
+    return wan
 
 
 def decoded(
     spark: Any, channel: str, checkpoint: Path, stream: str, schema: Any
 ) -> list[dict[str, Any]]:
-    """All rows of a stream, through a streaming query."""
+    """Return all rows of a stream, through a streaming query."""
     rows: list[dict[str, Any]] = []
     batches = (
         spark.readStream.format("wan")
@@ -59,7 +59,7 @@ def decoded(
     )
     frame = spark_wan.decode(batches, schema)
     writer = frame.writeStream.foreachBatch(
-        lambda found, batch: rows.extend(row.asDict() for row in found.collect())
+        lambda batch_rows, batch: rows.extend(row.asDict() for row in batch_rows.collect())
     )
     writer.option("checkpointLocation", str(checkpoint)).trigger(
         availableNow=True
@@ -67,9 +67,12 @@ def decoded(
     return rows
 
 
-def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> None:
-    """What each event did, from which commit, in which epoch. A batch without a column has nulls there; names find each other
-    whatever their case, and columns that are not asked for are left out."""
+def test_decode_returns_the_rows_of_a_captured_stream(
+    spark: Any, sent: Sites, tmp_path: Path
+) -> None:
+    """With operation, source commit and epoch of each event. A batch without a column has nulls
+    in it; names match whatever their case, and columns that are not in the schema are left out.
+    """
     schema = spark.createDataFrame([], "note string, id bigint, amount double").schema
     rows = decoded(spark, sent.channel().url, tmp_path / "checkpoint", ORDERS, schema)
     assert {(row["wan_origin"], row["wan_stream"], row["wan_event_id"]) for row in rows} == {
@@ -79,18 +82,18 @@ def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> No
         *("wan_operation", "wan_origin", "wan_stream", "wan_epoch", "wan_version", "wan_event_id"),
         *("note", "id", "amount"),
     ]
-    told = sorted(
+    rows_seen = sorted(
         tuple(row[name] for name in ("wan_version", "id", "wan_operation", "amount", "note"))
         for row in rows
     )
-    assert told == [
+    assert rows_seen == [
         *((0, n, "create", n / 4, None) for n in range(3)),
         (1, 1, "put", -1.0, None),
         (2, 2, "destroy", 0.5, None),
         (3, 4, "create", 4.0, "with a note"),
     ]
     assert sorted({row["wan_epoch"] for row in rows}) == sent.numbers("orders")
-    # The event ID of a captured row need not travel.
+    # The event ID of a captured row is computed at both ends.
     table_id = sent.log("orders").read(1).table_id
     assert table_id == str(DeltaTable(sent.path("orders")).metadata().id)
     assert len(
@@ -98,8 +101,8 @@ def test_rows_of_a_captured_table(spark: Any, sent: Sites, tmp_path: Path) -> No
     ) == len(rows)
 
 
-def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
-    """With their event IDs; the schema may be Spark's JSON, as the source gives it."""
+def test_decode_returns_the_rows_of_a_user_stream(spark: Any, sent: Sites, tmp_path: Path) -> None:
+    """With their event IDs. The schema may be Spark's JSON, as in the source's rows."""
     manifest = sent.log("clicks").read(1)
     rows = decoded(
         spark,
@@ -108,24 +111,24 @@ def test_rows_of_a_users_stream(spark: Any, sent: Sites, tmp_path: Path) -> None
         CLICKS,
         json.loads(json.dumps(manifest.schema)),
     )
-    told = sorted(
+    rows_seen = sorted(
         (row["wan_event_id"], row["event"], row["page"], row["wan_operation"], row["wan_version"])
         for row in rows
     )
-    assert told == [(f"click {n}", f"click {n}", f"/{n}", "create", None) for n in (1, 2)]
+    assert rows_seen == [(f"click {n}", f"click {n}", f"/{n}", "create", None) for n in (1, 2)]
 
 
-def again(frame: bytes) -> bytes:
-    """A good frame with the same events, but not the one that the manifest names."""
+def reencoded(frame: bytes) -> bytes:
+    """Encode a valid frame with the same events, which is not the one that the manifest names."""
     header, events = decode_frame(frame, "frame")
     return encode_frame(replace(header, attempt="another"), events)
 
 
 @pytest.mark.parametrize(
-    ("damage", "what"),
+    ("damage", "message"),
     [
         (lambda frame: frame[:-9] + bytes([frame[-9] ^ 1]) + frame[-8:], "altered: checksum"),
-        (again, "altered: checksum"),
+        (reencoded, "altered: checksum"),
         (lambda frame: frame[:-1], "truncated or overlong"),
         (lambda frame: b"something else", "not a spark_wan frame"),
         (
@@ -136,22 +139,23 @@ def again(frame: bytes) -> bytes:
     ids=["altered", "another", "truncated", "foreign", "version"],
 )
 def test_f20_a_damaged_frame_ends_the_query_and_is_named(
-    spark: Any, sent: Sites, tmp_path: Path, damage: Callable[[bytes], bytes], what: str
+    spark: Any, sent: Sites, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     wan = sent.copy(tmp_path / "wan")
     manifest = wan.log("clicks").read(1)
     path = Path(wan.channel("events").url) / manifest.frames[0].path
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(Exception, match=f"{manifest.frames[0].path}: {what}"):
+    with pytest.raises(Exception, match=f"{manifest.frames[0].path}: {message}"):
         decoded(spark, wan.channel("events").url, tmp_path / "checkpoint", CLICKS, manifest.schema)
 
 
-def test_the_package_names_the_function_and_needs_no_spark_for_it() -> None:
-    """Whichever is imported first, ``spark_wan.decode`` is the function and not its module."""
+def test_spark_wan_decode_is_the_function_and_imports_no_spark() -> None:
+    """Not the module ``spark_wan.datasource.decode``, whichever is imported first."""
     for first in (
         "import spark_wan",
         "import spark_wan.datasource.decode",
         "from spark_wan.datasource.decode import decode",
     ):
-        code = f"{first}\nimport sys, spark_wan\nassert callable(spark_wan.decode) and 'pyspark' not in sys.modules"
+        check = "assert callable(spark_wan.decode) and 'pyspark' not in sys.modules"
+        code = f"{first}\nimport sys, spark_wan\n{check}"
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

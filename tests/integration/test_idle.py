@@ -1,4 +1,6 @@
-"""With nothing new at the source nothing is written and nothing runs: at the source, in the channel, at the target."""
+"""With nothing new at the source, nothing is written and no job runs: at source, channel and
+target.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +18,34 @@ from spark_wan.ledger.tables import SCHEMAS
 from spark_wan.sender.publish import Publisher
 
 TABLES = ("orders", "readings")
-LOOKS = 8
+POLLS = 8
 
 
 class IdleEvents(StreamingQueryListener):
-    """Counts how often a query has looked and found nothing."""
+    """Counts polls of a query that found nothing."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.polls = 0
 
     def onQueryStarted(self, event: Any) -> None: ...
 
     def onQueryProgress(self, event: Any) -> None: ...
 
     def onQueryIdle(self, event: Any) -> None:
-        self.looks += 1
+        self.polls += 1
 
     def onQueryTerminated(self, event: Any) -> None: ...
 
 
 def versions(sites: Sites) -> dict[str, int]:
-    """The Delta version of every table of both sites, those of seattle's ledger included."""
+    """Return the Delta version of every table of both sites, with those of seattle's ledger."""
     tables = [sites.path(table, site) for table in TABLES for site in (NEWARK, SEATTLE)]
     tables += [sites.folder / SEATTLE / "_wan" / "ledger" / name for name in SCHEMAS]
     return {str(table): DeltaTable(table).version() for table in tables}
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Everything below a folder, with its size and the time that it was written."""
+    """Return all files below a folder with size and modification time."""
     return {
         str(path): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -51,86 +53,80 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_an_idle_sender_and_receiver_do_nothing(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch
+def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No Delta commits, no channel writes and no Spark jobs at either end, over several looks of both; also after a commit at the source
-    that changes no rows. Then they are awake at once.
+    """No Delta commits, no channel writes and no Spark jobs at either end, over several polls; also
+    after a commit at the source that changes no rows. A change then wakes them at once.
 
-    Taken out once: the look at the newest version in `Publisher.round` (jobs to read the history), the comparison of acks in
-    `TableApplier._ack` is not reached by an idle receiver.
+    Fails when `Publisher.round` does not look at the newest version first: it runs jobs to read the
+    history.
     """
-    here: Sites = sites()
-    here.change(10)
-    looked = dict.fromkeys(TABLES, 0)
-    newer = Publisher._newer
+    wan.change(10)
+    polls_by_table = dict.fromkeys(TABLES, 0)
+    publisher_round = Publisher.round
 
-    def counted(publisher: Publisher, *args: Any) -> bool:
-        looked[publisher.settings.table] += 1
-        return newer(publisher, *args)
+    def counted(publisher: Publisher) -> Any:
+        polls_by_table[publisher.settings.table] += 1
+        return publisher_round(publisher)
 
-    monkeypatch.setattr(Publisher, "_newer", counted)
+    monkeypatch.setattr(Publisher, "round", counted)
     before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     listener = IdleEvents()
     spark.streams.addListener(listener)
     handles = (
-        Sender(spark, here.topology, NEWARK, senders=["east"]).start(),
-        started(Receiver(spark, here.topology, SEATTLE, senders=["east"], interval=0.1)),
+        Sender(spark, wan.topology, NEWARK, senders=["east"]).start(),
+        started(Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1)),
     )
 
     def settled() -> bool:
         return all(
-            here.acked(table) == here.numbers(table)[-1] and not here.frames(table)
-            for table in TABLES
+            wan.acked(table) == wan.numbers(table)[-1] and not wan.frames(table) for table in TABLES
         )
 
     def jobs() -> int:
         return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
-    def some_looks() -> None:
-        sent, received = dict(looked), listener.looks
+    def state() -> tuple[Any, ...]:
+        folders = (wan.folder / "channel", wan.folder / NEWARK / "_wan")
+        return versions(wan), *map(files, folders), jobs()
+
+    def wait_for_polls() -> None:
+        sent, received = dict(polls_by_table), listener.polls
         wait_until(
-            lambda: all(looked[t] >= sent[t] + LOOKS for t in TABLES), "the sender looks", *handles
+            lambda: all(polls_by_table[t] >= sent[t] + POLLS for t in TABLES),
+            "the sender polls",
+            *handles,
         )
-        wait_until(lambda: listener.looks >= received + LOOKS, "the receiver looks", *handles)
+        wait_until(lambda: listener.polls >= received + POLLS, "the receiver polls", *handles)
 
     try:
         wait_until(
-            lambda: all(here.numbers(table) for table in TABLES) and settled(),
+            lambda: all(wan.numbers(table) for table in TABLES) and settled(),
             "all is applied",
             *handles,
         )
-        some_looks()
-        found = (
-            versions(here),
-            files(here.folder / "channel"),
-            files(here.folder / NEWARK / "_wan"),
-            jobs(),
-        )
-        some_looks()
-        assert (
-            versions(here),
-            files(here.folder / "channel"),
-            files(here.folder / NEWARK / "_wan"),
-            jobs(),
-        ) == found
+        wait_for_polls()
+        before_polls = state()
+        wait_for_polls()
+        assert state() == before_polls
 
-        DeltaTable(here.path("orders")).optimize.compact()
-        some_looks()
+        DeltaTable(wan.path("orders")).optimize.compact()
+        wait_for_polls()
         quiet = jobs()
-        some_looks()
+        wait_for_polls()
         assert jobs() == quiet
-        assert files(here.folder / "channel") == found[1]
+        assert files(wan.folder / "channel") == before_polls[1]
 
-        before_change = here.acked("orders")
-        here.change(30)
-        # Into how many epochs the commits fall, and which of them is acked at a look, is chance.
-        wait_until(lambda: here.acked("orders") > before_change, "it is awake", *handles)
+        before_change = wan.acked("orders")
+        wan.change(30)
+        # How many epochs the commits make, and which of them is acked at a poll, varies.
+        wait_until(lambda: wan.acked("orders") > before_change, "both ends wake up", *handles)
     finally:
         for handle in handles:
             handle.stop()
         spark.streams.removeListener(listener)
         spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", before)
-    here.replicate(spark)
-    here.assert_equal()
+    wan.replicate(spark)
+    wan.assert_equal()

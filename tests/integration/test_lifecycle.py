@@ -30,7 +30,7 @@ from spark_wan.topology.ack_policy import AckPolicy
 
 TABLES = ("orders", "readings")
 PACE = 0.2
-"""Seconds that writers leave between commits. They write on while something is stopped; that they write little keeps tests short."""
+"""Seconds between commits of the writers: few commits keep the tests short."""
 
 
 def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
@@ -41,7 +41,9 @@ def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
 
 
 def acked_through(sites: Sites, epoch: int) -> Callable[[], bool]:
-    """Every table's log has ``epoch``, and seattle has acked all that is there."""
+    """Return a check that every table's log has ``epoch`` and seattle has acked its newest
+    epoch.
+    """
     return lambda: all(
         sites.numbers(table)[-1:] >= [epoch] and sites.acked(table) == sites.numbers(table)[-1]
         for table in TABLES
@@ -50,7 +52,7 @@ def acked_through(sites: Sites, epoch: int) -> Callable[[], bool]:
 
 @contextmanager
 def writing(sites: Sites, start: int) -> Iterator[Callable[[], int]]:
-    """Commits to both tables, one after the other, in a thread of their own; yields how many there are."""
+    """Commit to both tables in turn, in a thread; yields a count of the commits."""
     ended, made = threading.Event(), itertools.count(1)
     counted = [0]
 
@@ -75,29 +77,35 @@ def writing(sites: Sites, start: int) -> Iterator[Callable[[], int]]:
         thread.join()
 
 
-def of_py4j(thread: threading.Thread) -> bool:
-    """Whether a thread serves a connection of py4j's, which keeps those of ended callbacks for the next ones."""
+def is_py4j(thread: threading.Thread) -> bool:
+    """Whether a thread serves a connection of py4j, which keeps those of ended callbacks for
+    reuse.
+    """
     served = getattr(getattr(thread, "_target", None), "__self__", None)
     return type(served).__module__.startswith("py4j")
 
 
-def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if not is_py4j(thread)}
+
+
+def test_b15_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -> None:
     """No thread, no process, no connection, no streaming query.
 
-    Taken out once: `query.stop()` in `ReceiverHandle.stop`: the query, its thread and its source's process were still there.
+    Fails without `query.stop()` in `ReceiverHandle.stop`: the query, its thread and its source's
+    process are left.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.send(spark)
-    here.receive(spark)  # what a session starts once and keeps is there now
+    wan.change(10)
+    wan.send(spark)
+    wan.receive(spark)  # starts what a session starts once and keeps
     gc.collect()
     queries, processes, connected = len(spark.streams.active), set(workers()), connections(spark)
-    threads = {thread.name for thread in threading.enumerate() if not of_py4j(thread)}
+    threads = thread_names()
 
-    handles = start(spark, here)
-    here.change(30)
+    handles = start(spark, wan)
+    wan.change(30)
     wait_until(
-        lambda: acked_through(here, 2)() and here.are_equal(), "all is there and acked", *handles
+        lambda: acked_through(wan, 2)() and wan.are_equal(), "all is applied and acked", *handles
     )
     assert wan_threads()
     assert len(spark.streams.active) == queries + 1
@@ -107,12 +115,9 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
         assert not handle.is_active
         assert handle.exception() is None
 
-    # Spark's stop does not wait for the thread of py4j in which a micro-batch ends.
+    # Spark's stop does not wait for the py4j thread in which a micro-batch ends.
     wait_until(lambda: not wan_threads(), f"our threads end {wan_threads()}")
-    wait_until(
-        lambda: {thread.name for thread in threading.enumerate() if not of_py4j(thread)} <= threads,
-        "all threads end",
-    )
+    wait_until(lambda: thread_names() <= threads, "all threads end")
     assert len(spark.streams.active) == queries
     wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
     gc.collect()
@@ -120,11 +125,11 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
         lambda: connections(spark) <= connected,
         f"connections are closed {connections(spark) - connected}",
     )
-    here.assert_equal()
+    wan.assert_equal()
 
 
 @pytest.mark.parametrize(
-    ("of", "step"),
+    ("side", "step"),
     [
         ("sender", "publish.2"),
         ("sender", "publish.4"),
@@ -135,41 +140,42 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, sites: Any) -> None:
     ],
 )
 def test_b27_stop_never_hangs_while_writers_run(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, of: str, step: str
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, side: str, step: str
 ) -> None:
-    """Stopped right after a step of its work, while commits go on; then started again, and everything arrives (b39).
+    """Stopped right after a step, while commits go on; then started again, and everything arrives
+    (b39).
 
-    Taken out once: the word to stop in `SenderHandle.stop`, and `query.stop()` in `ReceiverHandle.stop`.
+    Fails without the stop event in `SenderHandle.stop`, or without `query.stop()` in
+    `ReceiverHandle.stop`.
     """
-    here: Sites = sites()
-    here.change(10)
-    there = threading.Event()
+    wan.change(10)
+    at_step = threading.Event()
 
     def reached_here(name: str) -> None:
         reached(name)
         if name.startswith(step):
-            there.set()
+            at_step.set()
 
-    with writing(here, 100):
-        if of == "sender":
+    with writing(wan, 100):
+        if side == "sender":
             monkeypatch.setattr(sender_stream, "reached", reached_here)
             monkeypatch.setattr(
                 sender_stream, "run", lambda steps: run_through(steps, reached_here)
             )
         else:
-            here.send(spark)
+            wan.send(spark)
             monkeypatch.setattr(receiver_inbound, "reached", reached_here)
-        handles = start(spark, here)
+        handles = start(spark, wan)
         try:
-            wait_until(there.is_set, f"the step {step}", *handles)
+            wait_until(at_step.is_set, f"the step {step}", *handles)
         finally:
             for handle in handles:
                 handle.stop()
         assert not any(handle.is_active for handle in handles)
     monkeypatch.undo()
     wait_until(lambda: not wan_threads(), "our threads end")
-    here.replicate(spark)
-    here.assert_equal()
+    wan.replicate(spark)
+    wan.assert_equal()
 
 
 def run_through(steps: Any, reached_here: Callable[[str], None]) -> Any:
@@ -180,18 +186,19 @@ def run_through(steps: Any, reached_here: Callable[[str], None]) -> Any:
             return end.value
 
 
-def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: Any) -> None:
-    """Sender and receiver are stopped and started in turn while commits go on; what was written while neither ran arrives as well.
+def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, wan: Sites) -> None:
+    """Sender and receiver are stopped and started in turn while commits go on; commits made while
+    both are stopped arrive too.
 
-    Taken out once: that a range follows what the log has (the newest commit did), and the plan from the ledger (an empty progress instead).
+    Fails when a range follows the newest commit instead of the log, or the plan starts from an
+    empty progress instead of the ledger's.
     """
-    here: Sites = sites()
-    here.change(10)
-    with writing(here, 100) as made:
+    wan.change(10)
+    with writing(wan, 100) as made:
         for turn in (1, 2, 3):
-            handles = start(spark, here)
+            handles = start(spark, wan)
             wait_until(
-                lambda turn=turn: min(map(here.acked, TABLES)) >= turn,
+                lambda turn=turn: min(map(wan.acked, TABLES)) >= turn,
                 "something is acked",
                 *handles,
             )
@@ -200,158 +207,160 @@ def test_b38_b39_restarts_during_writes_deliver_everything(spark: Any, sites: An
                 assert handle.exception() is None
             before = made()
             wait_until(lambda before=before: made() > before + 1, "more commits")
-    assert here.rows("orders") != here.rows("orders", NEWARK)
-    here.replicate(spark)
-    here.assert_equal()
-    assert {status.duplicates for status in here.receive(spark).values()} <= {0}
+    assert wan.rows("orders") != wan.rows("orders", NEWARK)
+    wan.replicate(spark)
+    wan.assert_equal()
+    assert {status.duplicates for status in wan.receive(spark).values()} <= {0}
 
 
 def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
-    spark: Any, sites: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its stream is held: in the receiver's status, in the ack, and so at the sender. Once the table is back, it goes on by itself.
+    """Its stream is held: the cause is in the receiver's status, in the ack, and in the sender's
+    status. Once the table is restored, the stream continues by itself.
 
-    Taken out once: the check in `Ledger.catch_up` for a table that the ledger knows: the table was made again, without its older rows.
+    Fails without the check in `Ledger.catch_up` for a table that the ledger knows: the receiver
+    creates the table again, without its older rows.
     """
     for module in (receiver_job, receiver_stream):
         monkeypatch.setattr(module, "RETRY_INTERVAL", 0.5)
-    here: Sites = sites()
-    here.change(10)
-    handles = start(spark, here)
+    wan.change(10)
+    handles = start(spark, wan)
     sender, receiver = handles
     try:
-        wait_until(acked_through(here, 1), "the first epochs are acked", *handles)
-        shutil.move(here.path("orders", SEATTLE), tmp_path / "away")
-        here.change(30)
+        wait_until(acked_through(wan, 1), "the first epochs are acked", *handles)
+        shutil.move(wan.path("orders", SEATTLE), tmp_path / "away")
+        wan.change(30)
         wait_until(
             lambda: any(status.held for status in receiver.status()), "orders is held", *handles
         )
         wait_until(
             lambda: any(status.remote_holds for status in sender.status()),
-            "the sender is told",
+            "the sender has the cause",
             *handles,
         )
         wait_until(
-            lambda: here.acked("readings") == here.numbers("readings")[-1],
-            "readings go on",
+            lambda: wan.acked("readings") == wan.numbers("readings")[-1],
+            "readings continues",
             *handles,
         )
 
         [held] = [status for status in receiver.status() if status.held]
         assert held.table == "orders"
         assert held.held and "is missing at site seattle" in held.held and "restore it" in held.held
-        ack = here.ack("orders")
+        ack = wan.ack("orders")
         assert ack and ack.held == ack.applied + 1 and ack.cause == held.held
-        [told] = [status for status in sender.status() if status.remote_holds]
-        assert (told.table, told.held, told.remote_holds) == ("orders", None, {SEATTLE: held.held})
-        assert not here.path("orders", SEATTLE).exists()
+        [sent] = [status for status in sender.status() if status.remote_holds]
+        assert (sent.table, sent.held, sent.remote_holds) == ("orders", None, {SEATTLE: held.held})
+        assert not wan.path("orders", SEATTLE).exists()
 
-        shutil.move(tmp_path / "away", here.path("orders", SEATTLE))
+        shutil.move(tmp_path / "away", wan.path("orders", SEATTLE))
         wait_until(
-            lambda: not any(status.held for status in receiver.status()), "it goes on", *handles
+            lambda: not any(status.held for status in receiver.status()),
+            "orders continues",
+            *handles,
         )
         wait_until(
-            lambda: acked_through(here, 2)() and here.are_equal(),
-            "all is there and acked",
+            lambda: acked_through(wan, 2)() and wan.are_equal(),
+            "all is applied and acked",
             *handles,
         )
         wait_until(
             lambda: not any(status.remote_holds for status in sender.status()),
-            "the sender is told",
+            "the sender sees the release",
             *handles,
         )
     finally:
         for handle in handles:
             handle.stop()
-    here.assert_equal()
+    wan.assert_equal()
 
 
-def test_b33_a_table_that_was_made_anew_is_held_with_what_to_do(spark: Any, sites: Any) -> None:
-    """It is not the one that has the older rows: nothing is applied to it until somebody decides.
+def test_b33_a_recreated_target_table_is_held_with_a_remedy(spark: Any, wan: Sites) -> None:
+    """It lacks the older rows: nothing is applied to it until the user decides.
 
-    Taken out once: the comparison of table IDs in `Ledger._check_identity`: the new rows alone were applied.
+    Fails without the comparison of table IDs in `Ledger._check_identity`: only the new rows are
+    applied.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.replicate(spark)
-    shutil.rmtree(here.path("orders", SEATTLE))
-    here.change(30)
-    here.send(spark)
+    wan.change(10)
+    wan.replicate(spark)
+    shutil.rmtree(wan.path("orders", SEATTLE))
+    wan.change(30)
+    wan.send(spark)
     for _ in range(2):
-        statuses = here.receive(spark)
+        statuses = wan.receive(spark)
         assert statuses["readings"].held is None
         assert "is missing at site seattle" in str(statuses["orders"].held)
 
-    here.append("orders", [], site=SEATTLE)
-    statuses = here.receive(spark)
+    wan.append("orders", [], site=SEATTLE)
+    statuses = wan.receive(spark)
     assert "It was dropped and recreated" in str(statuses["orders"].held)
     assert "full copy" in str(statuses["orders"].held)
-    assert here.table("orders", SEATTLE).num_rows == 0
-    ack = here.ack("orders")
+    assert wan.table("orders", SEATTLE).num_rows == 0
+    ack = wan.ack("orders")
     assert ack and (ack.applied, ack.held, ack.cause) == (1, 2, statuses["orders"].held)
-    here.assert_equal("readings")
+    wan.assert_equal("readings")
 
 
 def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
-    spark: Any, sites: Any, tmp_path: Path
+    spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """What the ack manager announces again comes again, marked; what comes for the first time is not.
+    """Re-announced epochs are redelivered with the mark; first deliveries have none.
 
-    Taken out once: the mark.
+    Fails without the mark.
     """
-    here: Sites = sites()
-    here.change(10)
-    here.replicate(spark)
+    wan.change(10)
+    wan.replicate(spark)
     register(spark)
 
     def read() -> list[tuple[int, bool]]:
         batches = (
             spark.readStream.format("wan")
-            .option("channel", here.channel().url)
-            .option("streams", here.log("orders").stream)
+            .option("channel", wan.channel().url)
+            .option("streams", wan.log("orders").stream)
         )
         rows = batches.load().select("epoch", "possible_duplicate")
         writer = rows.writeStream.format("delta").option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
         writer.trigger(availableNow=True).start(str(tmp_path / "batches")).awaitTermination()
-        found = spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
-        return sorted((row["epoch"], row["possible_duplicate"]) for row in found)
+        batches_read = (
+            spark.read.format("delta").load(str(tmp_path / "batches")).distinct().collect()
+        )
+        return sorted((row["epoch"], row["possible_duplicate"]) for row in batches_read)
 
     assert read() == [(1, False)]
-    here.change(30)
-    here.send(spark)
+    wan.change(30)
+    wan.send(spark)
     assert read() == [(1, False), (2, False)]
     times = iter(range(0, 10**9, 1_000))
     manager = AckManager(
-        here.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE]
+        wan.log("orders"), NoCheckpoints(), AckPolicy.ALL, 1, lambda: next(times), [SEATTLE]
     )
     for _ in range(2):
         run(manager.round())  # seattle has acked epoch 1; 2 is overdue
-    here.change(50)
-    here.send(spark)
+    wan.change(50)
+    wan.send(spark)
     assert read() == [(1, False), (2, False), (2, True), (3, False)]
-    here.receive(spark)
-    here.assert_equal()
+    wan.receive(spark)
+    wan.assert_equal()
 
 
 def test_b17_b14_a_sender_that_was_not_started_ships_nothing_and_a_receiver_may_be_first(
-    spark: Any, sites: Any
+    spark: Any, wan: Sites
 ) -> None:
-    here: Sites = sites()
-    here.change(10)
-    assert here.receive(spark) == {}
-    assert here.numbers("orders") == []
-    here.replicate(spark)
-    here.assert_equal()
+    wan.change(10)
+    assert wan.receive(spark) == {}
+    assert wan.numbers("orders") == []
+    wan.replicate(spark)
+    wan.assert_equal()
 
 
-def test_what_holds_a_stream_ends_a_run_that_is_to_end(spark: Any, sites: Any) -> None:
-    """``available_now``: the error comes from ``await_termination``, once the other streams are done."""
-    here: Sites = sites()
-    here.append("readings", [{"sensor": "attic", "value": 1.0}])
-    handle = Sender(spark, here.topology, NEWARK, senders=["east"]).start(available_now=True)
+def test_a_held_stream_fails_an_available_now_run(spark: Any, wan: Sites) -> None:
+    """``await_termination`` raises the error once the other streams are done."""
+    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
+    handle = Sender(spark, wan.topology, NEWARK, senders=["east"]).start(available_now=True)
     with pytest.raises(WanError, match="orders: there is no Delta table at"):
         handle.await_termination()
-    assert here.numbers("readings") == [1]
+    assert wan.numbers("readings") == [1]
     assert not handle.is_active

@@ -1,4 +1,6 @@
-"""What is not distributed: everything that changes no rows, and what its writer wants to keep at home."""
+"""What is not distributed: commits that change no rows, and commits that their writer marks as
+local.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -> None:
-    """No epoch, no frame, no commit at the target; the next change of a row is all that comes.
+    """No epoch, no frame, no commit at the target; only the next change of a row is sent.
 
-    Taken out once: the test for a quiet range in `Publisher._plan` and the one for no frames in `_write`: each send added an epoch.
+    Fails without the test for a quiet range in `Publisher._plan`, or for no frames in
+    `Publisher._write`: each send adds an epoch.
     """
     pair = Pair.of(tmp_path / "wan", {"orders": {}, "readings": {"keys": []}})
     for table in ("orders", "readings"):
@@ -62,32 +65,31 @@ def test_b83_reads_maintenance_and_ddl_send_nothing(spark: Any, tmp_path: Any) -
     pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 5")
     pair.sql(spark, "readings", "INSERT INTO {t} VALUES (99, 'new')")
     pair.replicate(spark)
-    assert [sum(manifest.rows for manifest in pair.manifests(table)[-1:]) for table in newest] == [
-        1,
-        1,
-    ]
+    assert [pair.manifests(table)[-1].rows for table in newest] == [1, 1]
     pair.assert_same(spark, "orders", "readings")
 
 
-def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, sites: Any) -> None:
-    """The sender says that it is gone, the other table goes on, and seattle keeps its rows."""
-    here: Sites = sites()
-    here.change(10)
-    here.replicate(spark)
-    rows = here.rows("orders")
-    shutil.rmtree(here.path("orders"))
-    here.append("readings", [{"sensor": "attic", "value": 1.0}])
+def test_b83_dropping_the_source_table_is_not_distributed(spark: Any, wan: Sites) -> None:
+    """The sender reports that it is missing, the other table is not affected, and seattle keeps
+    its rows.
+    """
+    wan.change(10)
+    wan.replicate(spark)
+    rows = wan.rows("orders")
+    shutil.rmtree(wan.path("orders"))
+    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
     with pytest.raises(WanError, match=r"orders: .*no Delta table at"):
-        here.send(spark)
-    here.apply(spark)
-    assert here.rows("orders") == rows
-    here.assert_equal("readings")
+        wan.send(spark)
+    wan.apply(spark)
+    assert wan.rows("orders") == rows
+    wan.assert_equal("readings")
 
 
 def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
-    """Between commits that travel, alone, and at the end; by writer option and by session setting.
+    """Between commits that are sent, alone, and as the last ones; by writer option and by session
+    setting.
 
-    Taken out once: `Commit.stays_here` (always false): the rows were at seattle.
+    Fails when `Commit.stays_here` is always false: the rows arrive at seattle.
     """
     pair = Pair.of(tmp_path / "wan", {"orders": {}, "readings": {"keys": []}})
     for table in ("orders", "readings"):
@@ -117,6 +119,7 @@ def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
     pair.replicate(spark)
     assert {table: pair.numbers(table)[-1] for table in published} == published
     for table in published:
-        found = load(spark, pair.location(table, SEATTLE)).collect()
-        assert sorted((row["id"], row["item"]) for row in found) == [(1, "travels"), (3, "travels")]
+        arrived = load(spark, pair.location(table, SEATTLE)).collect()
+        rows = sorted((row["id"], row["item"]) for row in arrived)
+        assert rows == [(1, "travels"), (3, "travels")]
         assert sorted(row["id"] for row in load(spark, pair.location(table)).collect()) == [2, 3, 4]

@@ -1,4 +1,6 @@
-"""Tables by odd names, files that cannot be read, and a table that is a target here and a source there: with Spark's own catalog and errors."""
+"""Tables with odd names, unreadable files, and a table that is a target in one topology and a
+source in another.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
@@ -31,9 +32,22 @@ ODD = [
 ]
 
 
+SECOND_TOPOLOGY = """
+version: 1
+sites: {seattle: {state: ./seattle/_wan}, tacoma: {state: ./tacoma/_wan}}
+senders: {next: {site: seattle, remotes: [tacoma], channel: ./channel-next}}
+tables:
+  orders:
+    keys: [id]
+    writers: [seattle]
+    senders: [next]
+    at: {seattle: ./seattle/orders, tacoma: ./tacoma/orders}
+"""
+
+
 @pytest.mark.parametrize("name", ODD)
-def test_spark_reads_the_parts_of_an_odd_name_as_we_do(spark: Any, name: str) -> None:
-    """What Spark makes of the name in SQL, and of the name as the user wrote it. Spark's own catalog has no tables of such names."""
+def test_an_odd_name_has_the_same_parts_in_spark(spark: Any, name: str) -> None:
+    """As SQL text and as the user wrote it. Spark's own catalog has no tables of these names."""
     parser = spark._jsparkSession.sessionState().sqlParser()
     parts = parser.parseMultipartIdentifier(reference(name))
     assert tuple(parts.apply(place) for place in range(parts.length())) == catalog_parts(name)
@@ -41,7 +55,9 @@ def test_spark_reads_the_parts_of_an_odd_name_as_we_do(spark: Any, name: str) ->
 
 
 def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_path: Path) -> None:
-    """Keywords, digits first, capitals, with and without backticks and catalog: history, feed, snapshot, create, MERGE, append, added columns."""
+    """Keywords, leading digits, capitals, with and without backticks and catalog: history, feed,
+    snapshot, CREATE, MERGE, append, added columns.
+    """
     pair = Pair.of(
         tmp_path / "wan",
         {
@@ -70,10 +86,12 @@ def test_tables_with_odd_names_in_the_catalog_are_replicated(spark: Any, tmp_pat
                 spark.sql(f"DROP TABLE IF EXISTS {pair.name(table, site)}")
 
 
-def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(
+def test_f09_an_unreadable_source_file_is_not_taken_for_a_deleted_one(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Damaged, or a folder in its place: the stream waits and goes on when the file is back. Gone: a full copy is needed."""
+    """Damaged, or a directory in its place: the stream waits, and continues once the file is
+    restored. Deleted: a full copy is needed.
+    """
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
     pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'item' FROM range(4)")
@@ -100,9 +118,11 @@ def test_f09_a_source_file_that_cannot_be_read_is_told_from_one_that_is_gone(
     pair.assert_same(spark, "orders")
 
 
-def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: Path) -> None:
-    """Newark to seattle by one file, seattle to tacoma by another: tacoma has the rows of the snapshot, and then seattle's sender says that newark's
-    changes go no further, instead of leaving them out. What is decided is sent."""
+def test_a_chain_of_two_topologies_is_held_at_the_middle_site(spark: Any, tmp_path: Path) -> None:
+    """Newark to seattle by one file, seattle to tacoma by another: tacoma has the rows of the
+    snapshot. Then seattle's sender reports that newark's changes go no further, instead of
+    leaving them out. A decision distributes them.
+    """
     pair = Pair.of(tmp_path / "wan", {"orders": {}})
     pair.make(spark, "orders", "id bigint, item string")
     pair.sql(spark, "orders", "INSERT INTO {t} SELECT id, 'item' FROM range(4)")
@@ -110,46 +130,27 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: P
     here = pair.name("orders", SEATTLE)
     spark.sql(f"ALTER TABLE {here} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     second = tmp_path / "wan" / "second.yaml"
-    second.write_text(
-        yaml.safe_dump(
-            {
-                "version": 1,
-                "sites": {
-                    SEATTLE: {"state": "./seattle/_wan"},
-                    "tacoma": {"state": "./tacoma/_wan"},
-                },
-                "senders": {
-                    "on": {"site": SEATTLE, "remotes": ["tacoma"], "channel": "./channel-on"}
-                },
-                "tables": {
-                    "orders": {
-                        "keys": ["id"],
-                        "writers": [SEATTLE],
-                        "senders": ["on"],
-                        "at": {SEATTLE: "./seattle/orders", "tacoma": "./tacoma/orders"},
-                    }
-                },
-            }
-        )
-    )
+    second.write_text(SECOND_TOPOLOGY)
     topology = load_topology(second)
     LedgerTables(spark, topology.site("tacoma").state).ensure()
     inbound = ChannelReceiver(
-        topology, "tacoma", topology.sender("on").channel, {}, parallel=1, max_bytes=1 << 28
+        topology, "tacoma", topology.sender("next").channel, {}, parallel=1, max_bytes=1 << 28
     )
 
-    def on(**settings: Any) -> None:
+    def send(**settings: Any) -> None:
         Sender(spark, topology, SEATTLE, **settings).start(available_now=True).await_termination()
 
-    def at_tacoma() -> list[Any]:
-        inbound.apply_all(spark)
-        found = load(spark, topology.table("orders").location("tacoma")).collect()
-        return sorted((row["id"], row["item"]) for row in found)
+    def rows(location: str) -> list[tuple[Any, ...]]:
+        return sorted((row["id"], row["item"]) for row in load(spark, location).collect())
 
-    on()
+    def at_tacoma() -> list[tuple[Any, ...]]:
+        inbound.apply_all(spark)
+        return rows(topology.table("orders").location("tacoma"))
+
+    send()
     assert at_tacoma() == [(number, "item") for number in range(4)]
     spark.sql(f"INSERT INTO {here} VALUES (100, 'of seattle')")
-    on()
+    send()
     assert at_tacoma()[-1] == (100, "of seattle")
 
     pair.sql(spark, "orders", "UPDATE {t} SET item = 'changed' WHERE id = 2")
@@ -157,12 +158,11 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle(spark: Any, tmp_path: P
     newest = pair.version("orders")
     with pytest.raises(
         WanError,
-        match=rf"version {newest} was written by a receiver .* rows from site newark.* to tacoma .*--decide orders@{newest}=",
+        match=rf"version {newest} was written by a receiver .* rows from site newark.* to tacoma "
+        rf".*--decide orders@{newest}=",
     ):
-        on()
+        send()
     assert at_tacoma()[2] == (2, "item")
-    on(decisions={"orders": Decisions({newest: "distribute"})})
-    assert at_tacoma() == sorted(
-        (row["id"], row["item"]) for row in load(spark, str(pair.path("orders", SEATTLE))).collect()
-    )
+    send(decisions={"orders": Decisions({newest: "distribute"})})
+    assert at_tacoma() == rows(str(pair.path("orders", SEATTLE)))
     shutil.rmtree(tmp_path / "wan")

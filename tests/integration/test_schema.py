@@ -1,4 +1,6 @@
-"""Columns that are added travel along, by name; what cannot be carried by name holds its stream and says so."""
+"""Added columns are carried, by name; what cannot be carried by name holds its stream with a
+cause.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,20 @@ WEIRD = "struct<`a-b`:int,c:array<struct<`e.f`:string>>>"
 
 @pytest.fixture(scope="module")
 def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Columns are added in three steps. ``people`` is applied at each; ``later`` only when all is over; ``events`` has no key;
-    ``cased`` has a target of its own making."""
+    """Columns are added in three steps. ``people`` is applied at each; ``later`` only at the
+    end; ``events`` has no key; ``cased`` has a target that the site created.
+    """
     pair = Pair.of(
         tmp_path_factory.mktemp("schema") / "wan",
-        {
-            "people": {},
-            "events": {"keys": []},
-            "cased": {},
-            "later": {"senders": ["west"]},
-        },
+        {"people": {}, "events": {"keys": []}, "cased": {}, "later": {"senders": ["west"]}},
         {"east": {}, "west": {}},
     )
     tables = ("people", "events", "cased", "later")
     for table in tables:
         pair.make(spark, table, "id bigint, name string")
         pair.sql(spark, table, "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')")
-    spark.sql(
-        f"CREATE TABLE {pair.name('cased', SEATTLE)} (note string, NAME string, Id bigint) USING delta"
-    ).collect()
+    columns = "note string, NAME string, Id bigint"
+    spark.sql(f"CREATE TABLE {pair.name('cased', SEATTLE)} ({columns}) USING delta").collect()
     pair.send(spark, senders=["east", "west"])
     pair.apply(spark)
     spark.sql(f"UPDATE {pair.name('cased', SEATTLE)} SET note = 'seattle''s own'").collect()
@@ -57,7 +54,8 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
             spark,
             table,
             "INSERT INTO {t} (id, name, code, more, said, `dotted.Name`) VALUES (4, 'four', 'abc',"
-            " map('k', named_struct('a-b', 1, 'c', array(named_struct('e.f', 'x')))), parse_json('[1]'), 'd')",
+            " map('k', named_struct('a-b', 1, 'c', array(named_struct('e.f', 'x')))),"
+            " parse_json('[1]'), 'd')",
         )
     pair.send(spark, senders=["east", "west"])
     pair.apply(spark)
@@ -66,9 +64,9 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
-    """Rows from before have nulls there, at both sites.
+    """Older rows have nulls in them, at both sites.
 
-    Taken out once: the adding of columns in `SchemaEvolution._alter`.
+    Fails when `DeltaTarget.read` adds no columns.
     """
     pair.assert_same(spark, "people", "events")
     assert load(spark, pair.location("people", SEATTLE)).where("age IS NULL").count() == 2
@@ -77,21 +75,21 @@ def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
     )
 
 
-def test_b80_also_when_the_target_starts_late(spark: Any, pair: Pair) -> None:
-    """All epochs, each with other columns, were waiting when seattle received for the first time.
+def test_b80_added_columns_reach_a_target_that_starts_late(spark: Any, pair: Pair) -> None:
+    """All epochs, with different columns, were waiting when seattle received for the first time.
 
-    Taken out once: the adding of columns in `SchemaEvolution._alter`.
+    Fails when `DeltaTarget.read` adds no columns.
     """
     assert len({len(manifest.schema["fields"]) for manifest in pair.manifests("later")}) > 2
     pair.assert_same(spark, "later")
 
 
 def test_columns_unify_by_name_and_a_targets_own_columns_stay(spark: Any, pair: Pair) -> None:
-    """Whatever their order and their case; only those that travelled are assigned."""
-    found = load(spark, pair.location("cased", SEATTLE)).selectExpr(
+    """Whatever their order and case; only replicated columns are assigned."""
+    target = load(spark, pair.location("cased", SEATTLE)).selectExpr(
         "id AS id", "name AS name", "note", "age"
     )
-    rows = {row["id"]: row for row in found.collect()}
+    rows = {row["id"]: row for row in target.collect()}
     assert {id: row["name"] for id, row in rows.items()} == {1: "one", 2: "two", 3: "three"}
     assert {id: row["note"] for id, row in rows.items()} == {
         1: "seattle's own",
@@ -102,7 +100,9 @@ def test_columns_unify_by_name_and_a_targets_own_columns_stay(spark: Any, pair: 
 
 
 def test_names_that_need_a_column_mapping_arrive(spark: Any, tmp_path: Path) -> None:
-    """Blanks, commas and the like: Delta takes them with a column mapping only, and so does the new target."""
+    """Blanks, commas and the like: Delta allows them only with a column mapping, so the new
+    target has one.
+    """
     pair = Pair.of(tmp_path / "wan", {"odd": {"keys": ["order no"]}})
     pair.make(spark, "odd", "`order no` bigint, `a,b` string", "delta.columnMapping.mode = 'name'")
     pair.sql(spark, "odd", "INSERT INTO {t} VALUES (1, 'x'), (2, 'y')")
@@ -114,7 +114,7 @@ def test_names_that_need_a_column_mapping_arrive(spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "cause"),
     [
         (
             "ALTER TABLE {t} RENAME COLUMN name TO label",
@@ -127,10 +127,12 @@ def test_names_that_need_a_column_mapping_arrive(spark: Any, tmp_path: Path) -> 
         ),
     ],
 )
-def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
-    spark: Any, tmp_path: Path, change: str, told: str
+def test_renamed_and_dropped_columns_hold_the_stream(
+    spark: Any, tmp_path: Path, change: str, cause: str
 ) -> None:
-    """What was before is sent, the version and the column are named, and nothing after it is skipped."""
+    """Earlier commits are sent, the cause names version and column, and nothing after it is
+    skipped.
+    """
     pair = Pair.of(tmp_path / "wan", {"people": {}})
     pair.make(
         spark,
@@ -144,7 +146,7 @@ def test_what_cannot_be_carried_by_name_holds_the_stream_before_it(
     pair.sql(spark, "people", "INSERT INTO {t} (id) VALUES (2)")
     with pytest.raises(WanError) as held:
         pair.send(spark)
-    assert f"people: {told}" in str(held.value)
+    assert f"people: {cause}" in str(held.value)
     assert [manifest.last_version for manifest in pair.manifests("people")] == [0, 1]
 
 

@@ -1,4 +1,6 @@
-"""Settings of the user's session reach the sessions of sender and receiver; theirs reach nobody else."""
+"""Settings of the user's session reach the sessions of sender and receiver; theirs reach no
+other session.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,13 @@ from spark_wan import Receiver, Sender
 OF_DELTA = "spark.databricks.delta.lastCommitVersionInSession"
 
 
-def test_storage_that_only_the_users_session_can_reach(spark: Any, tmp_path: Path) -> None:
-    """As with keys of an account that somebody set in a notebook. Fails when captures or writes run in plain new sessions of Spark's, which
-    inherit no settings."""
+def test_sender_and_receiver_use_the_settings_of_the_users_session(
+    spark: Any, tmp_path: Path
+) -> None:
+    """As with storage keys that a user sets in a notebook.
+
+    Fails when captures or writes run in plain new sessions, which inherit no settings.
+    """
     user = spark.newSession()
     (tmp_path / "lake").mkdir()
     user.conf.set("fs.viewfs.mounttable.lake.link./tables", f"file://{tmp_path}/lake")

@@ -1,4 +1,6 @@
-"""``spark-wan send`` and ``receive`` as a service manager runs them: signals to the whole process group, a JVM that dies, a frozen process."""
+"""``spark-wan send`` and ``receive`` under a service manager: signals to the whole process
+group, a dying JVM, a frozen process.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,25 @@ from waiting import wait_until
 from spark_wan.local.classes import QUICK
 
 DEADLINE = 180
-"""Seconds after which a process is believed to hang. Not a measure."""
+"""Seconds after which a process counts as hanging."""
 PACE = 0.5
-"""Seconds that the writer leaves between commits."""
-PATIENT = f"import spark_wan.receiver.handle as handle; handle.STOP_WAIT = {DEADLINE}; from spark_wan.cli.app import main; main()"
-"""``spark-wan`` that leaves the step at work as long as a busy machine needs for it."""
+"""Seconds between commits of the writer."""
+PATIENT = (
+    f"import spark_wan.receiver.handle as handle; handle.STOP_WAIT = {DEADLINE}; "
+    "from spark_wan.cli.app import main; main()"
+)
+"""``spark-wan``, with a stop that gives the running step as long as a busy machine needs."""
 SITES = {"send": NEWARK, "receive": SEATTLE}
 
 
 class Command:
     """A running command in a process group of its own: Python, its JVM and their workers."""
 
-    def __init__(self, what: str, here: Sites, errors: Path) -> None:
-        words = [sys.executable, "-c", PATIENT, what, "--config", str(here.folder / "wan.yaml")]
-        words += ["--site", SITES[what], "--sender", "east", "--output", "json"]
-        words += [
-            "--conf",
-            f"spark.driver.extraJavaOptions={QUICK}",
-            "--conf",
-            "spark.master=local[2]",
-        ]
+    def __init__(self, name: str, here: Sites, errors: Path) -> None:
+        words = [sys.executable, "-c", PATIENT, name, "--config", str(here.folder / "wan.yaml")]
+        words += ["--site", SITES[name], "--sender", "east", "--output", "json"]
+        words += ["--conf", f"spark.driver.extraJavaOptions={QUICK}"]
+        words += ["--conf", "spark.master=local[2]"]
         self.lines: list[dict[str, Any]] = []
         self._errors = errors
         with errors.open("wb") as file:
@@ -53,16 +54,16 @@ class Command:
         assert self.process.stdout is not None
         self.lines.extend(map(json.loads, self.process.stdout))
 
-    def told(self, true: Callable[[dict[str, Any]], bool]) -> bool:
-        """Whether it has said such a thing; fails when it has ended."""
+    def has_printed(self, matches: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether it has printed such a line; fails when it has ended."""
         assert self.process.poll() is None, self.errors()
-        return any(map(true, list(self.lines)))
+        return any(map(matches, list(self.lines)))
 
     def signal(self, number: int, group: bool = True) -> None:
         (os.killpg if group else os.kill)(self.process.pid, number)
 
     def java(self) -> int:
-        """The process ID of its JVM."""
+        """Return the process ID of its JVM."""
         for folder in Path("/proc").iterdir():
             with suppress(ValueError, OSError):
                 pid = int(folder.name)
@@ -74,10 +75,10 @@ class Command:
         raise AssertionError("no JVM")
 
     def code(self) -> int:
-        """Its exit code, once it and all that has its standard output have ended."""
+        """Return its exit code, once all processes that share its standard output have ended."""
         code = self.process.wait(DEADLINE)
         self._reader.join(DEADLINE)
-        assert not self._reader.is_alive(), "something of it is left"
+        assert not self._reader.is_alive(), "a process of its group still runs"
         return code
 
     def errors(self) -> str:
@@ -93,8 +94,8 @@ class Command:
 
 
 @contextmanager
-def running(what: str, here: Sites, errors: Path) -> Iterator[Command]:
-    command = Command(what, here, errors)
+def running(name: str, here: Sites, errors: Path) -> Iterator[Command]:
+    command = Command(name, here, errors)
     try:
         yield command
     finally:
@@ -103,7 +104,7 @@ def running(what: str, here: Sites, errors: Path) -> Iterator[Command]:
 
 @contextmanager
 def writing(here: Sites) -> Iterator[None]:
-    """Commits to the source without end."""
+    """Commit to the source without end."""
     ended = threading.Event()
 
     def write() -> None:
@@ -123,81 +124,89 @@ def writing(here: Sites) -> Iterator[None]:
         thread.join()
 
 
+def queue_epochs(spark: Any, here: Sites) -> None:
+    """Publish epochs, so that a receiver is busy for a while."""
+    for start in (30, 50, 70):
+        here.send(spark)
+        here.change(start)
+    here.send(spark)
+
+
+def is_started(line: dict[str, Any]) -> bool:
+    return bool(line["event"] == "started")
+
+
 def has_events(line: dict[str, Any]) -> bool:
     return line["event"] == "progress" and bool(line["events"])
 
 
 @pytest.mark.parametrize(
-    ("what", "number"),
+    ("name", "number"),
     [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
 )
-def test_a_signal_to_the_process_group_stops_in_order(
-    spark: Any, sites: Any, tmp_path: Path, what: str, number: int
+def test_a_signal_to_the_process_group_stops_the_command_cleanly(
+    spark: Any, wan: Sites, tmp_path: Path, name: str, number: int
 ) -> None:
-    """As systemd does by default, and Ctrl-C: SIGTERM ends the JVM and Python's workers at the same moment. While there is work to do.
+    """As systemd and Ctrl-C do: JVM and Python workers get the signal at the same moment, in the
+    middle of work. What was in progress arrives after a restart.
 
-    Failed with a traceback and exit code 1 when Python takes the end of its JVM for an error. What was under way arrives after a restart.
+    Fails (traceback, exit code 1) when Python takes the end of its JVM for an error.
     """
-    here: Sites = sites()
-    here.change(10)
-    if what == "receive":
-        for start in (30, 50, 70):
-            here.send(spark)
-            here.change(start)
-        here.send(spark)
-    with running(what, here, tmp_path / "errors") as command:
-        if what == "send":
-            with writing(here):
-                wait_until(lambda: command.told(has_events), "it publishes")
+    wan.change(10)
+    if name == "receive":
+        queue_epochs(spark, wan)
+    with running(name, wan, tmp_path / "errors") as command:
+        if name == "send":
+            with writing(wan):
+                wait_until(lambda: command.has_printed(has_events), "it publishes")
                 command.signal(number)
                 assert command.code() == 0, command.errors()
         else:
-            wait_until(lambda: command.told(lambda line: line["event"] == "started"), "it starts")
-            wait_until(lambda: bool(here.path("orders", SEATTLE).exists()), "it applies")
+            wait_until(lambda: command.has_printed(is_started), "it starts")
+            wait_until(lambda: bool(wan.path("orders", SEATTLE).exists()), "it applies")
             command.signal(number)
             assert command.code() == 0, command.errors()
         assert command.lines[-1]["event"] == "stopped"
         assert "Traceback" not in command.errors()
         if number == signal.SIGINT:
             assert " ERROR " not in command.errors()
-    here.replicate(spark)
-    here.assert_equal()
+    wan.replicate(spark)
+    wan.assert_equal()
 
 
-def test_a_stop_of_a_busy_receiver_prints_no_errors_of_sparks(
-    spark: Any, sites: Any, tmp_path: Path
+def test_stopping_a_busy_receiver_logs_no_spark_errors(
+    spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """SIGTERM to Python alone. Spark logs an error, with its stack, for a micro-batch that raises and for a write that is cancelled; so the
-    step at work may end, and the micro-batch returns once Spark knows that its query is stopped."""
-    here: Sites = sites()
-    here.change(10)
-    for start in (30, 50, 70):
-        here.send(spark)
-        here.change(start)
-    here.send(spark)
-    with running("receive", here, tmp_path / "errors") as command:
-        wait_until(lambda: command.told(lambda line: line["event"] == "started"), "it starts")
-        wait_until(lambda: bool(here.path("orders", SEATTLE).exists()), "it applies")
+    """SIGTERM to Python alone. Spark logs an error with a stack trace for a micro-batch that
+    raises and for a cancelled write. So the running step may end, and the micro-batch returns
+    once Spark knows that its query is stopped.
+    """
+    wan.change(10)
+    queue_epochs(spark, wan)
+    with running("receive", wan, tmp_path / "errors") as command:
+        wait_until(lambda: command.has_printed(is_started), "it starts")
+        wait_until(lambda: bool(wan.path("orders", SEATTLE).exists()), "it applies")
         command.signal(signal.SIGTERM, group=False)
         assert command.code() == 0, command.errors()
         for word in ("Traceback", " ERROR ", "StackOverflowError"):
             assert word not in command.errors()
-    here.apply(spark)
-    here.assert_equal()
+    wan.apply(spark)
+    wan.assert_equal()
 
 
-@pytest.mark.parametrize("what", ["send", "receive"])
+@pytest.mark.parametrize("name", ["send", "receive"])
 def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
-    sites: Any, tmp_path: Path, what: str
+    wan: Sites, tmp_path: Path, name: str
 ) -> None:
-    """Killed for want of memory, say. Exit code 1 and one message, so that whoever runs it starts it again.
+    """For lack of memory, say. Exit code 1 and one message, so that a service manager starts it
+    again.
 
-    Failed when the streams are held instead, for ever; and when the end of the session is asked for what it cannot answer.
+    Fails when the streams are held forever instead, or when the ended session is asked for its
+    state.
     """
-    here: Sites = sites()
-    here.change(10)
-    with running(what, here, tmp_path / "errors") as command:
-        wait_until(lambda: command.told(lambda line: line["event"] == "started"), "it starts")
+    wan.change(10)
+    with running(name, wan, tmp_path / "errors") as command:
+        wait_until(lambda: command.has_printed(is_started), "it starts")
         os.kill(command.java(), signal.SIGKILL)
         assert command.code() == 1
         assert command.lines[-1]["event"] == "error"
@@ -206,40 +215,42 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
         assert "Traceback" not in command.errors()
 
 
-def test_a_thawed_receiver_goes_on_by_itself(spark: Any, sites: Any, tmp_path: Path) -> None:
-    """Frozen with its JVM, while another one takes over its checkpoint. Its query ends with CONCURRENT_STREAM_LOG_UPDATE, which it says, and
-    starts again. Fails when the end of the query is the end of the receiver."""
-    here: Sites = sites()
-    here.change(10)
-    here.send(spark)
+def test_a_receiver_overtaken_while_frozen_restarts_its_query(
+    spark: Any, wan: Sites, tmp_path: Path
+) -> None:
+    """Another receiver uses its checkpoint while it is frozen. Its query then ends with
+    CONCURRENT_STREAM_LOG_UPDATE, which is reported, and starts again.
+
+    Fails when the end of the query ends the receiver.
+    """
+    wan.change(10)
+    wan.send(spark)
 
     def acked() -> bool:
-        return all(here.acked(table) == here.numbers(table)[-1] for table in ("orders", "readings"))
+        return all(wan.acked(table) == wan.numbers(table)[-1] for table in ("orders", "readings"))
 
     with ExitStack() as ends:
-        first = ends.enter_context(running("receive", here, tmp_path / "first"))
-        wait_until(lambda: first.told(has_events) and acked(), "the first applies")
-        second = ends.enter_context(running("receive", here, tmp_path / "second"))
-        wait_until(
-            lambda: second.told(lambda line: line["event"] == "started"), "the second starts"
-        )
+        first = ends.enter_context(running("receive", wan, tmp_path / "first"))
+        wait_until(lambda: first.has_printed(has_events) and acked(), "the first applies")
+        second = ends.enter_context(running("receive", wan, tmp_path / "second"))
+        wait_until(lambda: second.has_printed(is_started), "the second starts")
         first.signal(signal.SIGSTOP)
-        here.change(30)
-        here.send(spark)
+        wan.change(30)
+        wan.send(spark)
         wait_until(acked, "the second takes over")
         first.signal(signal.SIGCONT)
-        here.change(50)
-        here.send(spark)
+        wan.change(50)
+        wan.send(spark)
         wait_until(acked, "one of them applies")
         second.signal(signal.SIGTERM)
         assert second.code() == 0
-        here.change(70)
-        here.send(spark)
-        wait_until(acked, "the first goes on")
-        assert first.told(
+        wan.change(70)
+        wan.send(spark)
+        wait_until(acked, "the first continues")
+        assert first.has_printed(
             lambda line: "another receiver has used its checkpoint" in str(line.get("held"))
         )
         first.signal(signal.SIGTERM)
         assert first.code() == 0
         assert "Traceback" not in first.errors()
-    here.assert_equal()
+    wan.assert_equal()

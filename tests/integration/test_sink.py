@@ -1,4 +1,6 @@
-"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and the remote site's table has the rows."""
+"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and
+the rows arrive in the remote site's table.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,16 @@ def headers(channel: Channel, manifest: Manifest) -> list[FrameHeader]:
     return [check_frame(channel.get_frame(ref.path), ref.path, ref) for ref in manifest.frames]
 
 
-# --- options, frames, manifest ----------------------------------------------------------------------------------------
+# --- options, frames, manifest
 
 
-def test_an_option_comes_from_the_topology_or_by_itself(
+def test_options_from_the_topology_and_explicit_options_are_equivalent(
     spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """Both ways of saying the same write the same manifest and the same headers; what is given wins over the topology."""
+    """Both write the same manifest and the same headers; explicit options override the topology."""
     rows = frame(spark, "prices", [price(f"p{n}", n, n / 2) for n in range(30)]).coalesce(1)
     wan.write_events("prices", rows, batchSize=8)
-    one_by_one = {
+    explicit = {
         "channel": str(tmp_path / "channel"),
         "site": "newark",
         "remotes": "seattle",
@@ -52,28 +54,29 @@ def test_an_option_comes_from_the_topology_or_by_itself(
         "stream": PRICES,
         "batchSize": "8",
     }
-    rows.write.format("wan").mode("append").options(**one_by_one).save()
+    rows.write.format("wan").mode("append").options(**explicit).save()
 
-    told = []
+    written = []
     for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
         manifest = log.read(1)
-        of_its_own = ("log_id", "created", "frames", "writes", "fingerprint")
-        said = {name: value for name, value in vars(manifest).items() if name not in of_its_own}
-        found = [
+        different = ("log_id", "created", "frames", "writes", "fingerprint")
+        contents = {name: value for name, value in vars(manifest).items() if name not in different}
+        headers_seen = [
             (head.origin, head.sent_to, head.stream, head.table, head.events)
             for head in headers(log.channel, manifest)
         ]
-        told.append((said, found, manifest.writes[0].digest))
-    assert told[0] == told[1]
-    assert told[0][1] == [
+        written.append((contents, headers_seen, manifest.writes[0].digest))
+    assert written[0] == written[1]
+    assert written[0][1] == [
         ("newark", ("seattle",), PRICES, "prices", events) for events in (8, 8, 8, 6)
     ]
 
 
 def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
-    """``batchSize`` rows, ``batchBytes`` bytes of Arrow; one event larger than that travels alone (f19). All of it arrives.
+    """At most ``batchSize`` rows and ``batchBytes`` bytes of Arrow; a larger event travels alone
+    (f19). All events arrive.
 
-    Taken out once: the limits in `BatchPublisher._cut`.
+    Fails without the limits in `BatchPublisher._cut`.
     """
     pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
     rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
@@ -95,17 +98,20 @@ def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> Non
     )
 
 
-def test_a_write_without_rows_is_no_epoch(spark: Any, wan: Sites) -> None:
+def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
     wan.write_events("clicks", frame(spark, "clicks", []))
     assert wan.numbers("clicks") == []
 
 
-# --- replays ----------------------------------------------------------------------------------------------------------
+# --- retries
 
 
-def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
-    """Also in other partitions and another order. Other content under the same batch ID is the next epoch, and so is the same
-    content without batch ID. Adds an epoch with the digest left out of the comparison (``told in writes``)."""
+def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
+    """Also in other partitions and another order. Other content under the same batch ID is the next
+    epoch, and so is the same content without a batch ID.
+
+    Fails when `append_epoch` compares writes without their digest.
+    """
     rows = frame(spark, "clicks", clicks(range(40)))
     replay = {"queryId": "q", "batchId": 7}
     wan.write_events("clicks", rows.coalesce(1), **replay)
@@ -127,26 +133,18 @@ def test_f04_an_equal_replay_is_already_done(spark: Any, wan: Sites) -> None:
     assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in range(41)}
 
 
-def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None:
-    """A micro-batch is an epoch. One that comes again after a restart, in other partitions, is already done."""
+def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_path: Path) -> None:
+    """A micro-batch that is retried after a restart, in other partitions, adds no epoch."""
     for start in (0, 10):
         wan.append("clicks", clicks(range(start, start + 10)))
     checkpoint = tmp_path / "checkpoint"
 
     def replicate(partitions: int) -> str:
-        rows = (
-            spark.readStream.format("delta")
-            .option("maxFilesPerTrigger", 1)
-            .load(str(wan.path("clicks")))
-        )
-        writer = (
-            rows.repartition(partitions)
-            .writeStream.format("wan")
-            .options(**wan.sink_options("clicks"))
-        )
-        query = (
-            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        )
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+        rows = reader.load(str(wan.path("clicks"))).repartition(partitions)
+        writer = rows.writeStream.format("wan").options(**wan.sink_options("clicks"))
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query = writer.start()
         query.awaitTermination()
         return str(query.id)
 
@@ -154,7 +152,7 @@ def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None
     writes = wan.log("clicks").read(2).writes
     assert [(write.query, write.batch) for write in writes] == [(query, "0"), (query, "1")]
 
-    # As if it had been killed between the manifest and Spark's own commit.
+    # As after a crash between the manifest and Spark's own commit.
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     wan.append("clicks", clicks(range(20, 25)))
@@ -165,9 +163,12 @@ def test_a_stream_becomes_epochs(spark: Any, wan: Sites, tmp_path: Path) -> None
     wan.assert_equal("clicks")
 
 
-def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Path) -> None:
-    """A micro-batch is written to two streams and fails between them. With ``queryId`` and ``batchId``, when it comes again only the
-    second lacks it."""
+def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(
+    spark: Any, wan: Sites, tmp_path: Path
+) -> None:
+    """A micro-batch is written to two streams and fails between them. With ``queryId`` and
+    ``batchId``, the retry writes only to the second.
+    """
     wan.append("clicks", clicks(range(10)))
     fails = [True]
 
@@ -191,18 +192,17 @@ def test_a_batch_write_inside_foreach_batch(spark: Any, wan: Sites, tmp_path: Pa
     assert wan.channel("events").epochs() == {"clicks.0": [1]}
     run()
     assert wan.channel("events").epochs() == {"clicks.0": [1], "clicks.1": [1]}
-    assert (
-        sum(StreamLog(wan.channel("events"), f"clicks.{half}").read(1).rows for half in (0, 1))
-        == 10
-    )
+    logs = [StreamLog(wan.channel("events"), f"clicks.{half}") for half in (0, 1)]
+    assert sum(log.read(1).rows for log in logs) == 10
 
 
-# --- what the events do at the other site -----------------------------------------------------------------------------
+# --- events at the remote site
 
 
-def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
-    """Operation, sequence and event time are columns of the rows: the sequence orders the events of a key, whatever order they
-    come in; the operation column is the sink's alone. Without the sequence, such a write is refused as a whole."""
+def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan: Sites) -> None:
+    """The sequence orders the events of a key, in whatever order they arrive; the operation
+    column is not replicated. Without the sequence, the same write is refused as a whole.
+    """
     events = [
         ("a1", 1, 1, 1.0, "create"),
         ("a2", 2, 1, 1.5, "put"),
@@ -225,8 +225,8 @@ def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
     wan.apply(spark, "events")
     columns = ["event", "turn", "id", "price"]
     assert sorted(wan.table("prices", SEATTLE).schema.names) == sorted([*columns, "at"])
-    found = wan.table("prices", SEATTLE, columns).to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [
+    arrived = wan.table("prices", SEATTLE, columns).to_pylist()
+    assert sorted(tuple(row.values()) for row in arrived) == [
         ("a2", 2, 1, 1.5),
         ("c1", 1, 3, 3.0),
         ("d0", 4, 4, 4.5),
@@ -237,10 +237,13 @@ def test_b01_events_say_what_they_do(spark: Any, wan: Sites) -> None:
     assert sorted(map(tuple, times)) == sorted((event[0], event[1]) for event in events)
 
 
-def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
-    """The same event again is dropped. Another under the same ID is a dead letter with its cause, here and in the ack, and what is
-    behind it goes on. Equal events of a keyless table with IDs of their own are two rows. Duplicates nothing with the event IDs in
-    the ledger ignored."""
+def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan: Sites) -> None:
+    """The same event again is dropped. Other content under the same ID is a dead letter with its
+    cause, here and in the ack, and later events go on. Equal events of a keyless table with
+    different IDs are two rows.
+
+    Fails when the event IDs in the ledger are ignored: nothing is a duplicate.
+    """
     wan.write_events("prices", frame(spark, "prices", [price("p1", 1, 1.0), price("p2", 2, 2.0)]))
     wan.write_events(
         "clicks",
@@ -248,23 +251,18 @@ def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
     )
     wan.apply(spark, "events")
 
-    again = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
-    wan.write_events("prices", frame(spark, "prices", again))
+    repeated = [price("p1", 1, 1.0), price("p2", 2, 99.0), price("p3", 3, 3.0)]
+    wan.write_events("prices", frame(spark, "prices", repeated))
     wan.write_events(
         "clicks",
         frame(spark, "clicks", [{"event": f"c{n}", "at": at(0), "page": "/"} for n in (2, 3)]),
     )
     status = wan.apply(spark, "events")
-    assert (status["prices"].held, status["prices"].duplicates, status["prices"].dead_letters) == (
-        None,
-        1,
-        1,
-    )
-    assert (status["clicks"].held, status["clicks"].duplicates, status["clicks"].dead_letters) == (
-        None,
-        1,
-        0,
-    )
+    counts = {
+        table: (status[table].held, status[table].duplicates, status[table].dead_letters)
+        for table in ("prices", "clicks")
+    }
+    assert counts == {"prices": (None, 1, 1), "clicks": (None, 1, 0)}
     assert wan.rows("prices") == {("p1", 1, 1.0, 0): 1, ("p2", 2, 2.0, 0): 1, ("p3", 3, 3.0, 0): 1}
     assert wan.rows("clicks") == {(at(0), f"c{n}", "/"): 1 for n in (1, 2, 3)}
 
@@ -276,7 +274,7 @@ def test_an_event_id_names_one_event_for_ever(spark: Any, wan: Sites) -> None:
     assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (2, None, 1)
 
 
-# --- acks -------------------------------------------------------------------------------------------------------------
+# --- acks
 
 
 def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
@@ -293,14 +291,16 @@ def in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[Base
     return thread, errors
 
 
-def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
-    """With ``all``, a commit ends when the remote site has the epoch, and trims it. With ``none`` it waits for nobody."""
+def test_block_on_ack_waits_until_the_policy_is_met(spark: Any, wan: Sites) -> None:
+    """With ``all``, a commit ends when the remote site has acked the epoch, which is then
+    trimmed. With ``none``, it does not wait.
+    """
     wan.write_events(
         "clicks", frame(spark, "clicks", clicks([1])), ackPolicy="none", blockOnAck="1h"
     )
     assert wan.frames("clicks") == wan.named_frames("clicks") != set()
 
-    # A thread knows the sink once it has made a DataFrame.
+    # A thread can use the sink once it has made a DataFrame.
     writing, errors = in_background(
         lambda: wan.write_events("clicks", frame(spark, "clicks", clicks([2])), blockOnAck="1h")
     )
@@ -312,10 +312,13 @@ def test_block_on_ack_waits_for_the_policy(spark: Any, wan: Sites) -> None:
     assert (wan.numbers("clicks"), wan.frames("clicks")) == ([2], set())
 
 
-def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothing_of_it(
+def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing_of_it(
     spark: Any, wan: Sites
 ) -> None:
-    """Its table has no place at the writer, or the events lie there. Fails (held: no Delta table, or one that was replaced) when it is captured."""
+    """Its table has no location at the writer, or has the events themselves.
+
+    Fails when it is captured: held, since there is no Delta table or it was replaced.
+    """
     wan.append("orders", [{"id": 1, "item": "pear", "amount": 1.0}])
     wan.append("readings", [{"sensor": "attic", "value": 20.5}])
     wan.append("clicks", clicks([1]))
@@ -327,9 +330,12 @@ def test_a_sender_of_the_whole_topology_keeps_a_users_stream_and_captures_nothin
     assert wan.frames("clicks") == wan.frames("prices") == set()
 
 
-def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wan: Sites) -> None:
-    """The write succeeds, and the next one; both are there when the site comes. Their frames go with a later commit, without
-    ``blockOnAck`` too."""
+def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
+    spark: Any, wan: Sites
+) -> None:
+    """Both writes succeed, and their events are applied when the site is back. A later commit
+    trims their frames, also without ``blockOnAck``.
+    """
     for n in (1, 2):
         wan.write_events("clicks", frame(spark, "clicks", clicks([n])), blockOnAck="300ms")
     assert wan.numbers("clicks") == [1, 2]
@@ -340,11 +346,10 @@ def test_b03_an_absent_remote_is_waited_for_so_long_and_no_longer(spark: Any, wa
     assert wan.frames("clicks") == wan.named_frames("clicks")
 
 
-# --- registration -----------------------------------------------------------------------------------------------------
-
-
-def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a name that nothing else could have made known."""
+def test_register_makes_the_wan_format_known(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a name that is registered nowhere else."""
 
     class Named(datasource.WanDataSource):
         @classmethod
@@ -358,8 +363,10 @@ def test_wan_is_known_by_register(spark: Any, wan: Sites, monkeypatch: pytest.Mo
     assert wan.numbers("clicks") == [1]
 
 
-def test_wan_is_known_when_installed(spark: Any, wan: Sites) -> None:
-    """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session knows nothing of what was registered in another."""
+def test_spark_finds_the_installed_wan_format(spark: Any, wan: Sites) -> None:
+    """pyspark finds ``pyspark_wan.DefaultSource`` by itself: a new session has no registrations
+    of other sessions.
+    """
     other = spark.newSession()
     batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
     assert batches.columns[:3] == ["stream", "log_id", "epoch"]

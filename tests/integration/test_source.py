@@ -1,4 +1,6 @@
-"""The source: one row per gateway batch, in order and without gaps, as much at a time as is asked for; loud where something is missing."""
+"""The source: one row per gateway batch, in order and without gaps, within the read limits; an
+error where epochs are missing.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,14 @@ from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
-"""Per micro-batch that had rows, stream and epoch of each gateway batch."""
+"""Stream and epoch of each gateway batch, by micro-batch; those without rows are left out."""
 
-COLUMNS = [
-    ("stream", "string"),
-    ("log_id", "string"),
-    ("epoch", "bigint"),
-    ("batch", "int"),
-    ("kind", "string"),
-    ("origin", "string"),
-    ("sent_to", "array<string>"),
-    ("table", "string"),
-    ("table_id", "string"),
-    ("selection", "string"),
-    ("first_version", "bigint"),
-    ("last_version", "bigint"),
-    ("events", "bigint"),
-    ("possible_duplicate", "boolean"),
-    ("schema", "string"),
-    ("path", "string"),
-    ("checksum", "bigint"),
-    ("payload", "binary"),
-]
+COLUMNS = (
+    "stream string, log_id string, epoch bigint, batch int, kind string, origin string, sent_to "
+    "array<string>, table string, table_id string, selection string, first_version bigint, "
+    "last_version bigint, events bigint, possible_duplicate boolean, schema string, path string, "
+    "checksum bigint, payload binary"
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +65,21 @@ def read(
     spark: Any,
     wan: Sites,
     checkpoint: str = "checkpoint",
-    each: Callable[[int], None] = lambda batch: None,
+    after_batch: Callable[[int], None] = lambda batch: None,
     **options: object,
 ) -> Batches:
-    """Read what there is. ``each`` is called with the number of every micro-batch that had rows, after its rows were read."""
+    """Read the available epochs. ``after_batch`` is called with the number of every micro-batch
+    that had rows, after they were read.
+    """
     batches: Batches = []
 
     def take(rows: Any, batch: int) -> None:
-        found = (
+        batch_rows = (
             rows.select("stream", "epoch", "batch").orderBy("stream", "epoch", "batch").collect()
         )
-        if found:
-            batches.append([(row["stream"], row["epoch"]) for row in found])
-            each(len(batches))
+        if batch_rows:
+            batches.append([(row["stream"], row["epoch"]) for row in batch_rows])
+            after_batch(len(batches))
 
     writer = load(spark, wan, **options).writeStream.foreachBatch(take).trigger(availableNow=True)
     writer.option("checkpointLocation", str(wan.folder / checkpoint)).start().awaitTermination()
@@ -97,25 +87,25 @@ def read(
 
 
 def reader(wan: Sites, **options: object) -> WanStreamReader:
-    """The source without Spark around it."""
-    given = {name: str(value) for name, value in options.items()}
-    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **given}))
+    """Return the source without Spark."""
+    strings = {name: str(value) for name, value in options.items()}
+    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **strings}))
 
 
 def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
     return source.latestOffset(start, source.getDefaultReadLimit())
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows
 
 
 def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
-    """Header and manifest as columns, the frame as it is; the columns are fixed."""
+    """Header and manifest as columns, the frame unchanged; the columns are fixed."""
     rows: list[Any] = []
     source = load(spark, wan)
-    assert [(field.name, field.dataType.simpleString()) for field in source.schema] == COLUMNS
+    assert ", ".join(f"{name} {kind}" for name, kind in source.dtypes) == COLUMNS
     query = source.writeStream.foreachBatch(
-        lambda found, batch: rows.extend(found.collect())
+        lambda batch_rows, batch: rows.extend(batch_rows.collect())
     ).trigger(availableNow=True)
     query.option("checkpointLocation", str(wan.folder / "checkpoint")).start().awaitTermination()
     (row,) = [
@@ -154,11 +144,13 @@ def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
     ]
 
 
-# --- how much, from where, until when ---------------------------------------------------------------------------------
+# --- limits, start and end
 
 
-def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
-    """By number: streams in turn. By bytes: what fits, and one epoch that does not. A limit that is never reached is none."""
+def test_read_limits_count_whole_epochs(spark: Any, wan: Sites) -> None:
+    """By number: streams in turn. By bytes: epochs that fit, or one that does not. A limit that
+    is never reached has no effect.
+    """
     one_by_one = read(spark, wan, maxEpochsPerTrigger=1)
     assert one_by_one == [[(CLICKS, 1)] * 3, [(PRICES, 1)], [(CLICKS, 2)], [(CLICKS, 3)]]
 
@@ -178,8 +170,10 @@ def test_read_limits_are_whole_epochs(spark: Any, wan: Sites) -> None:
     assert next_offset(reader(wan, maxBytesPerTrigger="1GiB"), source.initialOffset()) == start
 
 
-def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
-    """With one epoch a trigger, and one more of clicks before each of them. Never reads prices when the same stream is always first."""
+def test_a_busy_stream_does_not_starve_others(wan: Sites) -> None:
+    """One epoch per trigger, and a new epoch of clicks before each. Fails (never reads prices)
+    when the same stream always comes first.
+    """
     source = reader(wan, maxEpochsPerTrigger=1)
     start = source.initialOffset()
     for n in range(3):
@@ -188,9 +182,10 @@ def test_no_stream_waits_for_another_that_is_always_busy(wan: Sites) -> None:
     assert start["streams"][PRICES] == 1
 
 
-def test_starting_offsets(spark: Any, wan: Sites) -> None:
-    """``earliest``, ``latest``, or the first epoch to read of some streams, the others from their beginning. A checkpoint counts for
-    more."""
+def test_starting_offsets_choose_the_first_epoch(spark: Any, wan: Sites) -> None:
+    """``earliest``, ``latest``, or the first epoch of some streams while the others start at
+    their oldest. A checkpoint overrides them.
+    """
     assert read(spark, wan, startingOffsets="latest") == []
     named = json.dumps({CLICKS: 3})
     assert read(spark, wan, "named", startingOffsets=named) == [[(CLICKS, 3), (PRICES, 1)]]
@@ -199,13 +194,14 @@ def test_starting_offsets(spark: Any, wan: Sites) -> None:
     assert read(spark, wan, "named", startingOffsets="earliest", streams=CLICKS) == [[(CLICKS, 4)]]
     with pytest.raises(
         Exception,
-        match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; did you mean 'newark.events.clicks'",
+        match=r"startingOffsets: channel .*events has no stream 'newark.events.click'; "
+        r"did you mean 'newark.events.clicks'",
     ):
-        read(spark, wan, "wrong", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
+        read(spark, wan, "unknown stream", startingOffsets=json.dumps({CLICKS[:-1]: 3}))
 
 
-def test_available_now_reads_what_was_there_at_its_start(spark: Any, wan: Sites) -> None:
-    """And no more, also when it begins with a micro-batch that a run before it did not finish."""
+def test_available_now_reads_only_epochs_present_at_its_start(spark: Any, wan: Sites) -> None:
+    """Also when it starts with a micro-batch that an earlier run did not finish."""
 
     def write_and_fail(batch: int) -> None:
         write_epoch(wan, "clicks", clicks([100 + batch]))
@@ -213,20 +209,20 @@ def test_available_now_reads_what_was_there_at_its_start(spark: Any, wan: Sites)
             raise RuntimeError("stopped in its second micro-batch")
 
     with pytest.raises(Exception, match="in its second micro-batch"):
-        read(spark, wan, each=write_and_fail, streams=CLICKS, maxEpochsPerTrigger=1)
-    again = read(
-        spark,
-        wan,
-        each=lambda batch: (write_epoch(wan, "clicks", clicks([200 + batch])), None)[1],
-        streams=CLICKS,
-        maxEpochsPerTrigger=1,
-    )
-    assert again == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
+        read(spark, wan, after_batch=write_and_fail, streams=CLICKS, maxEpochsPerTrigger=1)
+
+    def write(batch: int) -> None:
+        write_epoch(wan, "clicks", clicks([200 + batch]))
+
+    second_run = read(spark, wan, after_batch=write, streams=CLICKS, maxEpochsPerTrigger=1)
+    assert second_run == [[(CLICKS, number)] for number in (2, 3, 4, 5)]
     assert wan.numbers("clicks")[-1] == 9
 
 
-def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> None:
-    """In its progress: what the channel has, and what was read. Only the streams that were asked for are read."""
+def test_a_running_query_reports_its_lag(spark: Any, wan: Sites) -> None:
+    """Its progress has the newest epochs of the channel and the epochs that were read. Only the
+    named streams are read.
+    """
     seen: list[int] = []
     writer = load(spark, wan, streams=CLICKS, maxEpochsPerTrigger=1).writeStream.trigger(
         processingTime="100 milliseconds"
@@ -253,8 +249,8 @@ def test_a_running_query_tells_its_lag_and_goes_on(spark: Any, wan: Sites) -> No
     assert (read_to, there) == ({CLICKS: 1}, {CLICKS: 3})
 
 
-def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
-    """Announced epochs come again, marked as possible duplicates; what comes for the first time is not marked."""
+def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wan: Sites) -> None:
+    """They are redelivered with the mark; first deliveries have none."""
     rows: list[tuple[str, int, bool]] = []
 
     def run() -> list[tuple[str, int, bool]]:
@@ -262,8 +258,8 @@ def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
         writer = load(spark, wan).writeStream.trigger(availableNow=True)
         columns = ("stream", "epoch", "possible_duplicate")
         writer = writer.foreachBatch(
-            lambda found, batch: rows.extend(
-                map(tuple, found.select(*columns).distinct().collect())
+            lambda batch_rows, batch: rows.extend(
+                map(tuple, batch_rows.select(*columns).distinct().collect())
             )
         )
         writer.option(
@@ -280,11 +276,13 @@ def test_b40_what_is_announced_again_is_marked(spark: Any, wan: Sites) -> None:
     assert run() == []
 
 
-# --- what is missing --------------------------------------------------------------------------------------------------
+# --- missing epochs
 
 
 def trim(wan: Sites, *numbers: int) -> None:
-    """As the ack manager does once everybody has them: the newest manifest stays, without its frames."""
+    """Trim as the sender does once every site has acked: the newest manifest stays, without its
+    frames.
+    """
     log = wan.log("clicks")
     for number in numbers:
         log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(number).frames])
@@ -292,13 +290,18 @@ def trim(wan: Sites, *numbers: int) -> None:
             log.channel.trim_manifest(CLICKS, number)
 
 
-def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
-    """A query that is late says so and skips nothing; a new one begins with what is there."""
+def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> None:
+    """It reports the missing epochs and skips nothing; a new query starts with the oldest epoch
+    in the log.
+    """
     read(spark, wan, maxEpochsPerTrigger=1, startingOffsets=json.dumps({CLICKS: 3, PRICES: 1}))
     late = reader(wan, streams=CLICKS)
     start = {**late.initialOffset(), "streams": {CLICKS: 1}}
     trim(wan, 1, 2)
-    message = r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: it has 3 and later\..*new checkpoint"
+    message = (
+        r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: "
+        r"it has 3 and later\..*new checkpoint"
+    )
     with pytest.raises(LogGapError, match=message):
         late.partitions(start, next_offset(late, start))
     assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 2}
@@ -310,12 +313,13 @@ def test_trimmed_before_it_was_read(spark: Any, wan: Sites) -> None:
     assert read(spark, wan, "new") == [[(PRICES, 1)]]
     with pytest.raises(
         Exception,
-        match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more .*new checkpoint",
+        match=r"wan source: epoch 4 of newark\.events\.clicks cannot be read any more "
+        r".*new checkpoint",
     ):
         read(spark, wan)
 
 
-def test_f16_a_gap_in_the_log(wan: Sites) -> None:
+def test_f16_a_gap_in_the_log_is_an_error(wan: Sites) -> None:
     wan.channel("events").trim_manifest(CLICKS, 2)
     source = reader(wan, streams=CLICKS)
     with pytest.raises(
@@ -332,39 +336,42 @@ def test_f16_a_gap_in_the_log(wan: Sites) -> None:
         )
 
 
-@pytest.mark.parametrize("what", ["deleted", "put back"])
-def test_f17_the_channel_is_not_what_it_was(wan: Sites, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("fault", ["deleted", "restored"])
+def test_f17_a_log_that_lost_epochs_is_an_error(wan: Sites, fault: str) -> None:
     source = reader(wan, streams=CLICKS)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
-    if what == "deleted":
+    if fault == "deleted":
         shutil.rmtree(folder)
     else:
         (folder / f"{3:020d}.json").unlink()
-    end = 0 if what == "deleted" else 2
+    end = 0 if fault == "deleted" else 2
     with pytest.raises(
         LogGapError,
-        match=rf"the log of newark\.events\.clicks ends at {end}, but this query has read epoch 3.*Restore it",
+        match=rf"the log of newark\.events\.clicks ends at {end}, "
+        "but this query has read epoch 3.*Restore it",
     ):
         next_offset(source, start)
 
 
-def test_a_log_that_was_begun_anew_wakes_its_receiver(wan: Sites) -> None:
-    """Its numbers are lower than those that were seen; the receiver plans from the log, and has to look."""
+def test_a_restarted_log_wakes_its_receiver(wan: Sites) -> None:
+    """Its epochs are lower than those seen before; the receiver has to read the log again."""
     source = WakeUpReader(wan.channel("events"), SEATTLE, "token", 10.0)
     start = next_offset(source, source.initialOffset())
     folder = Path(wan.channel("events").url) / "log" / CLICKS
     for number in (2, 3):
         (folder / f"{number:020d}.json").unlink()
-    found = next_offset(source, start)
-    assert (start["streams"][CLICKS], found["streams"][CLICKS]) == (3, 1)
+    end = next_offset(source, start)
+    assert (start["streams"][CLICKS], end["streams"][CLICKS]) == (3, 1)
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
+# --- options
 
 
-def test_options_of_a_site(wan: Sites) -> None:
-    """From the topology: the channel of a sender that serves the site. Unknown names suggest the nearest."""
+def test_the_site_option_selects_the_channel_of_its_sender(wan: Sites) -> None:
+    """The topology has the channel of a sender that serves the site. Unknown names get a
+    suggestion.
+    """
     config = str(wan.folder / "wan.yaml")
     parse = SourceOptions.parse
     assert (
@@ -379,8 +386,8 @@ def test_options_of_a_site(wan: Sites) -> None:
         parse({"config": config, "sender": "events", "site": "newark"})
 
 
-def test_a_wrong_option_is_seen_by_the_user(spark: Any, wan: Sites) -> None:
-    """In the text of the exception, whatever Spark puts around it."""
+def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> None:
+    """In the text of the exception, whatever Spark adds to it."""
     with pytest.raises(
         Exception,
         match="wan source: unknown option 'maxepochpertrigger'; did you mean 'maxEpochsPerTrigger'",
@@ -388,26 +395,32 @@ def test_a_wrong_option_is_seen_by_the_user(spark: Any, wan: Sites) -> None:
         read(spark, wan, maxEpochPerTrigger=1)
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- processes
 
 QUERIES = """
 import sys
 from spark_wan.local import local_session
+
 folder, channel, config = sys.argv[1:]
-spark = local_session("killed", quick=True, **{"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"})
-source = spark.readStream.format("wan").option("channel", channel).load()
-source.writeStream.format("noop").option("checkpointLocation", folder + "/source").trigger(processingTime="0 seconds").start()
-rows = spark.readStream.format("rate").load().selectExpr("string(value) AS event", "timestamp AS at", "'/' AS page")
+settings = {"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"}
+spark = local_session("killed", quick=True, **settings)
+
+source = spark.readStream.format("wan").option("channel", channel).load().writeStream
+source = source.format("noop").option("checkpointLocation", folder + "/source")
+source.trigger(processingTime="0 seconds").start()
+
+rows = spark.readStream.format("rate").load()
+rows = rows.selectExpr("string(value) AS event", "timestamp AS at", "'/' AS page")
 sink = rows.writeStream.format("wan").option("checkpointLocation", folder + "/sink")
-sink = sink.options(config=config, sender="events", table="clicks", eventId="event", stream="waiting", blockOnAck="1h")
-sink.start().awaitTermination()
+sink = sink.options(config=config, sender="events", table="clicks", eventId="event")
+sink.options(stream="waiting", blockOnAck="1h").start().awaitTermination()
 """
 
 
 def test_b15_processes_of_source_and_sink_end_with_their_parents(
     wan: Sites, tmp_path: Path
 ) -> None:
-    """Driver and JVM are killed while the source looks for epochs and a commit waits for an ack that does not come."""
+    """Driver and JVM are killed while the source polls for epochs and a commit waits for an ack."""
     script = tmp_path / "queries.py"
     script.write_text(QUERIES)
     channel = wan.channel("events")
@@ -423,9 +436,9 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
                     and (tmp_path / "source/commits/0").exists()
                 )
             ),
-            "an epoch in the channel, and a look of the source",
+            "an epoch in the channel, and a poll of the source",
         )
-        processes = of_session(driver.pid)
+        processes = processes_of_session(driver.pid)
         assert any("python_streaming_source_runner" in command for command in processes.values()), (
             tmp_path / "output"
         ).read_text()
@@ -433,22 +446,24 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
             if process == driver.pid or "java" in command.partition(" ")[0]:
                 os.kill(process, signal.SIGKILL)
         driver.wait()
-        wait_until(lambda: not of_session(driver.pid), "the end of all workers")
+        wait_until(lambda: not processes_of_session(driver.pid), "the end of all workers")
     finally:
-        for process in of_session(driver.pid):
+        for process in processes_of_session(driver.pid):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         driver.wait()
 
 
-def of_session(leader: int) -> dict[int, str]:
-    """The processes that one and its descendants have started, also once it has ended: ID -> command line."""
-    found = {}
+def processes_of_session(leader: int) -> dict[int, str]:
+    """Return the processes of a session, whether or not its leader still runs: ID -> command
+    line.
+    """
+    processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) == leader and state != "Z":
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+                processes[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
-    return found
+    return processes

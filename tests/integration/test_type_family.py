@@ -1,16 +1,15 @@
-"""Every type of Delta × insert, update, delete, key × table read, change feed: generated values, compared to the bit by deltalake and pyarrow.
+"""Every type of Delta × insert, update, delete, key × table read, change feed: generated values,
+compared to the bit by deltalake and pyarrow.
 
-The values are the same in each run; ``WAN_TYPES_SEED=<number>`` chooses others. The seed is printed.
+The values are the same in each run; ``WAN_TYPES_SEED=<number>`` chooses others. The seed is
+printed.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,13 @@ import exact
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dates import DATES, OLD_FILES, ZONE, assert_exact, carry_dates, dated, having, merge
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 from pair import Pair
 from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE
+from spark_connect import run_script
 
 import spark_wan
 from spark_wan import Sender
@@ -33,206 +34,44 @@ from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 
-ZONE = "spark.sql.session.timeZone"
 ZONES = ("America/New_York", "Europe/Amsterdam", "Asia/Kolkata", "Africa/Monrovia")
-OLD_FILES = {
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
-    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
-}
-"""With these, Spark writes files for its versions before 3: other dates, and milliseconds."""
 
 
-@contextmanager
-def having(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the user's session, for a while."""
-    before = {name: spark.conf.get(name) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
-
-
-def merge(
-    spark: Any, pair: Pair, table: str, rows: pa.Table, on: str, gone: Sequence[int] = ()
+def test_f45_dates_and_timestamps_arrive_exactly_through_the_change_feed(
+    spark: Any, tmp_path: Path
 ) -> None:
-    """One commit: rows whose ``on`` is there are updated, or deleted when it is in ``gone``; the others are inserted."""
-    file = pair.folder / f"{table}-{len(list(pair.folder.glob('*.parquet')))}.parquet"
-    pq.write_table(rows, file)
-    deleted = (
-        f"WHEN MATCHED AND t.{on} IN ({', '.join(map(str, gone))}) THEN DELETE " if gone else ""
-    )
-    pair.sql(
-        spark,
-        table,
-        f"MERGE INTO {{t}} t USING parquet.`{file}` s ON t.{on} = s.{on} {deleted}"
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-    )
+    """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at
+    any depth, as keys, and as keys of maps.
 
+    One epoch under each time zone of the sender, applied under another. Each inserts, updates,
+    deletes, and changes keys by a day or a microsecond. The receiver's session has settings for
+    files of old Spark versions, which must not affect what it writes.
 
-def assert_exact(
-    pair: Pair, table: str, expected: pa.Table, chars: Mapping[str, int] | None = None
-) -> None:
-    """Both sites have the expected rows, to the bit, as deltalake and pyarrow read them. Only chars may be stored padded or not."""
-
-    def rows(found: pa.Table) -> dict[Any, dict[str, Any]]:
-        for name, length in (chars or {}).items():
-            texts = pa.array([text.ljust(length) for text in found[name].to_pylist()])
-            found = found.set_column(found.schema.get_field_index(name), name, texts)
-        return exact.rows(found, "id")
-
-    wanted = rows(expected)
-    for site in (NEWARK, SEATTLE):
-        found = rows(exact.read(pair.path(table, site)))
-        assert sorted(found) == sorted(wanted), f"{table} at {site}"
-        for number, row in wanted.items():
-            wrong = {
-                name: (value, found[number][name])
-                for name, value in row.items()
-                if found[number][name] != value
-            }
-            assert not wrong, f"{table} at {site}, row {number}: expected and found {wrong}"
-
-
-# --- dates and times --------------------------------------------------------------------------------------------------
-
-DATES = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("day", exact.DATE),
-        ("at", exact.INSTANT),
-        ("wall", exact.WALL),
-        ("a_day", exact.DATE),
-        ("an_at", exact.INSTANT),
-        ("a_wall", exact.WALL),
-        ("days", pa.list_(exact.DATE)),
-        ("ats", pa.list_(exact.INSTANT)),
-        ("by_day", pa.map_(exact.DATE, exact.INSTANT)),
-        ("by_at", pa.map_(exact.INSTANT, pa.list_(exact.DATE))),
-        (
-            "record",
-            pa.struct(
-                [("day", exact.DATE), ("more", pa.list_(pa.struct([("at", exact.INSTANT)])))]
-            ),
-        ),
-    ]
-)
-
-
-def dated(number: int, day: int, moment: int, key: tuple[int, int, int]) -> dict[str, Any]:
-    beside, later = day + 1, moment + 1
-    return {
-        "id": number,
-        **dict(zip(("day", "at", "wall"), key, strict=True)),
-        **{"a_day": day, "an_at": moment, "a_wall": moment},
-        **{"days": [day, None, beside], "ats": [moment, later]},
-        **{"by_day": [(day, moment), (beside, None)], "by_at": [(moment, [day]), (later, [])]},
-        "record": {"day": day, "more": [{"at": moment}, None]},
-    }
-
-
-def carry_dates(spark: Any, folder: Path, zones: Sequence[str]) -> int:
-    """Replicate dates and times, one epoch under each of the sender's time zones; the number of rows at the end, which are as they should be."""
-    pair = Pair.of(folder, {"dates": {"keys": ["day", "at", "wall"]}})
-    pair.make(
-        spark, "dates", ", ".join(f"{field.name} {exact.name(field.type)}" for field in DATES)
-    )
-    places = [(day, 0, 0) for day in exact.DAYS if day]
-    places += [(0, moment, 0) for moment in dict.fromkeys(exact.MOMENTS) if moment]
-    places += [(0, 0, moment) for moment in dict.fromkeys(exact.MOMENTS) if moment]
-    state = {
-        number: dated(
-            number,
-            exact.DAYS[number % len(exact.DAYS)],
-            exact.MOMENTS[number % len(exact.MOMENTS)],
-            key,
-        )
-        for number, key in enumerate(places)
-    }
-    apart = max(exact.DAYS) + 10
-
-    def commit(changed: list[dict[str, Any]], gone: Sequence[int] = ()) -> None:
-        merge(spark, pair, "dates", pa.Table.from_pylist(changed, schema=DATES), "id", gone)
-
-    later = [state.pop(number) for number in list(state) if number % 3 == 2]
-    commit(list(state.values()))
-    pair.replicate(spark)
-    assert_exact(pair, "dates", pa.Table.from_pylist(list(state.values()), schema=DATES))
-    for turn, zone in enumerate(zones):
-        inserted = later[turn :: len(zones)]
-        chosen = [number for number in state if number % len(zones) == turn]
-        gone, moved, updated = chosen[::3], chosen[1::3], chosen[2::3]
-        state.update((row["id"], row) for row in inserted)
-        for number in updated:
-            row = state[number]
-            state[number] = dated(
-                number, row["a_day"] + 1, row["an_at"] - 1, (row["day"], row["at"], row["wall"])
-            )
-        for number in moved:
-            day, at, wall = (state[number][name] for name in ("day", "at", "wall"))
-            key = (day, at, wall + apart * exact.DAY) if day else (day + number + apart, at, wall)
-            state[number] = {**state[number], **dict(zip(("day", "at", "wall"), key, strict=True))}
-        with having(spark, {ZONE: zone}):
-            commit([state[row] for row in (*updated, *moved, *gone)] + inserted, gone)
-            assert [(each.held, each.dead_letters) for each in pair.send(spark)] == [(None, 0)]
-        for number in gone:
-            del state[number]
-        with having(spark, {ZONE: zones[turn - 1], **(OLD_FILES if turn % 2 else {})}):
-            pair.apply(spark)
-        assert_exact(pair, "dates", pa.Table.from_pylist(list(state.values()), schema=DATES))
-    return len(state)
-
-
-def test_f45_dates_and_timestamps_through_the_change_feed(spark: Any, tmp_path: Path) -> None:
-    """Years before 1 and after 9999, 1582-10-05 to 14, and times before time zones: as values at any depth, as keys, and as keys of maps.
-
-    One epoch under each time zone of the sender; it is applied under another. Each inserts, updates, deletes and changes keys that differ by a day
-    or a microsecond.
-    At the receiver, the user's session has settings for files of old Spark versions; what the receiver writes does not follow them.
-
-    Taken out once: the setting with which the change feed returns ``java.time`` values (1582-10-15 arrived), and the settings of the writes.
+    Fails without the setting with which the change feed returns ``java.time`` values (1582-10-15
+    arrives), or without the settings of the writes.
     """
     assert carry_dates(spark, tmp_path / "wan", ZONES) > 100
 
 
-def test_f45_dates_over_connect_in_a_jvm_with_another_zone(tmp_path: Path) -> None:
-    """Under Spark Connect; the server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until 1972. The user's session keeps
-    its settings."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
-    process = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("dates_over_connect.py")),
-            str(tmp_path / "wan"),
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert process.returncode == 0, process.stderr[-6000:]
-    found = json.loads(process.stdout.splitlines()[-1])
-    assert found["rows"] > 100
-    assert found["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
+def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(tmp_path: Path) -> None:
+    """The server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until
+    1972. The user's session keeps its settings.
+    """
+    script = Path(__file__).with_name("dates_over_connect.py")
+    report = run_script(script, tmp_path, tmp_path / "wan", timeout=500)
+    assert report["rows"] > 100
+    assert report["settings"] == {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
 
 
-# --- every type -------------------------------------------------------------------------------------------------------
+# --- every type
 
 ROWS, EXAMPLES = 90, 24
-"""Rows of the table; different values of a column, which its rows take in turn."""
+"""Rows of the table; different values of each column, which the rows take in turn."""
 
 
 def schema_of_values() -> pa.Schema:
-    """An ID, every type once, and nested ones."""
-    # One example is often the one before with a small change.
+    """Return a schema with an ID, every type once, and nested types."""
+    # An example is often the previous one with a small change.
     nested = exact.generated(exact.types(), 60)[2::3]
     return pa.schema(
         [
@@ -246,9 +85,11 @@ def table_of(rows: dict[int, dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(list(rows.values()), schema=schema)
 
 
-def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
-    """Generated values of every type and of nested types: the table read (a snapshot), then inserts, updates by the least amount, deletes and
-    rows that are written again as they were, through the change feed. Each update is an event; a row written again is none."""
+def test_every_type_arrives_exactly_as_value(spark: Any, tmp_path: Path) -> None:
+    """Generated values of every type and of nested types: a snapshot, then through the change
+    feed inserts, updates by the least amount, deletes, and rows written again unchanged. Each
+    update is an event; an unchanged row is none.
+    """
     schema = schema_of_values()
     drawn = {
         field.name: [None, *exact.generated(exact.values(field.type), EXAMPLES)]
@@ -258,8 +99,8 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
         number: {
             "id": number,
             **{
-                name: found[(number + 7 * place) % len(found)]
-                for place, (name, found) in enumerate(drawn.items())
+                name: examples[(number + 7 * place) % len(examples)]
+                for place, (name, examples) in enumerate(drawn.items())
             },
         }
         for number in range(ROWS)
@@ -276,9 +117,9 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
     columns = len(schema) - 1
     epoch = 1
     for turn in range(2):
-        gone = [number for number in state if number % 20 == turn]
-        again = [number for number in state if number % 20 == 4]
-        updated = [number for number in state if number not in (*gone, *again)]
+        deleted = [number for number in state if number % 20 == turn]
+        unchanged = [number for number in state if number % 20 == 4]
+        updated = [number for number in state if number not in (*deleted, *unchanged)]
         for number in updated:
             field = schema.field(1 + (number + turn * ROWS) % columns)
             changed = exact.nudged(state[number][field.name], field.type, number + turn)
@@ -288,18 +129,20 @@ def test_every_type_as_value(spark: Any, tmp_path: Path) -> None:
             state[number] = {**state[number], field.name: changed}
         inserted = {number: row for number, row in later.items() if number % 2 == turn}
         state.update(inserted)
-        merge(spark, pair, "values", table_of(state, schema), "id", gone)
-        for number in gone:
+        merge(spark, pair, "values", table_of(state, schema), "id", deleted)
+        for number in deleted:
             del state[number]
         pair.replicate(spark)
         epoch += 1
         events = pair.events("values", epoch)["id"].to_pylist()
-        assert sorted(events) == sorted([*gone, *updated, *inserted])
+        assert sorted(events) == sorted([*deleted, *updated, *inserted])
         assert_exact(pair, "values", table_of(state, schema))
 
 
-def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
-    """Generated variants, at the top and nested, which only Spark reads: both sites have the same bytes, and what was written."""
+def test_variants_arrive_exactly_as_values(spark: Any, tmp_path: Path) -> None:
+    """Generated variants, at the top and nested, which only Spark reads: both sites have the
+    same bytes, and the values that were written.
+    """
     leaves = (
         st.none()
         | st.booleans()
@@ -319,28 +162,33 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
     pair.make(
         spark,
         "odd",
-        "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, m map<string,variant>",
+        "id bigint, v variant, vs array<variant>, r struct<v:variant,n:void>, "
+        "m map<string,variant>",
     )
 
     def write(rows: Mapping[int, str]) -> None:
         file = tmp_path / f"{len(list(tmp_path.glob('*.parquet')))}.parquet"
         pq.write_table(pa.table({"id": list(rows), "text": list(rows.values())}), file)
-        variants = "parse_json(text) v, array(parse_json(text), null) vs, named_struct('v', parse_json(text), 'n', null) r, map('k', parse_json(text)) m"
+        variants = (
+            "parse_json(text) v, array(parse_json(text), null) vs, "
+            "named_struct('v', parse_json(text), 'n', null) r, map('k', parse_json(text)) m"
+        )
         pair.sql(
             spark,
             "odd",
-            f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s ON t.id = s.id "
-            "WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            f"MERGE INTO {{t}} t USING (SELECT id, {variants} FROM parquet.`{file}`) s "
+            "ON t.id = s.id WHEN MATCHED AND s.id = 7 THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+            "WHEN NOT MATCHED THEN INSERT *",
         )
 
     def assert_same(rows: Mapping[int, str]) -> None:
         pair.assert_same(spark, "odd")
-        found = load(spark, pair.location("odd", SEATTLE)).selectExpr(
+        target = load(spark, pair.location("odd", SEATTLE)).selectExpr(
             "id", "to_json(v)", "to_json(r.v)", "to_json(vs[0])"
         )
         arrived = {
             number: [json.loads(text) for text in row]
-            for number, *row in map(tuple, found.collect())
+            for number, *row in map(tuple, target.collect())
         }
         assert arrived == {number: [json.loads(text)] * 3 for number, text in rows.items()}
 
@@ -348,7 +196,7 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
     write(rows)
     pair.replicate(spark)
     assert_same(rows)
-    # Other values for most; some are as they were, some are new.
+    # Most rows change, some stay, some are new.
     changed = {
         number: texts[(number + 1) % len(texts)] if number % 5 else text
         for number, text in enumerate(texts)
@@ -359,27 +207,20 @@ def test_variants_as_values(spark: Any, tmp_path: Path) -> None:
     assert_same(changed)
 
 
-# A key of each type, and what is hard to tell apart in it.
+def decimals(*texts: str) -> tuple[Decimal, ...]:
+    return tuple(map(Decimal, texts))
+
+
+# A key of each type, with values that are hard to tell apart.
 TEXTS = (
-    "",
-    " ",
-    "  ",
-    "a",
-    "a ",
-    "A",
-    "\0",
-    "a\0",
-    "\u00e9",
-    "e\u0301",
-    "\u212b",
-    "\u00c5",
-    "\ufffd",
-    "null",
-    "\U0001f6b2",
-    "\u00df",
-    "ss",
-    "\ufb03",
-)
+    "", " ", "  ", "a", "a ", "A", "\0", "a\0", "\u00e9", "e\u0301",
+    "\u212b", "\u00c5", "\ufffd", "null", "\U0001f6b2", "\u00df", "ss", "\ufb03",
+)  # fmt: skip
+BYTES = (b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"\xff", b"\xef\xbf\xbd", b" ")
+MONEY = decimals("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")
+FINE = decimals("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")
+WIDE = decimals("9" * 38, "9" * 37 + "8", "-" + "9" * 38, "1")
+FIXED = tuple(dict.fromkeys(text.rstrip(" ") for text in TEXTS if text.strip(" ")))
 KEYS: dict[str, tuple[str, pa.DataType, tuple[Any, ...]]] = {
     "k_byte": ("tinyint", pa.int8(), (-128, 127, -1, 1)),
     "k_short": ("smallint", pa.int16(), (-32768, 32767, -1, 1)),
@@ -387,16 +228,16 @@ KEYS: dict[str, tuple[str, pa.DataType, tuple[Any, ...]]] = {
     "k_long": ("bigint", pa.int64(), (-(2**63), 2**63 - 1, 2**63 - 2, 2**53, 2**53 + 1)),
     "k_flag": ("boolean", pa.bool_(), (True,)),
     "k_text": ("string", pa.string(), TEXTS[1:]),
-    "k_bytes": ("binary", pa.binary(), (b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"\xff", b"\xef\xbf\xbd", b" ")),
+    "k_bytes": ("binary", pa.binary(), BYTES),
     "k_day": ("date", exact.DATE, exact.DAYS),
     "k_at": ("timestamp", exact.INSTANT, exact.MOMENTS),
     "k_wall": ("timestamp_ntz", exact.WALL, exact.MOMENTS),
-    "k_money": ("decimal(7,2)", pa.decimal128(7, 2), tuple(map(Decimal, ("0.01", "-0.01", "0.10", "1.00", "10.00", "-99999.99", "99999.99")))),
-    "k_fine": ("decimal(38,18)", pa.decimal128(38, 18), tuple(map(Decimal, ("1e-18", "-1e-18", "1", "1.000000000000000001", "99999999999999999999")))),
-    "k_wide": ("decimal(38,0)", pa.decimal128(38, 0), tuple(map(Decimal, ("9" * 38, "9" * 37 + "8", "-" + "9" * 38, "1")))),
-    "k_fixed": ("char(5)", pa.string(), tuple(dict.fromkeys(text.rstrip(" ") for text in TEXTS if text.strip(" ")))),
+    "k_money": ("decimal(7,2)", pa.decimal128(7, 2), MONEY),
+    "k_fine": ("decimal(38,18)", pa.decimal128(38, 18), FINE),
+    "k_wide": ("decimal(38,0)", pa.decimal128(38, 0), WIDE),
+    "k_fixed": ("char(5)", pa.string(), FIXED),
     "k_short_text": ("varchar(5)", pa.string(), TEXTS[1:]),
-}  # fmt: skip
+}
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(KEYS, 0),
     **{"k_flag": False, "k_text": "", "k_bytes": b"", "k_fixed": "", "k_short_text": ""},
@@ -411,12 +252,14 @@ KEYED = pa.schema(
 )
 
 
-def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
-    """Rows whose keys differ in one column, by as little as there is: a day, a microsecond, a trailing space, a NUL, normalisation, case,
-    the last digit. Some of each are in the snapshot, and in the target before it; the others come through the feed, and some are updated,
-    deleted, or change their key.
+def test_every_type_arrives_exactly_as_key(spark: Any, tmp_path: Path) -> None:
+    """Rows whose keys differ in one column, by as little as possible: a day, a microsecond, a
+    trailing space, a NUL, normalisation, case, the last digit. Some are in the snapshot, and in the
+    target before it; the others come through the feed, and some are updated, deleted, or change
+    their key.
 
-    Taken out once: reading chars as they are stored, in the session of the write. Delta failed at the MERGE, and the stream was held for ever.
+    Fails when the session of the write does not read chars as they are stored: the MERGE fails, and
+    the stream is held forever.
     """
     pair = Pair.of(tmp_path / "wan", {"keyed": {"keys": list(KEYS)}})
     columns = ", ".join(f"{name} {declared}" for name, (declared, _, _) in KEYS.items())
@@ -440,40 +283,41 @@ def test_every_type_as_key(spark: Any, tmp_path: Path) -> None:
     pair.replicate(spark)
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
-    gone = [number for number in state if number % 3 == 0]
+    deleted = [number for number in state if number % 3 == 0]
     for number in state:
-        # Every third takes the key of a row that goes in the same commit.
-        taken = every[number - 4] if number % 3 == 1 and number - 4 in gone else every[number]
+        # Every third row takes the key of a row that is deleted in the same commit.
+        taken = every[number - 4] if number % 3 == 1 and number - 4 in deleted else every[number]
         state[number] = {**taken, "id": number, "note": f"note {number}"}
     state.update((number, row) for number, row in every.items() if not number % 2)
-    merge(spark, pair, "keyed", table_of(state, KEYED), "id", gone)
-    for number in gone:
+    merge(spark, pair, "keyed", table_of(state, KEYED), "id", deleted)
+    for number in deleted:
         del state[number]
     assert any(row["k_day"] != every[number]["k_day"] for number, row in state.items())
     status = pair.send(spark)
-    assert [(each.held, each.dead_letters) for each in status] == [(None, 0)]
+    assert [(stream.held, stream.dead_letters) for stream in status] == [(None, 0)]
     pair.apply(spark)
     assert_exact(pair, "keyed", table_of(state, KEYED), {"k_fixed": 5})
 
 
-# --- what the feed does not return as it is ---------------------------------------------------------------------------
+# --- values that the feed alters
 
 BAD, GOOD = "CAST(X'61FF' AS string)", "'\ufffd'"
 
 
 def held(spark: Any, pair: Pair) -> dict[str, str | None]:
-    """Run the sender; why each of its tables is held."""
+    """Run the sender; return the causes of holds by table."""
     handle = Sender(spark, pair.topology, NEWARK).start(available_now=True)
     with suppress(WanError):
         handle.await_termination()
     return {status.table: status.held for status in handle.status()}
 
 
-def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) -> None:
-    """Text that is not UTF-8, and maps with a key twice (which another writer than Spark may write): not in a snapshot, which goes on once they are
-    mended, and not from the feed, where the commits before them are sent. U+FFFD itself is text like any other.
+def test_values_that_the_change_feed_alters_hold_the_stream(spark: Any, tmp_path: Path) -> None:
+    """Text that is not UTF-8, and maps with a repeated key (which writers other than Spark may
+    write): a snapshot goes on once they are corrected; from the feed, earlier commits are sent.
+    U+FFFD itself is ordinary text.
 
-    Taken out once: the check of strings with U+FFFD, which arrived in place of the byte FF.
+    Fails without the check of strings with U+FFFD, which arrives in place of the byte FF.
     """
     pair = Pair.of(tmp_path / "wan", {"texts": {}, "maps": {}})
 
@@ -493,10 +337,11 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     pair.make(spark, "texts", "id bigint, t string")
     texts((1, GOOD), (2, BAD))
     maps((1, [(1.0, 1)]), (2, [(1.0, 2), (1.0, 3)]))
-    found = held(spark, pair)
-    assert "texts: column 't' has text that is not valid UTF-8 in version 1." in str(found["texts"])
-    assert "maps: column 'm' has a map with a repeated key in version 0." in str(found["maps"])
-    assert [pair.numbers(table) or pair.frames(table) for table in found] == [set(), set()]
+    causes = held(spark, pair)
+    invalid_text = "texts: column 't' has text that is not valid UTF-8 in version 1."
+    assert invalid_text in str(causes["texts"])
+    assert "maps: column 'm' has a map with a repeated key in version 0." in str(causes["maps"])
+    assert [pair.numbers(table) or pair.frames(table) for table in causes] == [set(), set()]
 
     pair.sql(spark, "texts", "UPDATE {t} SET t = make_valid_utf8(t)")
     DeltaTable(str(pair.path("maps"))).delete("id = 2")
@@ -506,16 +351,14 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     texts((4, BAD))
     maps((3, []), (4, [(0.5, 1), (0.0, 1)]))
     maps((5, [(0.0, 1), (-0.0, 2)]))
-    found = held(spark, pair)
-    assert "texts: column 't' has text that is not valid UTF-8 in version 4." in str(found["texts"])
-    assert "maps: column 'm' has a map with a repeated key in version 3." in str(found["maps"])
+    causes = held(spark, pair)
+    invalid_text = "texts: column 't' has text that is not valid UTF-8 in version 4."
+    assert invalid_text in str(causes["texts"])
+    assert "maps: column 'm' has a map with a repeated key in version 3." in str(causes["maps"])
     assert [
         [manifest.last_version for manifest in pair.manifests(table)] for table in ("texts", "maps")
-    ] == [
-        [2, 3],
-        [1, 2],
-    ]
-    assert [pair.frames(table) == pair.named_frames(table) for table in found] == [True, True]
+    ] == [[2, 3], [1, 2]]
+    assert [pair.frames(table) == pair.named_frames(table) for table in causes] == [True, True]
     pair.apply(spark)
     arrived = exact.rows(exact.read(pair.path("texts", SEATTLE)), "id")
     assert {number: row["t"].decode() for number, row in arrived.items()} == {
@@ -526,8 +369,8 @@ def test_what_the_feed_would_change_is_held_by_name(spark: Any, tmp_path: Path) 
     assert sorted(exact.rows(exact.read(pair.path("maps", SEATTLE)), "id")) == [1, 3, 4]
 
 
-def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: Path) -> None:
-    """Before the feed has changed it: in each place of a row where text can stand, and nowhere else."""
+def test_invalid_text_is_detected_at_any_depth(spark: Any, tmp_path: Path) -> None:
+    """Before the feed alters it: in each place of a row where text can stand, and nowhere else."""
     columns = {
         "t": ("string", "{}"),
         "fixed": ("varchar(5)", "{}"),
@@ -538,8 +381,9 @@ def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: 
             "map(1, array(null, named_struct('n', 1, 's.t', {})), 2, null)",
         ),
     }
+    declared = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
     spark.sql(
-        f"CREATE TABLE delta.`{tmp_path}` (id int, {', '.join(f'{name} {kind}' for name, (kind, _) in columns.items())}) USING delta "
+        f"CREATE TABLE delta.`{tmp_path}` (id int, {declared}) USING delta "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name')"
     )
     rows = [
@@ -561,18 +405,18 @@ def test_what_the_feed_would_change_is_found_at_any_depth(spark: Any, tmp_path: 
             continue
         with pytest.raises(Exception, match="spark_wan: refused") as error:
             checked.count()
-        told = refused(error.value, "odd", schema)
-        assert (
-            f"odd: column {list(columns)[number]!r} has text that is not valid UTF-8 in version 1."
-            in str(told)
-        )
+        cause = str(refused(error.value, "odd", schema))
+        column = list(columns)[number]
+        assert f"odd: column {column!r} has text that is not valid UTF-8 in version 1." in cause
 
 
-# --- beside the values ------------------------------------------------------------------------------------------------
+# --- user streams
 
 
-def test_dates_of_a_users_stream(spark: Any, tmp_path: Path) -> None:
-    """The same values through the sink and the receiver (which appends), and through the sink, the source and decode."""
+def test_dates_of_a_user_stream_arrive_exactly(spark: Any, tmp_path: Path) -> None:
+    """The same values through the sink and the receiver (which appends), and through the sink,
+    the source and ``decode``.
+    """
     spark_wan.register(spark)
     pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"], "keys": []}}, {"events": {}})
     every = [

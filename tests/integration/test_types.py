@@ -1,14 +1,16 @@
-"""Every type that Delta can hold arrives as it was: source table, capture, channel, target; and users' rows through sink and source."""
+"""Every type of Delta arrives unchanged: source table, capture, channel, target; and user rows
+through sink and source.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dates import ZONE, having
 from pair import Pair, hashes
 from sites import NEWARK, SEATTLE
 
@@ -16,7 +18,7 @@ import spark_wan
 from spark_wan.datasource.decode import decode
 from spark_wan.delta.tables import load
 
-# column: type, then one literal each for a low row, a high row and an odd one
+# Column: type, then one literal each for a low, a high and an odd row.
 TYPES = {
     "tiny": ("tinyint", "-128Y", "127Y", "0Y"),
     "small": ("smallint", "-32768S", "32767S", "0S"),
@@ -68,13 +70,15 @@ TYPES = {
     "by_struct": (
         "map<struct<a:int,b:string>,array<int>>",
         "map()",
-        "map(named_struct('a', 1, 'b', 'x'), array(1, null), named_struct('a', null, 'b', ''), null)",
+        "map(named_struct('a', 1, 'b', 'x'), array(1, null),"
+        " named_struct('a', null, 'b', ''), null)",
         "map(named_struct('a', 0, 'b', null), array())",
     ),
     "nested": (
         "struct<zz:struct<day:date,at:timestamp,list:array<struct<q:decimal(38,18)>>>,aa:float>",
         "named_struct('zz', null, 'aa', float(-0.0))",
-        "named_struct('zz', named_struct('day', DATE'9999-12-31', 'at', timestamp_micros(253402300799999999L), 'list',"
+        "named_struct('zz', named_struct('day', DATE'9999-12-31', "
+        "'at', timestamp_micros(253402300799999999L), 'list',"
         " array(named_struct('q', 0.5BD), null)), 'aa', float('NaN'))",
         "named_struct('zz', named_struct('day', null, 'at', null, 'list', null), 'aa', null)",
     ),
@@ -106,41 +110,30 @@ TYPES = {
     "größe": ("int", "1", "2", "3"),
     "nothing": ("void", "null", "null", "null"),
 }
-COLUMNS = "id bigint, " + ", ".join(f"`{name}` {each[0]}" for name, each in TYPES.items())
+COLUMNS = "id bigint, " + ", ".join(f"`{name}` {kind}" for name, (kind, *_) in TYPES.items())
 LOW, HIGH, ODD, NULL, SAME = 1, 2, 3, 4, 5
-"""IDs. The row ``SAME`` is as ``HIGH``."""
+"""IDs. The row ``SAME`` has the values of ``HIGH``."""
 
 
 def row(number: int, place: int | None) -> str:
-    """SELECT of one row: the literals at ``place``, or nulls."""
-    values = ["null" if place is None else each[place] for each in TYPES.values()]
-    cast = [
-        f"CAST({value} AS {each[0]})" for value, each in zip(values, TYPES.values(), strict=True)
+    """Return the SELECT of one row: the literals at ``place``, or nulls."""
+    columns = [
+        f"CAST({'null' if place is None else declared[place]} AS {declared[0]}) AS `{name}`"
+        for name, declared in TYPES.items()
     ]
-    aliased = [f"{value} AS `{name}`" for value, name in zip(cast, TYPES, strict=True)]
-    return f"SELECT {number}L AS id, {', '.join(aliased)}"
+    return f"SELECT {number}L AS id, {', '.join(columns)}"
 
 
 ROWS = " UNION ALL ".join([row(LOW, 1), row(HIGH, 2), row(ODD, 3), row(NULL, None), row(SAME, 2)])
 EVENTS = f"SELECT *, concat('e', id) AS event FROM ({ROWS})"
 
 
-@contextmanager
-def time_zone(spark: Any, zone: str) -> Iterator[None]:
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        yield
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
-
-
 @pytest.fixture(scope="module", params=["UTC", "America/New_York"])
 def sites(
     request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pair]:
-    """``values`` (keyed), its rows sent as creates of a snapshot; ``inserts`` (keyless), each row inserted twice."""
-    with time_zone(spark, request.param):
+    """``values`` (keyed), sent as a snapshot; ``inserts`` (keyless), each row inserted twice."""
+    with having(spark, {ZONE: request.param}):
         pair = Pair.of(
             tmp_path_factory.mktemp("types") / "wan", {"values": {}, "inserts": {"keys": []}}
         )
@@ -155,9 +148,9 @@ def sites(
 
 @pytest.fixture(scope="module")
 def facts(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """``facts``, a user's stream of the same rows."""
+    """``facts``, a user stream of the same rows."""
     spark_wan.register(spark)
-    with time_zone(spark, "America/New_York"):
+    with having(spark, {ZONE: "America/New_York"}):
         pair = Pair.of(
             tmp_path_factory.mktemp("facts") / "wan",
             {"facts": {"senders": ["events"]}},
@@ -168,7 +161,7 @@ def facts(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair
 
 
 def as_text(spark: Any, pair: Pair, table: str, site: str) -> list[tuple[Any, ...]]:
-    """Rows as text, by Spark's own casts, and instants as microseconds."""
+    """Return rows as text, by Spark's own casts, and instants as microseconds."""
     frame = load(spark, pair.location(table, site))
     casts = [f"CAST(`{name}` AS string)" for name in TYPES]
     exact = [
@@ -182,41 +175,45 @@ def as_text(spark: Any, pair: Pair, table: str, site: str) -> list[tuple[Any, ..
 
 
 def test_creates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
-    """A snapshot and a keyless table's inserts, with every type's least, greatest and odd values, nulls everywhere."""
+    """A snapshot and a keyless table's inserts, with least, greatest and odd values of every
+    type, and nulls everywhere.
+    """
     sites.assert_same(spark, "values", "inserts")
     assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
     assert len(sites.hashes(spark, "inserts")) == 10
 
 
-def test_the_values_are_those_that_were_written(spark: Any, sites: Pair) -> None:
-    """Not only the same at both sites, but what the literals say."""
-    found = {each["id"]: each for each in load(spark, sites.location("values", SEATTLE)).selectExpr(
-        "id", "unix_micros(instant) AS instant", "CAST(wall AS string) AS wall", "CAST(day AS string) AS day", "hex(text) AS text",
-        "CAST(zero AS string) AS zero", "CAST(precise AS string) AS precise", "CAST(fine AS string) AS fine", "fixed",
-        "to_json(json) AS json", "CAST(list AS string) AS list", "json_in.v IS NULL AS no_variant",
-    ).collect()}  # fmt: skip
-    assert (found[LOW]["instant"], found[HIGH]["instant"]) == (
+def test_values_arrive_as_they_were_written(spark: Any, sites: Pair) -> None:
+    """Not only equal at both sites, but equal to the literals."""
+    texts = ("wall", "day", "zero", "precise", "fine", "list")
+    rows = load(spark, sites.location("values", SEATTLE)).selectExpr(
+        *("id", "fixed", "unix_micros(instant) AS instant", "hex(text) AS text"),
+        *(f"CAST({name} AS string) AS {name}" for name in texts),
+        *("to_json(json) AS json", "json_in.v IS NULL AS no_variant"),
+    )
+    arrived = {row["id"]: row for row in rows.collect()}
+    assert (arrived[LOW]["instant"], arrived[HIGH]["instant"]) == (
         -62135596800000000,
         253402300799999999,
     )
-    assert (found[LOW]["wall"], found[HIGH]["wall"]) == (
+    assert (arrived[LOW]["wall"], arrived[HIGH]["wall"]) == (
         "0001-01-01 00:00:00",
         "9999-12-31 23:59:59.999999",
     )
-    assert (found[LOW]["day"], found[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
-    assert (found[LOW]["text"], found[ODD]["text"]) == ("", "610062")
-    assert (found[LOW]["zero"], found[HIGH]["zero"], found[ODD]["precise"]) == (
+    assert (arrived[LOW]["day"], arrived[HIGH]["day"]) == ("0001-01-01", "9999-12-31")
+    assert (arrived[LOW]["text"], arrived[ODD]["text"]) == ("", "610062")
+    assert (arrived[LOW]["zero"], arrived[HIGH]["zero"], arrived[ODD]["precise"]) == (
         "-0.0",
         "0.0",
         "NaN",
     )
-    assert found[HIGH]["fine"] == "99999999999999999999.999999999999999999"
-    assert (found[LOW]["fixed"], found[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
-    assert found[HIGH]["list"] == "[-0.0, NaN, null]"
-    assert found[HIGH]["no_variant"] is True
+    assert arrived[HIGH]["fine"] == "99999999999999999999.999999999999999999"
+    assert (arrived[LOW]["fixed"], arrived[HIGH]["json"]) == (" " * 5, '{"a":[1,null,"x"],"b":1.5}')
+    assert arrived[HIGH]["list"] == "[-0.0, NaN, null]"
+    assert arrived[HIGH]["no_variant"] is True
     assert all(
         value is None
-        for name, value in found[NULL].asDict().items()
+        for name, value in arrived[NULL].asDict().items()
         if name not in ("id", "no_variant")
     )
 
@@ -233,13 +230,17 @@ def test_the_target_has_the_types_of_the_source(spark: Any, sites: Pair) -> None
 
 
 def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
-    """Values become nulls, nulls become values, 0.0 becomes -0.0, also inside an array; a row that is written again as it was is no
-    event."""
+    """Values become nulls, nulls become values, 0.0 becomes -0.0, also inside an array. A row
+    written again unchanged is no event.
+    """
     assign = ", ".join(f"t.`{name}` = s.`{name}`" for name in TYPES if name != "nothing")
     changed = " UNION ALL ".join(
         [row(LOW, None), row(HIGH, 3), row(ODD, 1), row(NULL, 2), row(SAME, 2)]
     )
-    merge = f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {assign}"
+    merge = (
+        f"MERGE INTO {{t}} t USING ({changed}) s ON t.id = s.id "
+        f"WHEN MATCHED THEN UPDATE SET {assign}"
+    )
     sites.sql(spark, "values", merge)
     sites.sql(
         spark, "values", f"UPDATE {{t}} SET zero = -0.0D, list = array(0.0D) WHERE id = {SAME}"
@@ -259,13 +260,15 @@ def test_updates_of_every_type_arrive(spark: Any, sites: Pair) -> None:
     assert as_text(spark, sites, "values", SEATTLE) == as_text(spark, sites, "values", NEWARK)
 
 
-def test_events_of_a_users_stream_arrive(spark: Any, facts: Pair) -> None:
-    """Through the sink and the receiver, dedup by event ID included."""
+def test_events_of_a_user_stream_arrive(spark: Any, facts: Pair) -> None:
+    """Through the sink and the receiver, with deduplication by event ID."""
     facts.apply(spark, "events")
     assert facts.hashes(spark, "facts") == hashes(spark.sql(EVENTS))
 
 
-def test_the_source_gives_back_what_the_sink_took(spark: Any, facts: Pair, tmp_path: Path) -> None:
+def test_the_source_returns_the_rows_given_to_the_sink(
+    spark: Any, facts: Pair, tmp_path: Path
+) -> None:
     """``format("wan")`` in, ``format("wan")`` out, decoded."""
     rows = spark.sql(EVENTS)
     batches = spark.readStream.format("wan").option("channel", facts.channel("events").url).load()
@@ -274,63 +277,41 @@ def test_the_source_gives_back_what_the_sink_took(spark: Any, facts: Pair, tmp_p
         "checkpointLocation", str(tmp_path / "checkpoint")
     )
     query.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination()
-    found = load(spark, str(tmp_path / "rows"))
-    assert {each[0] for each in found.select("wan_operation").distinct().collect()} == {"put"}
-    event = [name for name in found.columns if name.startswith("wan_")]
-    assert hashes(found.drop(*event)) == hashes(rows.drop("nothing"))
+    decoded_rows = load(spark, str(tmp_path / "rows"))
+    assert {row[0] for row in decoded_rows.select("wan_operation").distinct().collect()} == {"put"}
+    event = [name for name in decoded_rows.columns if name.startswith("wan_")]
+    assert hashes(decoded_rows.drop(*event)) == hashes(rows.drop("nothing"))
 
 
-DAY, MONTHS, BOTH, TIME = (
-    "INTERVAL '1' DAY",
-    "INTERVAL '1-2' YEAR TO MONTH",
-    "make_interval(1, 2, 3)",
-    "TIME'12:30:00'",
-)
+DAY, MONTHS = "INTERVAL '1' DAY", "INTERVAL '1-2' YEAR TO MONTH"
+BOTH, TIME = "make_interval(1, 2, 3)", "TIME'12:30:00'"
+REFUSED = "column '{}' is {}, which cannot be carried. Cast it"
 
 
 @pytest.mark.parametrize(
-    ("how", "odd", "told"),
+    ("mode", "odd", "message"),
     [
-        ("batch", DAY, "column 'odd' is interval day, which cannot be carried. Cast it"),
-        (
-            "batch",
-            f"array({DAY})",
-            "column 'odd.element' is interval day, which cannot be carried. Cast it",
-        ),
-        (
-            "batch",
-            MONTHS,
-            "column 'odd' is interval year to month, which cannot be carried. Cast it",
-        ),
-        ("batch", TIME, "column 'odd' is time(6), which cannot be carried. Cast it"),
-        (
-            "batch",
-            f"named_struct('of', {TIME})",
-            "column 'odd.of' is time(6), which cannot be carried. Cast it",
-        ),
-        (
-            "batch",
-            BOTH,
-            'Cannot use "INTERVAL" type in the table schema',
-        ),  # Spark refuses it before the sink is asked
-        ("stream", DAY, "column 'odd' is interval day, which cannot be carried. Cast it"),
-        (
-            "stream",
-            MONTHS,
-            "column 'odd' is interval year to month, which cannot be carried. Cast it",
-        ),
-        ("stream", BOTH, "column 'odd' is interval, which cannot be carried. Cast it"),
-        ("stream", TIME, "The data type TIME is not supported"),  # so does it here
+        ("batch", DAY, REFUSED.format("odd", "interval day")),
+        ("batch", f"array({DAY})", REFUSED.format("odd.element", "interval day")),
+        ("batch", MONTHS, REFUSED.format("odd", "interval year to month")),
+        ("batch", TIME, REFUSED.format("odd", "time(6)")),
+        ("batch", f"named_struct('of', {TIME})", REFUSED.format("odd.of", "time(6)")),
+        # Spark refuses these two before it calls the sink.
+        ("batch", BOTH, 'Cannot use "INTERVAL" type in the table schema'),
+        ("stream", TIME, "The data type TIME is not supported"),
+        ("stream", DAY, REFUSED.format("odd", "interval day")),
+        ("stream", MONTHS, REFUSED.format("odd", "interval year to month")),
+        ("stream", BOTH, REFUSED.format("odd", "interval")),
     ],
 )
-def test_what_cannot_be_carried_is_refused_by_name(
-    spark: Any, tmp_path: Path, how: str, odd: str, told: str
+def test_unsupported_types_are_refused_by_column(
+    spark: Any, tmp_path: Path, mode: str, odd: str, message: str
 ) -> None:
-    """Before anything is in the channel; with the column, its type and what to do."""
+    """Before anything is in the channel; the message has the column, its type and a remedy."""
     spark_wan.register(spark)
     pair = Pair.of(tmp_path / "wan", {"facts": {"senders": ["events"]}}, {"events": {}})
     with pytest.raises(Exception) as refused:
-        if how == "batch":
+        if mode == "batch":
             pair.write_events("facts", spark.sql(f"SELECT 1L AS id, 'e' AS event, {odd} AS odd"))
         else:
             rows = (
@@ -344,6 +325,6 @@ def test_what_cannot_be_carried_is_refused_by_name(
                 query.awaitTermination()
             finally:
                 query.stop()
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert pair.numbers("facts") == []
     assert pair.frames("facts") == set()

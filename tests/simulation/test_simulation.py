@@ -79,9 +79,9 @@ class AcksBeforeItApplies(TableApplier):
 
     def _apply(
         self, epochs: Sequence[PlannedEpoch], number: int, outcome: ApplyResult
-    ) -> Steps[bool]:
+    ) -> Steps[None]:
         self._ack(replace(outcome, applied=epochs[-1].manifest.epoch), None)
-        return (yield from super()._apply(epochs, number, outcome))
+        yield from super()._apply(epochs, number, outcome)
 
 
 class TakesTheNumberLate(TableApplier):

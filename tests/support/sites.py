@@ -1,7 +1,8 @@
-"""Two sites in a folder: newark writes (with ``deltalake``, so that a test costs no Spark for it), seattle gets.
+"""Two sites in a folder: newark writes (with ``deltalake``, which needs no Spark), seattle
+receives.
 
-Tables of sender ``east``: ``orders`` (keyed by ``id``) and ``readings`` (keyless). Users' streams of sender ``events``:
-``prices`` (keyed by ``id``) and ``clicks`` (keyless).
+Tables of sender ``east``: ``orders`` (keyed by ``id``) and ``readings`` (keyless). User streams of
+sender ``events``: ``prices`` (keyed by ``id``) and ``clicks`` (keyless).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.publish import Publisher
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.stream import SenderRun, StreamStatus
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
@@ -55,48 +56,56 @@ Row = Mapping[str, Any]
 _empty_ledgers: list[Path] = []
 
 
+def write_topology(folder: Path, senders: Mapping[str, Row], tables: Mapping[str, Row]) -> None:
+    """Write a topology of newark and seattle, with defaults for what senders and tables omit."""
+    sites = (NEWARK, SEATTLE)
+    sender = {"site": NEWARK, "remotes": [SEATTLE], "batch_interval": "100ms"}
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}/_wan"} for site in sites},
+        "senders": {name: {**sender, **settings} for name, settings in senders.items()},
+        "tables": {
+            name: {"writers": [NEWARK], "at": {site: f"./{site}/{name}" for site in sites}, **table}
+            for name, table in tables.items()
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "wan.yaml").write_text(yaml.safe_dump(content))
+
+
 @dataclass(frozen=True)
 class Sites:
-    """Everything below ``folder``: two sites, their channels, their topology. Can be copied as a folder."""
+    """Everything below ``folder``: two sites, their channels, their topology. The folder can be
+    copied.
+    """
 
     folder: Path
 
     @classmethod
     def make(cls, folder: Path, **settings: object) -> Sites:
-        """Write the topology; ``settings`` are those of the sender ``east``."""
-        folder.mkdir(parents=True)
-        found = cls(folder)
-        found.write_topology(**settings)
-        return found
+        """Create the folder and the topology; ``settings`` are those of the sender ``east``."""
+        sites = cls(folder)
+        sites.write_topology(**settings)
+        return sites
 
     def write_topology(self, **settings: object) -> None:
-        between = {"site": NEWARK, "remotes": [SEATTLE], "batch_interval": "100ms"}
-        content = {
-            "version": 1,
-            "sites": {site: {"state": f"./{site}/_wan"} for site in (NEWARK, SEATTLE)},
-            "senders": {
-                "east": {**between, "channel": "./channel", **settings},
-                "events": {**between, "channel": "./events"},
-            },
-            "tables": {
-                name: {
-                    "keys": keys,
-                    "writers": [NEWARK],
-                    "senders": [SENDERS[name]],
-                    "at": {site: f"./{site}/{name}" for site in (NEWARK, SEATTLE)},
-                    **(
-                        {"source": "sink"}
-                        if SENDERS[name] == "events"
-                        else {"start": "snapshot" if keys else {"version": 0}}
-                    ),
-                }
-                for name, keys in KEYS.items()
-            },
+        """Write the topology; ``settings`` are those of the sender ``east``."""
+        captured = {
+            table: {"start": "snapshot" if KEYS[table] else {"version": 0}}
+            for table in ("orders", "readings")
         }
-        (self.folder / "wan.yaml").write_text(yaml.safe_dump(content))
+        write_topology(
+            self.folder,
+            {"east": {"channel": "./channel", **settings}, "events": {"channel": "./events"}},
+            {
+                table: {"keys": keys, "senders": [SENDERS[table]]}
+                | captured.get(table, {"source": "sink"})
+                for table, keys in KEYS.items()
+            },
+        )
 
     def copy(self, folder: Path) -> Sites:
-        """The same two sites elsewhere, as a machine restored from an image would have them."""
+        """Copy the two sites, as a machine restored from an image has them."""
         shutil.copytree(self.folder, folder)
         return Sites(folder)
 
@@ -104,13 +113,13 @@ class Sites:
     def topology(self) -> Topology:
         return load_topology(self.folder / "wan.yaml")
 
-    # --- the source's writers
+    # --- writers of the source
 
     def path(self, table: str, site: str = NEWARK) -> Path:
         return self.folder / site / table
 
     def append(self, table: str, rows: Iterable[Row], site: str = NEWARK) -> None:
-        """One commit of inserts; the first one makes the table, its change feed on."""
+        """Insert rows in one commit; the first one creates the table, with its change feed on."""
         write_deltalake(
             self.path(table, site),
             pa.Table.from_pylist([dict(row) for row in rows], schema=COLUMNS[table]),
@@ -119,7 +128,7 @@ class Sites:
         )
 
     def upsert(self, table: str, rows: Iterable[Row], site: str = NEWARK) -> None:
-        """One commit that updates the rows whose keys are there and inserts the others."""
+        """Update the rows with known keys and insert the others, in one commit."""
         on = " AND ".join(f"t.{key} = s.{key}" for key in KEYS[table])
         merge = DeltaTable(self.path(table, site)).merge(
             pa.Table.from_pylist([dict(row) for row in rows], schema=COLUMNS[table]),
@@ -130,11 +139,13 @@ class Sites:
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def delete(self, table: str, condition: str, site: str = NEWARK) -> None:
-        """One commit that deletes."""
+        """Delete in one commit."""
         DeltaTable(self.path(table, site)).delete(condition)
 
     def change(self, start: int) -> None:
-        """Seven commits on both tables: inserts, updates and deletes of keys from ``start`` on; equal rows in the keyless one."""
+        """Make seven commits to both tables: inserts, updates and deletes of keys from
+        ``start``; equal rows in the keyless one.
+        """
         ids = range(start, start + 8)
         self.append("orders", [{"id": i, "item": f"item {i}", "amount": i / 4} for i in ids])
         self.append(
@@ -152,7 +163,9 @@ class Sites:
     # --- senders and receivers in this process
 
     def send(self, spark: Any, **settings: Any) -> list[StreamStatus]:
-        """Run the sender ``east`` until nothing is left to publish. Raises what holds a stream."""
+        """Run the sender ``east`` until nothing is left to publish. Raises the error that holds
+        a stream.
+        """
         handle = Sender(spark, self.topology, NEWARK, **{"senders": ["east"], **settings}).start(
             available_now=True
         )
@@ -160,7 +173,9 @@ class Sites:
         return handle.status()
 
     def receive(self, spark: Any, **settings: Any) -> dict[str, TableStatus]:
-        """Run seattle's receiver until nothing is left to apply; what it says of each table."""
+        """Run seattle's receiver until nothing is left to apply; return the status of each
+        table.
+        """
         handle = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings}).start(
             available_now=True
         )
@@ -168,14 +183,16 @@ class Sites:
         return {status.table: status for status in handle.status()}
 
     def replicate(self, spark: Any) -> dict[str, TableStatus]:
-        """Send, and apply without the query that wakes a receiver, which costs some seconds of processes."""
+        """Send, and apply without the query that wakes a receiver: it takes seconds to start."""
         self.send(spark)
         return self.apply(spark)
 
     def apply(
         self, spark: Any, sender: str = "east", rounds: int = 1, **decisions: Decisions
     ) -> dict[str, TableStatus]:
-        """What :meth:`receive` does, without the query that wakes it. ``decisions``: by table."""
+        """Do what :meth:`receive` does, without the query that wakes it. ``decisions``: by
+        table.
+        """
         self.make_ledger(spark)
         inbound = self.inbound(sender)
         inbound.decisions = decisions
@@ -186,7 +203,9 @@ class Sites:
         return {status.table: status for status in inbound.statuses()}
 
     def make_ledger(self, spark: Any) -> None:
-        """Seattle's ledger, empty: a copy of the first one that this process has made, which saves a second and more for each pair of sites."""
+        """Create seattle's ledger, empty: a copy of the first one of this process, which saves
+        over a second per pair.
+        """
         ledger = Path(self.topology.site(SEATTLE).state) / "ledger"
         if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
             return
@@ -208,30 +227,35 @@ class Sites:
         )
 
     def applier(self, spark: Any, table: str) -> TableApplier:
-        """Seattle's applier of a table, to be advanced step by step. Each is as good as a receiver of its own."""
+        """Return seattle's applier of a table, to run step by step. Each acts as a receiver of
+        its own.
+        """
         self.make_ledger(spark)
-        return self.inbound(SENDERS[table])._applier(spark, table, self.log(table))
+        inbound, log = self.inbound(SENDERS[table]), self.log(table)
+        stream = inbound.streams.get(log.stream)
+        stream.table = table
+        return inbound._applier(spark, stream, log)
 
     def publisher(self, spark: Any, table: str) -> Publisher:
-        """Newark's publisher of a table, to be advanced step by step. Each is as good as a sender of its own."""
+        """Return newark's publisher of a table, to run step by step. Each acts as a sender of
+        its own.
+        """
         topology = self.topology
         sender = Sender(spark, topology, NEWARK, senders=["east"])
-        ledger = LedgerTables(spark, topology.site(NEWARK).state)
         stream = sender._stream(
+            SenderRun(spark, True, 1),
             topology.sender("east"),
             topology.table(table),
             self.channel(),
-            ledger,
             SessionSettings.of(spark),
         )
+        assert stream.publisher is not None
         return stream.publisher
 
     def write_events(self, table: str, frame: Any, **options: object) -> None:
-        """A batch write of a user's events; ``frame`` has the columns of :data:`COLUMNS`."""
-        writer = (
-            frame.write.format("wan").mode("append").options(**self.sink_options(table), **options)
-        )
-        writer.save()
+        """Write a batch of user events; ``frame`` has the columns of :data:`COLUMNS`."""
+        writer = frame.write.format("wan").mode("append")
+        writer.options(**self.sink_options(table), **options).save()
 
     def sink_options(self, table: str) -> dict[str, str]:
         return {
@@ -241,18 +265,18 @@ class Sites:
             "eventId": "event",
         }
 
-    # --- what there is
+    # --- channel, logs and tables
 
     def channel(self, sender: str = "east") -> ObjectStoreChannel:
-        found = open_channel(self.topology.sender(sender).channel)
-        assert isinstance(found, ObjectStoreChannel)
-        return found
+        channel = open_channel(self.topology.sender(sender).channel)
+        assert isinstance(channel, ObjectStoreChannel)
+        return channel
 
     def log(self, table: str) -> StreamLog:
         return StreamLog(self.channel(SENDERS[table]), stream_name(NEWARK, SENDERS[table], table))
 
     def numbers(self, table: str) -> list[int]:
-        """The manifests in a table's log."""
+        """Return the epochs in a table's log."""
         return self.log(table).since(0)
 
     def named_frames(self, table: str) -> set[str]:
@@ -260,7 +284,7 @@ class Sites:
         return {frame.path for number in log.since(0) for frame in log.read(number).frames}
 
     def frames(self, table: str) -> set[str]:
-        """All frames of a table's stream, named or not."""
+        """Return all frames of a table's stream, named or not."""
         log = self.log(table)
         return {path for path, _ in log.channel.frames(log.stream)}
 
@@ -268,6 +292,7 @@ class Sites:
         return self.log(table).acks().get(SEATTLE)
 
     def acked(self, table: str) -> int:
+        """Return the epoch through which seattle has acked; 0 without an ack."""
         ack = self.ack(table)
         return ack.applied if ack is not None else 0
 
@@ -275,30 +300,30 @@ class Sites:
         return DeltaTable(self.path(table, site)).version()
 
     def table(self, table: str, site: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows as an independent reader (deltalake) sees them."""
+        """Return the rows as an independent reader (deltalake) sees them."""
         names = ", ".join(f'"{name}"' for name in columns) if columns else "*"
         query = QueryBuilder().register("t", DeltaTable(self.path(table, site)))
-        found = pa.table(query.execute(f"SELECT {names} FROM t").read_all())
-        plain = [
-            f.with_type(pa.string()) if f.type == pa.string_view() else f for f in found.schema
-        ]
-        return found.cast(pa.schema(plain))
+        rows = pa.table(query.execute(f"SELECT {names} FROM t").read_all())
+        plain = [f.with_type(pa.string()) if f.type == pa.string_view() else f for f in rows.schema]
+        return rows.cast(pa.schema(plain))
 
     def rows(self, table: str, site: str = SEATTLE) -> Counter[tuple[Any, ...]]:
-        found = self.table(table, site)
-        names = sorted(found.schema.names)
-        return Counter(tuple(row[name] for name in names) for row in found.to_pylist())
+        arrow = self.table(table, site)
+        names = sorted(arrow.schema.names)
+        return Counter(tuple(row[name] for name in names) for row in arrow.to_pylist())
 
     def dead_letters(self, table: str, site: str = SEATTLE) -> list[dict[str, Any]]:
-        """The rows of a site's ledger of dead letters."""
-        found: list[dict[str, Any]] = self.table("_wan/ledger/dead_letters", site).to_pylist()
-        return [letter for letter in found if letter["table"] == table]
+        """Return a table's rows in a site's ledger of dead letters."""
+        letters: list[dict[str, Any]] = self.table("_wan/ledger/dead_letters", site).to_pylist()
+        return [letter for letter in letters if letter["table"] == table]
 
     def digest(self, table: str, site: str) -> str:
         return digest(row_hashes(self.table(table, site)))
 
     def assert_equal(self, *tables: str) -> None:
-        """Both sites have the same rows, each as often: by their multisets, and by the digest of their row hashes."""
+        """Check that both sites have the same rows, each as often: by multisets, and by the
+        digest of their row hashes.
+        """
         for table in tables or ("orders", "readings"):
             here, there = self.rows(table, NEWARK), self.rows(table, SEATTLE)
             assert there == here, (
@@ -325,7 +350,7 @@ class Sites:
 
 
 def at(second: int) -> datetime.datetime:
-    """A time of the test's own: so many seconds after the first of January 2024."""
+    """Return the time so many seconds after 2024-01-01 UTC."""
     return datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(
         seconds=second
     )

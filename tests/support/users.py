@@ -1,4 +1,4 @@
-"""Users' events at newark, and a sink without Spark for tests of what comes after it."""
+"""User events at newark, and a sink without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def price(event: str, key: int, value: float, turn: int = 0) -> dict[str, Any]:
 
 
 def frame(spark: Any, table: str, rows: Iterable[Row]) -> Any:
-    """A DataFrame with the columns of :data:`sites.COLUMNS`."""
+    """Return a DataFrame with the columns of :data:`sites.COLUMNS`."""
     names = COLUMNS[table].names
     return spark.createDataFrame(
         [tuple(row[name] for name in names) for row in rows], from_arrow_schema(COLUMNS[table])
@@ -40,20 +40,19 @@ def frame(spark: Any, table: str, rows: Iterable[Row]) -> Any:
 
 
 def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: object) -> Manifest:
-    """What a batch write of ``rows`` does, in this process."""
-    given = SinkOptions.parse(
-        {**sites.sink_options(table), **{name: str(value) for name, value in options.items()}}
-    )
+    """Do what a batch write of ``rows`` does, in this process."""
+    strings = {name: str(value) for name, value in options.items()}
+    sink = SinkOptions.parse({**sites.sink_options(table), **strings})
     schema = json.loads(from_arrow_schema(COLUMNS[table]).json())
-    columns = SinkColumns.of(given, schema)
+    columns = SinkColumns.of(sink, schema)
     content = columns.table_schema(schema)
-    log = StreamLog(sites.channel("events"), given.stream)
+    log = StreamLog(sites.channel("events"), sink.stream)
     log.channel.prepare()
     batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
-    written = EventsWriter(log.channel, given, columns, content, milliseconds).write([batch])
+    written = EventsWriter(log.channel, sink, columns, content, milliseconds).write([batch])
     manifest = run(
         append_epoch(
-            log, given, content, [written], uuid.uuid4().hex, "0", milliseconds, NoCheckpoints()
+            log, sink, content, [written], uuid.uuid4().hex, "0", milliseconds, NoCheckpoints()
         )
     )
     assert manifest is not None

@@ -1,4 +1,4 @@
-"""Waiting for what must come, and what a process holds while it runs."""
+"""Waiting for a condition, and what a process holds while it runs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE = 600.0
-"""Seconds after which something is believed never to come. Not a measure: one busy core must do."""
+"""Seconds after which a wait fails: long enough for one busy core."""
 
 
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
-    """Wait until ``true()``; fail with what the handles say of themselves when it never is, or when one of them has ended by an error."""
+    """Wait until ``true()``. Fail with the status of the handles after the deadline, or when one
+    of them has ended with an error.
+    """
     end = time.monotonic() + DEADLINE
     while not true():
         ended = any(handle.exception() is not None for handle in handles)
         if (ended and not true()) or time.monotonic() > end:
-            told = [
-                str(part) for handle in handles for part in (*handle.status(), handle.exception())
-            ]
-            raise AssertionError(f"never happened: {what}; {told}")
+            reports = [[*map(str, handle.status()), handle.exception()] for handle in handles]
+            raise AssertionError(f"never happened: {what}; {reports}")
         time.sleep(0.05)
 
 
 def started(receiver: Any) -> Any:
-    """The handle of a receiver whose queries have their sources' processes."""
+    """Start a receiver and wait until the processes of its sources run; return its handle."""
     handle = receiver.start()
-    wait_until(lambda: all(map(has_source, handle.queries)), "the sources come up", handle)
+    wait_until(lambda: all(map(has_source, handle.queries)), "the sources start", handle)
     return handle
 
 
@@ -42,7 +42,7 @@ def wan_threads() -> list[str]:
 
 
 def children() -> dict[int, str]:
-    """All processes that descend from this one: ID -> command line."""
+    """Return all descendants of this process: ID -> command line."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         try:
@@ -51,21 +51,24 @@ def children() -> dict[int, str]:
             )
         except (ValueError, OSError):
             continue
-    found, parents_now = {}, {os.getpid()}
+    commands: dict[int, str] = {}
+    parents_now = {os.getpid()}
     while parents_now:
         parents_now = {child for child, parent in parents.items() if parent in parents_now}
         for child in parents_now:
             try:
-                found[child] = (
+                commands[child] = (
                     (Path("/proc") / str(child) / "cmdline").read_text().replace("\0", " ")
                 )
             except OSError:
                 continue
-    return found
+    return commands
 
 
 def workers() -> list[str]:
-    """Python processes of Spark that serve one streaming source or sink; not those that any task may use again."""
+    """Return Spark's Python processes that serve one streaming source or sink, without reusable
+    ones.
+    """
     return sorted(
         command
         for command in children().values()
@@ -74,8 +77,9 @@ def workers() -> list[str]:
 
 
 def connections(spark: Any) -> set[tuple[str, str]]:
-    """The TCP connections that this process holds, as (own end, other end); without py4j's, which keeps those of ended calls and
-    callbacks for the next ones."""
+    """Return this process's TCP connections as (own end, other end), without those of py4j,
+    which keeps connections of ended calls and callbacks for reuse.
+    """
     gateway = spark.sparkContext._gateway
     own = {
         gateway.gateway_parameters.port,
@@ -87,11 +91,11 @@ def connections(spark: Any) -> set[tuple[str, str]]:
             held.add(os.readlink(entry).removeprefix("socket:[").rstrip("]"))
         except OSError:
             continue
-    found = set()
+    ends_held = set()
     for table in ("tcp", "tcp6"):
         for line in (Path("/proc/self/net") / table).read_text().splitlines()[1:]:
             words = line.split()
             ends = words[1], words[2]
             if words[9] in held and not own & {int(end.rpartition(":")[2], 16) for end in ends}:
-                found.add(ends)
-    return found
+                ends_held.add(ends)
+    return ends_held

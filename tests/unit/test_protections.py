@@ -1,4 +1,4 @@
-"""The list of protections, each of which is taken out once in a while, follows the code."""
+"""The list of protections matches the code, and guards are found by function and syntax."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from mutations import DoesNotFitError, mutated
-from protections import PROTECTIONS
+from protections import PROTECTIONS, Protection, parsed
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in PROTECTIONS])
-def test_a_protection_stands_where_the_list_says(name: str) -> None:
-    _, mutations, tests = next(each for each in PROTECTIONS if each[0] == name)
-    assert mutated(ROOT / "spark_wan", mutations)
-    for test in tests:
+@pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda protection: protection.name)
+def test_each_guard_and_each_test_of_the_list_exists(protection: Protection) -> None:
+    assert protection.tests
+    assert mutated(ROOT / "spark_wan", protection.mutations)
+    for test in protection.tests:
         file, _, function = test.partition("::")
         assert f"def {function.partition('[')[0]}(" in (ROOT / file).read_text(), test
 
@@ -35,21 +35,24 @@ class Log:
             self.first = number
         return [self.first, self.last]
 """
+RAISE = " " * 12 + "raise ValueError(number)"
+ASSIGN = " " * 8 + "self.last = number"
 
 
 @pytest.mark.parametrize(
     ("mutation", "after"),
     [
-        (("Log.append", "number <= self.last", "False"), "if False:\n            raise ValueError(number)"),
-        (("Log.append", "if number <= self.last: ...", "if number: ..."), "if number:\n            raise ValueError(number)"),
-        (("Log.append", "if number <= self.last: ...", "pass"), "pass\n        self.last = number"),
-        (("Log.append", "self.last = number", "self.first = number\nself.last = 0"), "self.last = 0"),
+        (("Log.append", "number <= self.last", "False"), f"if False:\n{RAISE}"),
+        (("Log.append", "number\n<= self.last", "False"), f"if False:\n{RAISE}"),
+        (("Log.append", "if number <= self.last: ...", "if number: ..."), f"if number:\n{RAISE}"),
+        (("Log.append", "if number <= self.last: ...", "pass"), f"pass\n{ASSIGN}"),
+        (("Log.append", "self.last = number", "self.first = number\nself.last = 0"), "last = 0"),
         (("Log.trim", "self.first", "0"), None),  # assigned to, and read
         (("Log.trim", "[self.first, self.last]", "[]"), "return []"),
         (("Log.trim", "raise ValueError(number)", "pass"), None),
         (("trim", "return [self.first, self.last]", "return []"), None),  # not the whole name
     ],
-)  # fmt: skip
+)
 def test_a_guard_is_found_by_its_function_and_its_syntax(
     tmp_path: Path, mutation: tuple[str, str, str], after: str | None
 ) -> None:
@@ -63,3 +66,39 @@ def test_a_guard_is_found_by_its_function_and_its_syntax(
         changed = mutated(tmp_path, [mutation])
         assert list(changed) == [module]
         assert textwrap.dedent(after) in changed[module]
+
+
+def test_an_entry_of_the_list_has_a_name_tests_and_changes() -> None:
+    text = """
+    [f01]
+    test_one[a b]
+    unit/test_other.py::test_two
+    Log.append
+    - if number <= self.last:
+    -     ...
+    + pass
+    - number
+    + 0
+    Log.trim
+    - self.first
+    + 0
+
+    [f02]
+    test_three
+    Log
+    - last
+    + first
+    """
+    one, two = parsed("unit/test_log.py", text)
+    assert one == Protection(
+        "f01",
+        [
+            ("Log.append", "if number <= self.last:\n    ...", "pass"),
+            ("Log.append", "number", "0"),
+            ("Log.trim", "self.first", "0"),
+        ],
+        ["tests/unit/test_log.py::test_one[a b]", "tests/unit/test_other.py::test_two"],
+    )
+    assert two == Protection(
+        "f02", [("Log", "last", "first")], ["tests/unit/test_log.py::test_three"]
+    )

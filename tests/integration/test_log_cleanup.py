@@ -1,4 +1,6 @@
-"""Log cleanup at both ends of a stream that rests: Delta's own, with a short retention and the log's files made old."""
+"""Log cleanup at both ends of an idle stream: Delta's own, with a short retention and aged log
+files.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ from sites import SEATTLE
 from spark_wan.delta.tables import history
 
 SHORT = (
-    "delta.logRetentionDuration = 'interval 4 hours', delta.deletedFileRetentionDuration = 'interval 4 hours', "
+    "delta.logRetentionDuration = 'interval 4 hours', "
+    "delta.deletedFileRetentionDuration = 'interval 4 hours', "
     "delta.checkpointInterval = 2"
 )
 DAY = 86_400
 
 
 def age(table: str, days: float) -> None:
-    """As if all commits had been made so many days ago. Delta takes a commit's time from its file."""
+    """Age all commits by so many days. Delta takes a commit's time from its file."""
     log = Path(table) / "_delta_log"
     for place, file in enumerate(sorted(log.glob("*.json")) + sorted(log.glob("*.checkpoint*"))):
         when = time.time() - days * DAY + place
@@ -31,37 +34,39 @@ def age(table: str, days: float) -> None:
 
 
 def maintain(spark: Any, name: str, times: int) -> None:
-    """Commits that change no rows."""
+    """Make commits that change no rows."""
     for turn in range(times):
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES (turn = '{turn}')").collect()
 
 
-def begins(spark: Any, table: str) -> int:
+def oldest_version(spark: Any, table: str) -> int:
     return history(spark, table, -1)[0].version
 
 
 @pytest.fixture
 def pair(spark: Any, tmp_path: Path) -> Callable[..., Pair]:
     def make() -> Pair:
-        found = Pair.of(tmp_path / "wan", {"orders": {}})
-        found.make(spark, "orders", "id bigint, item string", SHORT)
-        found.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
-        age(found.location("orders"), 5)
-        found.replicate(spark)
+        sites = Pair.of(tmp_path / "wan", {"orders": {}})
+        sites.make(spark, "orders", "id bigint, item string", SHORT)
+        sites.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'pear'), (2, 'plum')")
+        age(sites.location("orders"), 5)
+        sites.replicate(spark)
         spark.sql(
-            f"ALTER TABLE {found.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})"
+            f"ALTER TABLE {sites.name('orders', SEATTLE)} SET TBLPROPERTIES ({SHORT})"
         ).collect()
-        return found
+        return sites
 
     return make
 
 
-def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(
+def test_f49_a_source_idle_past_its_log_retention_goes_on(
     spark: Any, pair: Callable[..., Pair]
 ) -> None:
-    """Its quiet commits are old, so they are recorded at the sender's next look; log cleanup may take them then.
+    """Its quiet commits are old, so the sender records them at its next poll; then log cleanup may
+    delete them.
 
-    Taken out once: the age in `Publisher._worth_recording`."""
+    Fails without the age in `Publisher._worth_recording`.
+    """
     here = pair()
     published = here.manifests("orders")[-1].last_version
     maintain(spark, here.name("orders"), 5)
@@ -74,19 +79,21 @@ def test_f49_a_source_is_quiet_for_longer_than_its_log_keeps_commits(
         (),
     )
     maintain(spark, here.name("orders"), 4)
-    assert begins(spark, here.location("orders")) > published + 1
+    assert oldest_version(spark, here.location("orders")) > published + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
     here.replicate(spark)
     here.assert_same(spark, "orders")
 
 
-@pytest.mark.parametrize("looked", [True, False])
-def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
-    spark: Any, pair: Callable[..., Pair], looked: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("polled", [True, False])
+def test_f49_a_target_idle_past_its_log_retention_goes_on(
+    spark: Any, pair: Callable[..., Pair], polled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A receiver that looked in time recorded what it saw; without one, Delta's transaction number shows that no apply is missing.
+    """A receiver that polled in time recorded what it saw. Without one, Delta's transaction number
+    shows that no apply is missing.
 
-    Taken out once: the append of the position in `Ledger._record_position`."""
+    Fails without the append of `Seen` in `Ledger._record`.
+    """
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     applied = max(
@@ -94,24 +101,25 @@ def test_f49_a_target_rests_for_longer_than_its_log_keeps_commits(
     )
     maintain(spark, name, 5)
     age(place, 3)
-    if looked:
+    if polled:
         here.apply(spark)
     maintain(spark, name, 4)
-    assert begins(spark, place) > applied + 1
+    assert oldest_version(spark, place) > applied + 1
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
     with caplog.at_level(logging.WARNING):
         status = here.replicate(spark)["orders"]
     assert status.held is None
-    assert ("log cleanup removed versions" in caplog.text) is not looked
+    assert ("log cleanup removed versions" in caplog.text) is not polled
     here.assert_same(spark, "orders")
 
 
-def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(
+def test_a_mark_lost_to_log_cleanup_before_the_ledger_commit_holds_the_stream(
     spark: Any, pair: Callable[..., Pair]
 ) -> None:
-    """Killed between table commit and ledger commit, and not started again before log cleanup came.
+    """Killed between table commit and ledger commit, and not started again before log cleanup.
 
-    Taken out once: the comparison in `Ledger._check_gap`."""
+    Fails without the comparison in `Ledger._check_gap`.
+    """
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
     here.sql(spark, "orders", "UPDATE {t} SET item = 'quince' WHERE id = 1")
@@ -130,7 +138,7 @@ def test_a_mark_that_log_cleanup_took_before_the_ledger_had_it_holds(
 
 
 def age_newer(table: str, version: int) -> None:
-    """The commits above ``version`` are three days old; those through it stay as old as they are."""
+    """Age the commits above ``version`` by three days; the others keep their age."""
     kept = {file: file.stat().st_mtime for file in sorted((Path(table) / "_delta_log").glob("*"))}
     age(table, 3)
     for file, when in kept.items():

@@ -1,4 +1,4 @@
-"""A channel that lets somebody else commit to the target while a task reads a frame: in the middle of the MERGE."""
+"""Channels that do something else while a process uses them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from spark_wan.channels.base import Channel
 
 
-class CollidingChannel:
-    """The first ``times`` frames that are read each let ``writer`` (``OPTIMIZE`` or ``local writer``) commit to ``target``, without changing its rows."""
+class ChannelWrapper:
+    """A channel that passes every call on to ``inner``; it can be pickled."""
 
-    def __init__(
-        self, inner: Channel, target: Path, writer: str, counter: Path, times: int
-    ) -> None:
-        self.inner, self.target, self.writer, self.counter, self.times = (
-            inner,
-            target,
-            writer,
-            counter,
-            times,
-        )
+    def __init__(self, inner: Channel) -> None:
+        self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "inner" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+
+class CollidingChannel(ChannelWrapper):
+    """Lets ``writer`` commit to ``target`` while a task reads a frame: in the middle of a MERGE.
+
+    ``writer`` is ``OPTIMIZE`` or ``local writer``; neither changes rows. It commits during each of
+    the first ``times`` reads.
+    """
+
+    def __init__(
+        self, inner: Channel, target: Path, writer: str, counter: Path, times: int
+    ) -> None:
+        super().__init__(inner)
+        self.target, self.writer, self.counter, self.times = target, writer, counter, times
 
     def get_frame(self, path: str) -> bytes:
         for nth in range(self.times):
