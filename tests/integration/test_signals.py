@@ -248,7 +248,7 @@ def test_a_receiver_overtaken_while_frozen_restarts_its_query(
         wan.send(spark)
         wait_until(acked, "the first continues")
         assert first.has_printed(
-            lambda line: "another receiver has used its checkpoint" in str(line.get("held"))
+            lambda line: "another receiver used its checkpoint" in str(line.get("held"))
         )
         first.signal(signal.SIGTERM)
         assert first.code() == 0
