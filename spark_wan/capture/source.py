@@ -36,7 +36,7 @@ from spark_wan.delta.tables import (
     newest_commit,
     table_id,
 )
-from spark_wan.errors import COPY, KeylessChangeError, SchemaError, SourceError
+from spark_wan.errors import FULL_COPY, KeylessChangeError, SchemaError, SourceError
 from spark_wan.wire.frame import FrameHeader
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class DeltaSource:
                         f"{self.table.name}: the change feed of versions {planned.first_version} "
                         f"to {planned.last_version} cannot be read: the columns were replaced in "
                         "between or since (DELTA_CHANGE_DATA_FEED_INCOMPATIBLE). The stream is "
-                        f"held. Make {COPY}."
+                        f"held. Make {FULL_COPY}."
                     ) from error
             return self._capture(planned, header, across=True)
 
@@ -289,8 +289,8 @@ class DeltaSource:
             raise KeylessChangeError(
                 f"{table}: version {version} changes rows other than by inserting ({change}), and "
                 "the table has no key by which a remote site could find them. The stream stops "
-                f"before that commit. Give the table `keys:`, and make {COPY}. Commits that need "
-                "not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY as "
+                f"before that commit. Give the table `keys:`, and make {FULL_COPY}. Commits that "
+                "need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY as "
                 "userMetadata).",
                 version,
             )

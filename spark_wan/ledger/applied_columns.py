@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_wan.delta.commits import Commit
-from spark_wan.errors import SchemaError, anew
+from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import SchemaJson, column_paths
 from spark_wan.ledger.records import TargetName
 from spark_wan.wire.mark import Mark
@@ -112,7 +112,7 @@ class AppliedColumns:
         raise SchemaError(
             f"{target.table}: columns applied at site {target.site} are no longer as they were: "
             f"{'; '.join(causes.values())}. They are not added again, since they would be empty. "
-            f"The stream is held. {first}{anew(users)}."
+            f"The stream is held. {first}{resend_advice(users)}."
         )
 
 

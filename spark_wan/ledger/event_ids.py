@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_wan.errors import AGAIN, LedgerError
+from spark_wan.errors import RESEND, LedgerError
 
 if TYPE_CHECKING:
     from spark_wan.wire.mark import Mark
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _RESTORE = (
     "replays of those events would not be recognised. Stop this site's receivers and restore the "
-    f"ledger's table {{}} from a backup; or send {AGAIN}."
+    f"ledger's table {{}} from a backup; or send {RESEND}."
 )
 
 

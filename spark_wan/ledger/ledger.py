@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import LedgerError, TableReplacedError, TargetError, anew
+from spark_wan.errors import LedgerError, TableReplacedError, TargetError, resend_advice
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.progress import Progress
@@ -147,7 +147,9 @@ class Ledger:
     @property
     def resend_advice(self) -> str:
         """How to send the whole table again, by the kinds of streams that were applied to it."""
-        return "; and ".join(anew(users) for users in sorted(self._user_streams)) or anew(False)
+        return "; and ".join(
+            resend_advice(users) for users in sorted(self._user_streams)
+        ) or resend_advice(False)
 
     def _load(self) -> None:
         if not self._loaded:
@@ -302,7 +304,7 @@ class Ledger:
                 f"{self.table}: by its log the table at site {self.site} has taken {last} applies, "
                 "but neither its history nor the ledger has one. Nothing is applied to it. Stop "
                 "this site's receivers and restore the ledger; without a backup, "
-                f"{anew(False)}; or, of a user stream, {anew(True)}."
+                f"{resend_advice(False)}; or, of a user stream, {resend_advice(True)}."
             )
 
     def _check_not_shared(

@@ -64,7 +64,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load, table_exists
-from spark_wan.errors import LedgerError, WanError, anew
+from spark_wan.errors import LedgerError, WanError, resend_advice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +123,7 @@ class LedgerTables:
             " Nothing is applied without it; the receiver will retry. If something is missing or "
             "damaged, stop this site's receivers and restore it from a backup. Without one, give "
             "this site another `state`, which forgets its decisions and what it has applied of all "
-            f"tables: then {anew(False)}; for user streams, {anew(True)}."
+            f"tables: then {resend_advice(False)}; for user streams, {resend_advice(True)}."
         )
 
     def is_named_in(self, error: Exception) -> bool:

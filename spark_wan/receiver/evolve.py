@@ -11,7 +11,7 @@ from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sql import quoted, sql_type
 from spark_wan.delta.tables import load
-from spark_wan.errors import SchemaError, anew
+from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import Path, SchemaJson
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName
@@ -80,7 +80,8 @@ class SchemaEvolution:
                             f"new columns as they are at the origin ({statement}: "
                             f"{error_text(error)}). The stream is held. Run ALTER TABLE {table} "
                             f"SET TBLPROPERTIES ({properties}), which readers and writers of the "
-                            f"table must support, and the stream goes on; or {anew(self.users)}."
+                            "table must support, and the stream goes on; or "
+                            f"{resend_advice(self.users)}."
                         ) from error
                 raise
 
@@ -105,7 +106,7 @@ class SchemaEvolution:
                 f"origin: {columns}. The stream is held. Run ALTER TABLE {self.name.sql_name} SET "
                 f"TBLPROPERTIES ({', '.join(needed)}), which readers and writers of the table must "
                 "support: the stream then widens them itself and goes on. Or "
-                f"{anew(self.users)}."
+                f"{resend_advice(self.users)}."
             )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_wan.control.decisions import NEW_LOG
-from spark_wan.errors import COPY, LedgerError, LogGapError, WanError, anew
+from spark_wan.errors import FULL_COPY, LedgerError, LogGapError, WanError, resend_advice
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
@@ -156,7 +156,7 @@ _ANOTHER = "is not the one that this site has applied, or does not follow it"
 
 
 def _rewritten(manifest: Manifest) -> str:
-    way_out = _RESEND if manifest.kind == EVENTS else f"make {COPY}."
+    way_out = _RESEND if manifest.kind == EVENTS else f"make {FULL_COPY}."
     return (
         "the log was rewritten under its readers. The stream is held. Restore the channel's log; "
         f"or, without a copy of it, {way_out}"
@@ -195,7 +195,7 @@ def _check_new(manifest: Manifest, progress: Progress) -> None:
             f"{manifest.stream}: this site's ledger has lost marks of table {manifest.table}, and "
             "knows nothing of this stream: what was applied of it would be applied again. The "
             "stream is held. Stop this site's receivers and restore the ledger; without a backup, "
-            f"{anew(manifest.kind == EVENTS)}."
+            f"{resend_advice(manifest.kind == EVENTS)}."
         )
 
 
@@ -214,14 +214,14 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
             raise LogGapError(
                 f"{where} carries table ID {manifest.table_id} (selection {manifest.selection!r}), "
                 f"but this site has rows of {others[0][1]} (selection {others[0][2]!r}) from "
-                f"{manifest.origin}. The source was replaced. The stream is held; make {COPY}."
+                f"{manifest.origin}. The source was replaced. The stream is held; make {FULL_COPY}."
             )
         _check_new(manifest, progress)
         if not manifest.start:
             raise LogGapError(
                 f"{where} begins at version {manifest.first_version}, and this site has nothing of "
                 "the table yet: earlier epochs were removed from the channel before this site read "
-                f"them. The stream is held; make {COPY}."
+                f"them. The stream is held; make {FULL_COPY}."
             )
         return -1
     if manifest.last_version <= through:
@@ -230,14 +230,14 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         raise LogGapError(
             f"{where} is a snapshot of version {manifest.last_version}, but this site has applied "
             f"through version {through}. Rows deleted in between would stay here. The stream is "
-            f"held; make {COPY}."
+            f"held; make {FULL_COPY}."
         )
     if manifest.first_version > through + 1:
         raise LogGapError(
             f"{where} begins at version {manifest.first_version}, but this site has applied only "
             f"through {through}. It waits for the versions {through + 1} to "
             f"{manifest.first_version - 1}. If their manifests were deleted, restore them in the "
-            f"channel; or make {COPY}."
+            f"channel; or make {FULL_COPY}."
         )
     return through if manifest.first_version <= through else -1
 

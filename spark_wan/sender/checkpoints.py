@@ -13,7 +13,7 @@ from typing import Protocol
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.state import StateObjects
-from spark_wan.errors import COPY, LogGapError
+from spark_wan.errors import FULL_COPY, LogGapError
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import EVENTS, Manifest
 
@@ -137,7 +137,9 @@ def _restored(log: StreamLog, last: Manifest, known: str, new_log: str | None) -
 
 
 def _begin_anew(new_log: str | None, lost: str) -> str:
-    return f"make {COPY}" if new_log is None else f"{new_log.format(log=lost)} to begin a new log"
+    return (
+        f"make {FULL_COPY}" if new_log is None else f"{new_log.format(log=lost)} to begin a new log"
+    )
 
 
 def _acked(checkpoint: SenderCheckpoint) -> str:

@@ -26,7 +26,7 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import NEW_LOG, Decisions
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
-    COPY,
+    FULL_COPY,
     ChangeError,
     ManifestExists,
     SourceError,
@@ -192,7 +192,7 @@ class Publisher:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream "
                 f"was published with {list(known.keys)}. Event IDs would change; restore the keys, "
-                f"or make {COPY}."
+                f"or make {FULL_COPY}."
             )
         commit = self.source.commit(known.through)
         if commit is not None and is_same_commit(commit.identity, known.identity):
@@ -202,13 +202,13 @@ class Publisher:
             raise TableReplacedError(
                 f"{table}: the table at its place has the ID {table_id}; the stream carries "
                 f"{known.table_id}. It was dropped and created again, or replaced. The stream is "
-                f"held; make {COPY}."
+                f"held; make {FULL_COPY}."
             )
         if commit is not None:
             raise TableReplacedError(
                 f"{table}: version {known.through} is not the commit that was published: the table "
                 "was restored to an older state and written to again (or its log was copied "
-                f"without its files' times). The stream is held; make {COPY}."
+                f"without its files' times). The stream is held; make {FULL_COPY}."
             )
         return table_id
 
@@ -244,7 +244,7 @@ class Publisher:
                 f"{table}: its newest version is {latest}, but version {published} was published: "
                 "the table was restored to an older state (from a backup?). The stream is held, so "
                 "that new commits with old numbers are not mistaken for what the remote sites "
-                f"have. Make {COPY}."
+                f"have. Make {FULL_COPY}."
             )
         if latest < known:
             # Restored too, but not to before what was published: the quiet commits may be others.

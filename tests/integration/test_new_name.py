@@ -16,7 +16,7 @@ from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 from users import clicks
 
-from spark_wan.errors import AGAIN, COPY, WanError
+from spark_wan.errors import FULL_COPY, RESEND, WanError
 
 KEYLESS: Mapping[str, Any] = {"keys": [], "start": {"version": 0}}
 
@@ -74,7 +74,7 @@ def test_f54_a_full_copy_of_a_replaced_source_makes_sites_equal(
     pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'quince'), (9, 'medlar')")
     with pytest.raises(WanError, match=r"has the ID|its newest version is 1") as held:
         pair.send(spark)
-    assert COPY in str(held.value)
+    assert FULL_COPY in str(held.value)
     follow(spark, pair, remedy)
     pair.assert_same(spark, "orders2")
     pair.sql(spark, "orders2", "INSERT INTO {t} VALUES (10, 'sloe')")
@@ -86,7 +86,7 @@ def test_f54_a_full_copy_to_a_restored_target_makes_sites_equal(spark: Any, tmp_
     pair = equal_pair(spark, tmp_path)
     spark.sql(f"RESTORE TABLE {pair.name('orders', SEATTLE)} TO VERSION AS OF 0").collect()
     pair.sql(spark, "orders", "DELETE FROM {t} WHERE id = 1")
-    assert COPY in str(pair.replicate(spark)["orders"].held)
+    assert FULL_COPY in str(pair.replicate(spark)["orders"].held)
     follow(spark, pair, "remove")
     pair.assert_same(spark, "orders2")
 
@@ -100,7 +100,7 @@ def test_f54_a_full_copy_after_a_dropped_column_makes_sites_equal(
     pair.sql(spark, "orders", "INSERT INTO {t} VALUES (5, 'lime')")
     with pytest.raises(WanError, match="drops columns") as held:
         pair.send(spark)
-    assert COPY in str(held.value)
+    assert FULL_COPY in str(held.value)
     follow(spark, pair, "another place")
     pair.assert_same(spark, "orders2")
 
@@ -155,7 +155,7 @@ def test_f54_resending_all_events_after_lost_event_ids_makes_sites_equal(
     shutil.rmtree(tmp_path / "wan/seattle/_wan/ledger/event_ids")
     click(10)
     write("clicks", "query")
-    assert AGAIN in str(wan.apply(spark, "events")["clicks"].held)
+    assert RESEND in str(wan.apply(spark, "events")["clicks"].held)
 
     file = tmp_path / "wan/wan.yaml"
     content = yaml.safe_load(file.read_text())

@@ -10,7 +10,7 @@ import pytest
 from fakes import MANIFEST, STREAM, LedgerRows, Target, memory_channel
 from ledgers import MARK, ORIGIN, PLACE, held, ledger, mark, target
 
-from spark_wan.errors import AGAIN, COPY, LedgerError, TableReplacedError, TargetError
+from spark_wan.errors import FULL_COPY, RESEND, LedgerError, TableReplacedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import decode_row
@@ -423,7 +423,7 @@ def test_the_advice_fits_the_streams_that_were_applied(kinds: set[bool]) -> None
     table.put(None, "RESTORE")
     with pytest.raises(TableReplacedError) as error:
         ledger(store).catch_up(table)
-    assert {AGAIN in str(error.value), COPY not in str(error.value)} == (
+    assert {RESEND in str(error.value), FULL_COPY not in str(error.value)} == (
         {True, False} if len(kinds) == 2 else kinds
     )
 
