@@ -290,8 +290,8 @@ class DeltaSource:
                 f"{table}: version {version} changes rows other than by inserting ({change}), and "
                 "the table has no key by which a remote site could find them. The stream stops "
                 f"before that commit. Give the table `keys:`, and make {FULL_COPY}. Commits that "
-                "need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY as "
-                "userMetadata).",
+                "need not travel can be marked local-only when they are made (spark_wan.LOCAL_ONLY "
+                "as userMetadata).",
                 version,
             )
         if len(report.dead_letters) > most:

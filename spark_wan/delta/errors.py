@@ -272,8 +272,9 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
         return HistoryLostError(
             f"{table}: changes that are not published yet can no longer be read: VACUUM or log "
             f"cleanup has overtaken the sender ({text}). Nothing after them is sent, so that no "
-            f"site misses them silently. Make {FULL_COPY}. Raise delta.deletedFileRetentionDuration "
-            "and delta.logRetentionDuration above the longest pause."
+            f"site misses them silently. Make {FULL_COPY}. Raise "
+            "delta.deletedFileRetentionDuration and delta.logRetentionDuration above the "
+            "longest pause."
         )
     if missing:
         return table_missing(table, location, text)

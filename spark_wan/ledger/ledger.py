@@ -147,9 +147,8 @@ class Ledger:
     @property
     def resend_advice(self) -> str:
         """How to send the whole table again, by the kinds of streams that were applied to it."""
-        return "; and ".join(
-            resend_advice(users) for users in sorted(self._user_streams)
-        ) or resend_advice(False)
+        kinds = sorted(self._user_streams) or [False]
+        return "; and ".join(resend_advice(users) for users in kinds)
 
     def _load(self) -> None:
         if not self._loaded:
