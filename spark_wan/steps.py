@@ -1,7 +1,7 @@
 """Numbered steps: where a process may die or freeze, and where tests make it do so.
 
 Every routine that depends on its order is a generator that yields the name of each step once the
-step is done (``publish.3 frames-written`` …). Its driver runs it with :func:`run`; a simulation
+step is done (``publish.4 frames-written`` …). Its driver runs it with :func:`run`; a simulation
 advances it by hand, interleaves it with others and drops it between any two steps.
 
 The hook is inert without two environment variables. ``SPARK_WAN_CRASH_AT`` names a step as ``name``

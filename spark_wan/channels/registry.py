@@ -1,8 +1,8 @@
 """Which class opens a channel's URL.
 
 To add a kind of channel, write a subclass of :class:`~spark_wan.channels.base.Channel` in a module
-beside :mod:`spark_wan.channels.object_store`, and register it here by the scheme of its URLs. A
-topology may name the schemes in ``CHANNEL_SCHEMES``, so a new scheme is declared there too.
+beside :mod:`spark_wan.channels.object_store`, and add the scheme of its URLs to ``CHANNELS``. A
+topology may then use the scheme.
 """
 
 from __future__ import annotations
@@ -12,9 +12,17 @@ from collections.abc import Mapping
 from spark_wan.channels.base import Channel
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import ChannelError, nearest
-from spark_wan.topology.values import CHANNEL_SCHEMES
 
-CHANNELS: dict[str, type[Channel]] = {**dict.fromkeys(CHANNEL_SCHEMES, ObjectStoreChannel)}
+CHANNELS: dict[str, type[Channel]] = {
+    "file": ObjectStoreChannel,
+    "memory": ObjectStoreChannel,
+    "s3": ObjectStoreChannel,
+    "s3a": ObjectStoreChannel,
+    "gs": ObjectStoreChannel,
+    "az": ObjectStoreChannel,
+    "abfs": ObjectStoreChannel,
+    "abfss": ObjectStoreChannel,
+}
 """URL scheme -> class. A directory has the scheme ``file``."""
 
 

@@ -9,8 +9,10 @@ The columns that decide are ``_wan_op`` (see :class:`spark_wan.events.operations
 ``_wan_version``: the commit version at the origin, or the epoch in a user stream. User streams have
 ``_wan_sequence``, ``_wan_id`` and ``_wan_time`` as well.
 
-Another resolver, where several origins write the same keys, may join the target's rows by key. If
-it needs more than the last captured event of each key, ``DeltaTarget.read`` must decode all.
+Another resolver, where several origins write the same keys, may join the target's rows by key. It
+must then be called for every apply: today ``DeltaTarget.resolve`` calls it only if an apply may have
+several events of a key. If it needs more than the last captured event of each key,
+``DeltaTarget.read`` must decode all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ack policies: whose acks an epoch needs before it counts as done."""
+"""Ack policies: whose acks a sender waits for with ``block_on_ack``.
+
+Trimming needs more than the policy: all addressees that are still served must have acked.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from spark_wan.topology.values import one_of
 
 
 class AckPolicy(str, Enum):
-    """A policy by the name that users write.
+    """A policy, by its name in the topology.
 
     To add a policy, add its name here and its rule to :meth:`met`.
     """

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, cast, get_args
 
+from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import TopologyError, nearest
 
 OnTableOperation = Literal["hold", "distribute", "skip"]
 Source = Literal["table", "sink"]
 
-CHANNEL_SCHEMES = ("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss")
 STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 """The channel schemes that Spark knows too: it writes the ledger and its own checkpoints."""
 
@@ -31,8 +31,11 @@ _INSTEAD = {
 }
 """What to write for a scheme that Spark knows and a channel does not."""
 _UNKNOWN_TO_SPARK = {
+    **dict.fromkeys(
+        CHANNELS.keys() - set(STATE_SCHEMES),
+        "Spark does not know it; write a directory or the URL of an object store",
+    ),
     "az": "Spark does not know it; write abfss://container@account.dfs.core.windows.net/...",
-    "memory": "Spark does not know it; write a directory or the URL of an object store",
 }
 
 
@@ -78,7 +81,7 @@ def parse_name(value: object) -> str:
 
 def parse_channel(value: object, base: str) -> str:
     """Return a channel's URL, or its directory as an absolute path; ``base``: of relative ones."""
-    return _parse_place(value, base, CHANNEL_SCHEMES, _INSTEAD)
+    return _parse_place(value, base, tuple(CHANNELS), _INSTEAD)
 
 
 def parse_state(value: object, base: str) -> str:

@@ -26,7 +26,7 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import open_store
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists, WanError
-from spark_wan.topology.values import CHANNEL_SCHEMES
+from spark_wan.topology.values import parse_channel, parse_state
 
 ATTEMPT = "c" * 32
 
@@ -513,5 +513,11 @@ def test_a_kind_of_channel_needs_six_methods_and_a_scheme(monkeypatch: pytest.Mo
     assert (log.since(0), channel.announcements(), channel.foreign()) == ([2], {}, [])
 
 
-def test_every_scheme_that_a_topology_may_name_has_a_class() -> None:
-    assert set(registry.CHANNELS) == set(CHANNEL_SCHEMES)
+def test_a_new_kind_of_channel_is_registered_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topology may name its scheme, and Spark's own places may not."""
+    kind = type("SftpChannel", (object_store.ObjectStoreChannel,), {})
+    monkeypatch.setitem(registry.CHANNELS, "sftp", kind)
+    assert parse_channel("sftp://host/lake", "/") == "sftp://host/lake"
+    assert type(open_channel("sftp://host/lake")) is kind
+    with pytest.raises(ValueError, match="sftp"):
+        parse_state("sftp://host/lake", "/")
