@@ -13,21 +13,22 @@ FULL_COPY = (
     "a full copy under a new table name: in the topology rename the table and set "
     "`start: snapshot` (a table without keys: write its rows into a new table with a change feed, "
     "and set `start: {version: 0}`); at each remote site remove the old table, or give the new one "
-    "another place; then remove from the channel what that site's receiver names of the old stream"
+    "another place; then delete from the channel the files of the old stream that the site's "
+    "receiver lists"
 )
 """How to send a whole table again: the way out when the rows sent before no longer fit."""
 RESEND = (
     "all events again, with their IDs, under a new table name: in the topology rename the table, "
     "at each remote site remove the old table or give the new one another place, and write the "
-    "events with the sink from a new checkpoint; then remove from the channel what that site's "
-    "receiver names of the old stream"
+    "events with the sink from a new checkpoint; then delete from the channel the files of the old "
+    "stream that the site's receiver lists"
 )
 """The same for a user stream, which has no source table."""
 
 
-def resend_advice(users: bool) -> str:
-    """Return the advice to send everything again, of a ``users``' stream or a captured one."""
-    return f"send {RESEND}" if users else f"make {FULL_COPY}"
+def resend_advice(user_stream: bool) -> str:
+    """Return the advice to send everything again, for a user stream or a captured one."""
+    return f"send {RESEND}" if user_stream else f"make {FULL_COPY}"
 
 
 class WanError(Exception):

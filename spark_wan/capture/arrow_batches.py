@@ -64,8 +64,11 @@ class ArrowBatches:
         return publish(select(lambda column: column))
 
     def _may_be_bounded_by_rows(self, schema: Mapping[str, Any]) -> bool:
-        """Not in a Connect session, which is the user's, nor where the user has set the bytes, nor
-        after a large row, nor with columns whose size SQL cannot compute."""
+        """Whether batches may be bounded by rows.
+
+        False in a Connect session (it belongs to the user), where the user has set the limit of
+        bytes, after a large row, and for columns whose size SQL cannot compute.
+        """
         if self.large_rows or is_connect(self.spark) or self.spark.conf.get(_BYTES, None):
             return False
         return all(

@@ -2,13 +2,13 @@
 
 The feed converts each row to Java objects and back; reading the table does not. This conversion
 
-- makes ``java.sql`` values of dates and timestamps. These follow the Julian calendar and the JVM's
-  time zone: 1582-10-05 to 1582-10-14 become 1582-10-15. With :data:`JAVA_TIME` it makes
-  ``java.time`` values, which represent all of them exactly;
-- makes Java strings of strings, with U+FFFD in place of bytes that are not valid UTF-8. No setting
-  prevents this: such strings are refused;
-- makes Scala maps of maps, with one entry per key. Spark never writes a map with a repeated key,
-  other writers may: such maps are refused.
+- converts dates and timestamps to ``java.sql`` values. These follow the Julian calendar and the
+  JVM's time zone: 1582-10-05 to 1582-10-14 become 1582-10-15. With :data:`JAVA_TIME` it converts
+  them to ``java.time`` values, which represent all of them exactly;
+- converts strings to Java strings, with U+FFFD in place of bytes that are not valid UTF-8. No
+  setting prevents this: such strings are refused;
+- converts maps to Scala maps, which keep one entry per key. Spark never writes a map with a
+  repeated key, other writers may: such maps are refused.
 
 Spark evaluates a filter on the feed before this conversion (and again after it), a projection only
 after it. So a filter can find the values that the feed would change: see :func:`refuse`.

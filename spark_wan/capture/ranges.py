@@ -284,14 +284,14 @@ class RenamedColumns:
 
     def rename(self, old: str, new: str) -> None:
         if not any(now == old for _, now in self.pairs):
-            self.pairs.append((self._before(old), old))
+            self.pairs.append((self._original_name(old), old))
         self.pairs = [
             (before, new + now[len(old) :] if now == old or now.startswith(f"{old}.") else now)
             for before, now in self.pairs
         ]
 
-    def _before(self, name: str) -> str | None:
-        """The name before of a column that was not renamed itself; its parents may have been."""
+    def _original_name(self, name: str) -> str | None:
+        """Return the name that a column had; not it but its parents may have been renamed."""
         parents = [pair for pair in self.pairs if name.startswith(f"{pair[1]}.")]
         before, now = max(parents, key=lambda pair: len(pair[1]), default=("", ""))
         was = None if before is None else before + name[len(now) :]

@@ -173,7 +173,7 @@ class DeltaSource:
     def _capture(
         self, planned: CaptureRange, header: FrameHeader, across: bool = False
     ) -> CaptureResult:
-        """``across``: the feed has the newest columns, which are the same ones throughout."""
+        """``across``: read the feed with the newest columns although they changed in the range."""
         from pyspark.sql import functions as F
 
         settings = [ACROSS_SCHEMAS] if across else []
@@ -283,7 +283,7 @@ class DeltaSource:
 
     def _check(self, report: CaptureReport) -> None:
         """Raise SourceError when the stream must be held."""
-        table, keys, most = self.table.name, list(self.table.keys), self.table.max_dead_letters
+        table, keys, limit = self.table.name, list(self.table.keys), self.table.max_dead_letters
         if report.changes:
             version, change = min(report.changes, key=lambda change: change[0])
             raise KeylessChangeError(
@@ -294,11 +294,11 @@ class DeltaSource:
                 "as userMetadata).",
                 version,
             )
-        if len(report.dead_letters) > most:
+        if len(report.dead_letters) > limit:
             report.too_many = str(report.dead_letters[0])
         if report.too_many:
             raise SourceError(
-                f"{table}: more than {most} rows of one epoch have no usable key {keys} (for "
+                f"{table}: more than {limit} rows of one epoch have no usable key {keys} (for "
                 f"example: {report.too_many}). That is no accident; the stream is held. Repair the "
                 "rows at the source and give the remote sites a full copy under a new table name, "
                 "with other `keys:` if these are wrong; or raise the table's `max_dead_letters` in "

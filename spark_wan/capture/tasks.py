@@ -195,7 +195,7 @@ class CaptureTask:
         return len(report.dead_letters) > self.table.max_dead_letters
 
     def _set_aside(self, rows: pa.RecordBatch, cause: str, report: CaptureReport) -> None:
-        """Make dead letters of rows, only as many as decide whether there are too many."""
+        """Turn rows into dead letters, at most one more than the limit."""
         rows = rows.slice(0, self.table.max_dead_letters + 1 - len(report.dead_letters))
         content = own_columns(rows)
         if rows.num_rows == 0:

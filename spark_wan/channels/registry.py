@@ -8,22 +8,14 @@ topology may then use the scheme.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import ChannelError, nearest
 
-CHANNELS: dict[str, type[Channel]] = {
-    "file": ObjectStoreChannel,
-    "memory": ObjectStoreChannel,
-    "s3": ObjectStoreChannel,
-    "s3a": ObjectStoreChannel,
-    "gs": ObjectStoreChannel,
-    "az": ObjectStoreChannel,
-    "abfs": ObjectStoreChannel,
-    "abfss": ObjectStoreChannel,
-}
-"""URL scheme -> class. A directory has the scheme ``file``."""
+OBJECT_STORE = "spark_wan.channels.object_store:ObjectStoreChannel"
+CHANNELS = dict.fromkeys(("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss"), OBJECT_STORE)
+"""URL scheme -> class, imported when a channel is opened. A directory has the scheme ``file``."""
 
 
 def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
@@ -36,4 +28,5 @@ def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
     if scheme not in CHANNELS:
         known = nearest(scheme, CHANNELS)
         raise ChannelError(f"channel {url}: cannot be opened (unknown scheme {scheme!r}; {known})")
-    return CHANNELS[scheme](url, storage)
+    kind: type[Channel] = resolve_name(CHANNELS[scheme])
+    return kind(url, storage)

@@ -77,7 +77,7 @@ def launch(
     # Until there is a session, a signal ends whatever is under way.
     _on_signals(interrupt)
     try:
-        with _session(f"spark-wan {kind}", settings, options) as spark:
+        with _session(f"spark-wan {kind} {options.site}", settings, options) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
@@ -142,8 +142,10 @@ def _session(name: str, settings: dict[str, Any], options: JobOptions) -> Iterat
     from spark_wan.local import local_session
 
     _set_up_logging(options.verbose)
-    is_there = SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    if options.submitted or is_there:
+    has_session = (
+        SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    )
+    if options.submitted or has_session:
         yield SparkSession.builder.appName(name).config(map=settings).getOrCreate()
         return
     spark = local_session(name, **settings)

@@ -165,12 +165,18 @@ def open_output(format: Format) -> Output:
 
 @contextmanager
 def reporting_errors(format: Format) -> Iterator[Output]:
-    """Yield the output of a command, which a WanError ends with one message and exit code 1."""
+    """Yield the output of a command. A WanError, or a machine without Spark, ends the command with
+    one message and exit code 1."""
     out = open_output(format)
     try:
         yield out
     except WanError as error:
         out.error(error)
+        raise typer.Exit(1) from None
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in ("pyspark", "delta"):
+            raise
+        out.error(WanError(f"this needs {error.name}: pip install 'spark_wan[spark]'"))
         raise typer.Exit(1) from None
 
 

@@ -221,7 +221,7 @@ class WanStreamReader(LogReader):
             stream: [epoch for epoch in logs[stream].since(reached[stream]) if epoch <= end]
             for stream, end in ends.items()
         }
-        # Another stream comes first each time, so that none has to wait for ever.
+        # Another stream comes first each time, so that none has to wait forever.
         streams = sorted(waiting)
         turn = sum(reached.values()) % max(1, len(streams))
         streams = streams[turn:] + streams[:turn]

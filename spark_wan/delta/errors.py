@@ -1,4 +1,4 @@
-"""What errors of Spark and Delta mean: the only place that knows their conditions and texts.
+"""What errors of Spark and Delta mean, by their conditions, classes and texts.
 
 :class:`ErrorKind` lists the kinds, each with the signs by which it is recognised. A new error is
 one more sign there.
@@ -70,8 +70,8 @@ class Signs:
     causes: bool = False
     """Look for the signs in the causes of an error too."""
 
-    def on(self, error: Any) -> bool:
-        """Whether ``error``, of Python or Java, bears one of the signs itself."""
+    def match(self, error: Any) -> bool:
+        """Whether ``error``, of Python or Java, shows one of the signs itself; not its causes."""
         return (
             condition(error).startswith(self.conditions)
             or any(name in self.classes for name in _class_names(error))
@@ -166,7 +166,7 @@ class ErrorKind(Enum):
         if signs.unless is not None and re.search(signs.unless, str(error)):
             return False
         errors = _with_causes(error) if signs.causes else (error,)
-        return any(signs.on(each) for each in errors) or (
+        return any(signs.match(each) for each in errors) or (
             signs.connect_text is not None
             and type(error).__module__.startswith("pyspark.errors.exceptions.connect")
             and re.search(signs.connect_text, str(error)) is not None

@@ -20,7 +20,10 @@ def commit_file(location: str, version: int) -> str:
 
 
 def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
-    """Return what tells a commit file from another one in its place; None: no local file."""
+    """Return a fingerprint of a commit's file, which changes when another file takes its place.
+
+    None if it is no local file.
+    """
     try:
         status = os.stat(commit_file(location, version))
     except OSError:

@@ -30,6 +30,8 @@ def _portable_type(kind: Any) -> Any:
         return kind
     if kind["type"] == "struct":
         return {**kind, **portable_schema(kind)}
+    if kind["type"] == "udt":
+        return kind
     parts = {part: _portable_type(kind[part]) for part in _PARTS if part in kind}
     flags = {"array": "containsNull", "map": "valueContainsNull"}
     return {**kind, **parts, flags[kind["type"]]: True}

@@ -52,7 +52,7 @@ class SessionSettings:
         return session
 
     def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
-        """Bring ``session``, made of these settings, up to those that ``spark`` has now."""
+        """Copy to ``session`` what changed in ``spark`` since; return the new settings."""
         values = _changed(spark, self.usual)
         for name in self.values.keys() - values.keys():
             _set(session, name, None)
@@ -108,12 +108,13 @@ def spark_thread(
     spark: SparkSession,
     target: Callable[[], None],
     name: str,
-    unbegun: Callable[[SessionLostError], None],
+    on_lost_session: Callable[[SessionLostError], None],
 ) -> threading.Thread:
     """Return a daemon thread for Spark jobs, which are cancelled with those of the calling thread.
 
     Such a thread first copies properties from the session. If the session has ended meanwhile, the
-    thread calls ``unbegun`` instead of ``target``, so that whoever waits for its work learns of it.
+    thread calls ``on_lost_session`` instead of ``target``, so that whoever waits for its work
+    learns of it.
     """
     from pyspark import InheritableThread
 
@@ -132,7 +133,7 @@ def spark_thread(
                 if begun:
                     raise
                 cause = f"before {name} could begin ({_first_line(error)})"
-                unbegun(SessionLostError(f"the Spark session has ended {cause}."))
+                on_lost_session(SessionLostError(f"the Spark session has ended {cause}."))
 
     session: dict[str, Any] = {"session": spark} if is_connect(spark) else {}
     thread = SparkThread(target=begin, **session)

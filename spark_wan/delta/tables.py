@@ -97,12 +97,18 @@ def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit
     commits = spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}")
     if is_connect(spark):
         # Its local times are ambiguous in the hour that a change of clocks repeats.
-        commits = commits.selectExpr("* EXCEPT (timestamp)", "unix_millis(timestamp) AS time")
+        commits = commits.selectExpr(
+            "* EXCEPT (timestamp)", "unix_millis(timestamp) AS milliseconds"
+        )
     rows = commits.collect()  # in the classic session as is: a projection would be a Spark job
     return [
         Commit(
             version=row["version"],
-            time=row["time"] if "time" in row else round(row["timestamp"].timestamp() * 1000),
+            time=(
+                row["milliseconds"]
+                if "milliseconds" in row
+                else round(row["timestamp"].timestamp() * 1000)
+            ),
             operation=row["operation"] or "",
             parameters=row["operationParameters"] or {},
             metrics=row["operationMetrics"] or {},

@@ -10,8 +10,8 @@ The columns that decide are ``_wan_op`` (see :class:`spark_wan.events.operations
 ``_wan_sequence``, ``_wan_id`` and ``_wan_time`` as well.
 
 Another resolver, where several origins write the same keys, may join the target's rows by key. It
-must then be called for every apply: today ``DeltaTarget.resolve`` calls it only if an apply may have
-several events of a key. If it needs more than the last captured event of each key,
+must then be called for every apply: today ``DeltaTarget.resolve`` calls it only if an apply may
+have several events of a key. If it needs more than the last captured event of each key,
 ``DeltaTarget.read`` must decode all.
 """
 

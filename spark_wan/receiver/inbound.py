@@ -85,7 +85,7 @@ class ChannelReceiver:
         self.__init__(**state)  # type: ignore[misc]
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Apply what the channel has for this site. Spark calls this for every micro-batch.
+        """Apply what the channel has for this site. Spark calls this forevery micro-batch.
 
         While the channel does not answer, the micro-batch neither fails, which would end the
         receiver, nor ends, because then nothing might wake the receiver again.
@@ -93,7 +93,7 @@ class ChannelReceiver:
         spark = frame.sparkSession
         plan: Any = getattr(frame, "_plan", None)
         if plan is not None:
-            # An unused Connect frame asks the server to forget it, and at times waits for ever.
+            # An unused Connect frame asks the server to forget it, and at times waits forever.
             # The server forgets it anyway after the micro-batch.
             plan._relation_id = None
         self.failure = None

@@ -87,7 +87,9 @@ class Receiver:
         stop = threading.Event()
         supervised: list[SupervisedQuery] = []
         try:
-            for url, storage in sorted({s.channel: s.storage for s in self.senders}.items()):
+            for url in sorted({sender.channel for sender in self.senders}):
+                # Of several senders on one channel the first has its options, at both ends.
+                storage = next(each.storage for each in self.senders if each.channel == url)
                 channel = self._channel(url, storage, stop, waits=not available_now)
                 supervised.append(SupervisedQuery(channel, self._query(channel)))
         except BaseException:
@@ -143,7 +145,9 @@ class Receiver:
             .option("checkpointLocation", checkpoint)
         )
         if channel.waits:
-            writer = writer.trigger(processingTime=f"{self.interval} seconds")
+            writer = writer.trigger(
+                processingTime=f"{max(1, round(self.interval * 1000))} milliseconds"
+            )
         else:
             writer = writer.trigger(availableNow=True)
         try:

@@ -70,9 +70,9 @@ class TableWorkers:
             and sum(now - since < SLOW for since in self._at_work.values()) < self._parallel
         ):
             table, work = next(iter(self._waiting.items()))
-            run, unbegun = partial(self._run, table, work), partial(self._end, table)
+            run, on_lost_session = partial(self._run, table, work), partial(self._end, table)
             spark_thread(
-                self._spark, run, f"wan-receiver {table}", unbegun
+                self._spark, run, f"wan-receiver {table}", on_lost_session
             ).start()  # waits for the lock before it ends
             del self._waiting[table]
             self._at_work[table] = now

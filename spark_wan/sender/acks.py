@@ -119,12 +119,12 @@ class AckManager:
         self._find_other_senders(last)
         current = {site: ack for site, ack in acks.items() if _is_about(last, ack)}
         applied = self._applied(last, acks)
-        everywhere = min(applied.values(), default=last.epoch)
-        state.backlog = max(0, last.epoch - max(everywhere, epochs[0] - 1))
+        acked_by_all = min(applied.values(), default=last.epoch)
+        state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
         acked = self._record_acks(last, applied)
         yield "acks.2 checkpointed"
         # A site that has acked another log of this name must hear of this one.
-        self._announce(last, everywhere, bool(acks) or any(acked.values()))
+        self._announce(last, acked_by_all, bool(acks) or any(acked.values()))
         yield "acks.3 announced"
         self._log_not_served(last, current)
         self.log.check_gap(epochs, strays, acked)
@@ -333,18 +333,18 @@ class AckManager:
             known = checkpoint.acked
         return {site: max(epoch, known.get(site, 0)) for site, epoch in applied.items()}
 
-    def _announce(self, last: Manifest, everywhere: int, any_acks: bool) -> None:
+    def _announce(self, last: Manifest, acked_by_all: int, any_acks: bool) -> None:
         """Announce again from the lowest epoch that is not acked, once per ``ack_timeout`` without
         progress."""
         stream, channel = self.log.stream, self.log.channel
         announced = channel.announcements().get(stream, [])
-        acked = [entry for entry in announced if entry[0] <= everywhere]
+        acked = [entry for entry in announced if entry[0] <= acked_by_all]
         if acked:
             channel.withdraw(stream, acked)
-        if everywhere >= last.epoch:
+        if acked_by_all >= last.epoch:
             self._waiting = None
             return
-        lowest, now = everywhere + 1, self.clock()
+        lowest, now = acked_by_all + 1, self.clock()
         attempts = [attempt for epoch, attempt in announced if epoch == lowest]
         if self._waiting is None or self._waiting[:2] != (last.log_id, lowest):
             self._waiting = (last.log_id, lowest, now)

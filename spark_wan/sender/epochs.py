@@ -77,11 +77,11 @@ def append_in_time(
     ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for so
     long that they were swept.
     """
-    now = clock()
-    if now - began > STALE_AGE * 1000 and not are_safe(log, manifest.frames):
+    appending_since = clock()
+    if appending_since - began > STALE_AGE * 1000 and not are_safe(log, manifest.frames):
         raise stale_write(log)
     log.append(manifest)
-    if clock() - now > STALE_AGE * 1000 and not are_there(log, manifest.frames):
+    if clock() - appending_since > STALE_AGE * 1000 and not are_there(log, manifest.frames):
         if log.newest_epoch() == manifest.epoch:
             log.channel.trim_manifest(log.stream, manifest.epoch)
         raise ManifestExists(
@@ -92,9 +92,9 @@ def append_in_time(
 def stale_write(log: StreamLog) -> StaleWriteError:
     """Return the error for a write whose frames are gone, or may be swept at any moment."""
     return StaleWriteError(
-        f"stream {log.stream}: the write was interrupted for so long that its frames are, or may "
-        "be, no longer in the channel. Write the rows again: receivers recognise those that have "
-        "arrived by their event IDs."
+        f"wan sink, stream {log.stream}: the write was interrupted for so long that its frames "
+        "are, or may be, no longer in the channel. Write the rows again: receivers recognise those "
+        "that have arrived by their event IDs."
     )
 
 

@@ -354,15 +354,15 @@ def _refuse_too_many(rows: int, options: SinkOptions) -> None:
         raise EventError(
             f"wan sink, stream {options.stream}: one epoch has {rows:,} rows or more; maxRows "
             f"allows {options.max_rows:,}. Nothing of it was sent. Write less at a time "
-            "(maxFilesPerTrigger, maxBytesPerTrigger, maxOffsetsPerTrigger, or several writes). A "
-            "micro-batch that is planned already needs a higher maxRows, and a driver with 50 "
-            "bytes of memory a row (spark.driver.maxResultSize: 32 bytes a row)."
+            "(maxFilesPerTrigger, maxBytesPerTrigger, maxOffsetsPerTrigger, or several writes). "
+            "If the micro-batch is already planned, raise maxRows, and give the driver 50 bytes of "
+            "memory per row (spark.driver.maxResultSize: 32 bytes per row)."
         )
 
 
 def _refuse_duplicates(written: Sequence[WriteResult], options: SinkOptions) -> None:
     unique_ids = (
-        f"An event ID names one event for ever: make column {options.event_id!r} unique, for "
+        f"An event ID names one event forever: make column {options.event_id!r} unique, for "
         "example with dropDuplicates before the sink."
     )
     sequence = "Name a `sequence` column that orders the events of a key."

@@ -77,8 +77,8 @@ class SenderHandle:
     def _begin(self) -> None:
         for stream in self._streams:
             name = f"wan-sender {stream.status.stream}"
-            target, unbegun = partial(self._loop, stream), partial(self._end_with, stream)
-            self._threads.append(spark_thread(stream.spark, target, name, unbegun))
+            target, on_lost_session = partial(self._loop, stream), partial(self._end_with, stream)
+            self._threads.append(spark_thread(stream.spark, target, name, on_lost_session))
         for thread in self._threads:
             thread.start()
 

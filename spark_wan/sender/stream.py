@@ -56,7 +56,7 @@ class StreamStatus:
     remote_holds: dict[str, str] = field(default_factory=dict)
     """Sites that hold the stream, and why."""
     not_served: list[str] = field(default_factory=list)
-    """Sites that were taken out of the topology before they acked everything."""
+    """Addressees of the newest epoch that the sender no longer serves."""
 
 
 class SenderRun:

@@ -31,7 +31,9 @@ class Site:
     state: str  # directory (absolute) or URL of the site's ledger and checkpoints
     storage: Mapping[str, str] = store_options()  # for the sender's checkpoints in that state
     receive_interval: float = setting(
-        0.5, parse_seconds, "Seconds between the receiver's polls of a channel, or 500ms, 1m."
+        0.5,
+        parse_seconds,
+        "Interval between the receiver's polls of a channel: seconds, or 500ms, 1m.",
     )
     receive_parallel: int = setting(
         2, parse_count, "Maximum number of tables that the receiver writes concurrently."
@@ -58,14 +60,14 @@ class Sender:
     ack_policy: AckPolicy = setting(
         AckPolicy.ALL,
         parse_ack_policy,
-        f"Whose acks an epoch needs before it counts as done: {POLICY_NAMES}.",
+        f"Whose acks block_on_ack waits for: {POLICY_NAMES}.",
     )
     batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
     batch_bytes: int = setting(
         8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB."
     )
     batch_interval: float = setting(
-        1.0, parse_seconds, "Seconds between polls of a source table, or 500ms, 1m."
+        1.0, parse_seconds, "Interval between polls of a source table: seconds, or 500ms, 1m."
     )
     max_epoch_rows: int = setting(
         1_000_000, parse_count, "Number of rows after which an epoch ends. A commit is never split."

@@ -1,4 +1,4 @@
-"""Settings of the topology file, options of sink and source: each one is declared once.
+"""Settings of the topology file and options of sink and source, each declared once.
 
 A setting is a field of a dataclass with a default, a parser and a help text. The topology file
 writes its name as it is (``batch_size``), an option of sink or source in camelCase (``batchSize``).

@@ -96,8 +96,8 @@ def parse_location(value: object, base: str) -> str:
         return _parse_place(location, base, None, _UNKNOWN_TO_SPARK)
     if not _CATALOG_NAME.fullmatch(location):
         raise ValueError(
-            f"{value!r} is neither; write a path (./{location}) or a catalog name "
-            "(catalog.schema.table, odd names in backticks)"
+            f"{value!r} is neither a path nor a catalog name; write a path (./{location}) or "
+            "catalog.schema.table (with odd names in backticks)"
         )
     parts = catalog_parts(location)
     if parts[0].lower() == "delta" and len(parts) == 2 and "/" in parts[1]:
@@ -134,11 +134,11 @@ def _parse_place(
 
 
 def parse_each(
-    values: Iterable[object], parse: Callable[[object], str], same: Callable[[str], str] = str
+    values: Iterable[object], parse: Callable[[object], str], normalize: Callable[[str], str] = str
 ) -> tuple[tuple[str, ...], list[tuple[int, str]]]:
     """Return the values that ``parse`` accepts, each once, and index and problem of the others.
 
-    Two values are equal when ``same`` returns one result for both (``str.lower``: names that
+    Two values are equal when ``normalize`` returns one result for both (``str.lower``: names that
     differ by case only).
     """
     valid: list[str] = []
@@ -146,7 +146,7 @@ def parse_each(
     for index, value in enumerate(values):
         try:
             parsed = parse(value)
-            if same(parsed) in map(same, valid):
+            if normalize(parsed) in map(normalize, valid):
                 raise ValueError(f"{parsed!r} is given twice; keep one")
             valid.append(parsed)
         except ValueError as problem:

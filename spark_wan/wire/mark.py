@@ -27,7 +27,7 @@ object. A user's mark is ``{"local_only": true}``. A receiver's mark:
 ``new_ids``       int or null      event IDs that this apply recorded; absent or null: unknown, or
                                    the stream has none
 ``ids_until``     int or null      newest event time among them, in microseconds since 1970 UTC;
-                                   absent or null: one of them has none, and is kept for ever
+                                   absent or null: one of them has none, and is kept forever
 ================  ===============  ================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. The four fields that may be absent are not in marks

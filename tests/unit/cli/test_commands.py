@@ -172,6 +172,17 @@ def test_a_wrong_topology_is_refused_without_spark(name: str, tmp_path: Path) ->
     assert done.stderr.startswith(f"spark-wan: {tmp_path}/none.yaml: cannot be read")
 
 
+def test_a_machine_without_spark_is_told_what_to_install() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from spark_wan.cli.app import main; main()"
+    words = ["receive", "--config", "conf/two_sites.yaml", "--site", "seattle"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("spark-wan: this needs pyspark")
+    assert done.stderr.endswith(": pip install 'spark_wan[spark]'\n")
+
+
 def test_jobs_start_nothing_when_they_are_imported() -> None:
     for name in ("send", "receive"):
         runpy.run_path(str(ROOT / "jobs" / f"{name}.py"))
