@@ -455,19 +455,19 @@ GUARDS = {
 
     [old-files]
     test_dates_of_a_user_stream_arrive_exactly
-    _write_unchanged
+    _keep_values_exact
     - session.conf.set(name, 'CORRECTED')
     + pass
 
     [char-keys]
     test_every_type_arrives_exactly_as_key
-    _write_unchanged
+    _keep_values_exact
     - session.conf.set('spark.sql.readSideCharPadding', 'false')
     + pass
 
     [milliseconds]
     test_dates_of_a_user_stream_arrive_exactly
-    _write_unchanged
+    _keep_values_exact
     - session.conf.set('spark.sql.parquet.outputTimestampType', 'TIMESTAMP_MICROS')
     + pass
     """,
@@ -520,7 +520,7 @@ GUARDS = {
     [f49stale]
     test_f49_the_target_of_an_idle_stream_is_caught_up_daily
     InboundStream.is_done
-    - not self._must_see_target(done)
+    - not self._must_check_target(done)
     + True
 
     [f49wake]

@@ -122,7 +122,12 @@ class Channel(ABC):
                         f"channel {self.url}: its version is {version}; this spark_wan knows "
                         f"version {CHANNEL_VERSION}. Update spark_wan here."
                     )
-        except (FileNotFoundError, ValueError, AttributeError, RecursionError) as error:
+        except FileNotFoundError as error:
+            raise ChannelError(
+                f"channel {self.url}: {MARKER} exists but cannot be read ({error}): it is a broken "
+                "link, or was deleted at this moment. Try again."
+            ) from error
+        except (ValueError, AttributeError, RecursionError) as error:
             raise ChannelError(
                 f"channel {self.url}: {MARKER} was not written by spark_wan, or is damaged. If "
                 "spark_wan uses this channel, delete that file: it is written again. Otherwise "

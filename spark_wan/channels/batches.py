@@ -86,7 +86,7 @@ class BatchPublisher:
     def _boundary(self, boundaries: Sequence[int], target: int, count: int) -> int | None:
         """Return the last boundary in 1..target; without one, ``target``, which splits a key's run.
 
-        None when no more rows could follow: ``target`` is all of them.
+        None: ``target`` is all the rows that there are; wait for more.
         """
         place = int(np.searchsorted(boundaries, target, side="right")) - 1
         if place >= 0 and boundaries[place] > 0:

@@ -64,7 +64,6 @@ def launch(
         WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
     """
     settings = options.session_settings()
-    new_job(None)  # refuses unknown names before Spark takes its time to start
     stopped = threading.Event()
 
     def interrupt(*_: object) -> None:
@@ -77,6 +76,7 @@ def launch(
     # Until there is a session, a signal ends whatever is under way.
     _on_signals(interrupt)
     try:
+        new_job(None)  # refuses unknown names before Spark takes its time to start
         with _session(f"spark-wan {kind} {options.site}", settings, options) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)

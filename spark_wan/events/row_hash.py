@@ -71,8 +71,8 @@ _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 """Masks of a word's first n bytes."""
 
 _BLOCK_ROWS = 16384
-"""Rows hashed at once: what a block needs stays in the CPU's cache. 100,000 take four times as
-long."""
+"""Rows hashed at once: what a block needs stays in the CPU's cache. With 100,000, each row takes
+four times as long."""
 _BLOCK_WORDS = 32768
 """The same for the words of long strings; it bounds the memory too."""
 

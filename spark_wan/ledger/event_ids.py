@@ -1,4 +1,4 @@
-"""Whether the ledger still has the event IDs of every apply, and the marks that make them count.
+"""Checks that the ledger still has the event IDs of every apply, and their marks.
 
 A Delta table that loses a whole commit (its newest log files deleted, or a RESTORE) reports no
 error. Redelivered events behind the lost IDs would then be applied again. So each mark says how

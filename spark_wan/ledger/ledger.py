@@ -3,7 +3,7 @@
 The marks are the truth. Every commit that a receiver makes to a table carries one in its
 ``userMetadata``: which epochs it applied, through which version of the origin, under which apply
 number. The ledger keeps them for longer than the table's history does, and knows from which version
-on the history must be read. Marks are cumulative, so the newest one of a stream holds everything.
+on the history must be read. Marks are cumulative, so the newest one of a stream is enough.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Progress:
 
     through: dict[Origin, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(stream, log_id) -> the last epoch of it that was applied."""
+    """(stream, log_id) -> the last epoch that was applied, or skipped as not for this site."""
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """(stream, log_id) -> the fingerprint of that epoch's manifest."""
     lost: bool = False

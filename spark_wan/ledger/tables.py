@@ -43,7 +43,7 @@ stream          string   the stream's name
 event_id        string   the event's ID; computed for captured streams
 origin_version  bigint   source version of the change; the epoch in a user stream
 operation       string   ``create``, ``put`` or ``destroy``
-key             string   JSON of the key columns; null without keys
+key             string   JSON of the key columns; null without keys, and for a sender
 cause           string   why the event could not be applied or sent
 row             string   JSON of the row, for people to read
 payload         binary   the row as an Arrow IPC stream, exact in every type
@@ -120,9 +120,10 @@ class LedgerTables:
         """Return what a failure to read or write the ledger means, and what to do."""
         return LedgerError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}."
-            " Nothing is applied without it. It will be retried. If something is missing or "
-            "damaged, stop this site's receivers and restore it from a backup. Without one, give "
-            "this site another `state`, which forgets its decisions and what it has applied of all "
+            " Nothing is applied without it; reading or writing it will be retried. If something is "
+            "missing or damaged, stop this site's receivers and restore it from a backup. Without "
+            "one, give this site another `state`, which forgets its decisions and what it has "
+            "applied of all "
             f"tables: then {resend_advice(False)}; for user streams, {resend_advice(True)}."
         )
 

@@ -17,7 +17,7 @@ from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
 ACKS_PER_POLL = 10
-"""Idle streams whose acks are read in one poll. More would delay what is new."""
+"""Maximum number of idle streams whose acks one poll reads. More would delay new epochs."""
 
 
 class ChannelStreams:
@@ -52,7 +52,7 @@ class ChannelStreams:
         if unreachable is not None and not any(stream.status for stream in self.all()):
             self.get(self.url).report()
         streams = sorted(self.all(), key=lambda stream: stream.name)
-        statuses = [stream.status for stream in streams if stream.status is not None]
+        statuses = [status for stream in streams if (status := stream.status) is not None]
         if unreachable is None:
             return statuses
         return [replace(status, held=unreachable) for status in statuses]

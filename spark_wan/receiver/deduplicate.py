@@ -27,7 +27,7 @@ class AppliedEventIds:
     origin: str
 
     def drop_redelivered(self, batch: ApplyBatch) -> None:
-        """Drop events that were applied before, and count the others in ``batch``.
+        """Drop events that were applied before, and count dropped and new ones in ``batch``.
 
         An ID that is used again with other content makes a dead letter, as does an event older than
         the IDs that are kept.

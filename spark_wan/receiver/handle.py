@@ -135,7 +135,10 @@ class ReceiverHandle:
         return True
 
     def stop(self) -> None:
-        """Stop within about ``STOP_WAIT`` seconds. The next start redoes what is unfinished."""
+        """Stop. Running steps get ``STOP_WAIT`` seconds, then their Spark jobs are cancelled.
+
+        The next start redoes what is unfinished.
+        """
         with self._lock:
             self._poll()
             for each in self._running():
@@ -147,6 +150,7 @@ class ReceiverHandle:
         with self._lock:
             for each in self._supervised:
                 each.restart_at = None
+            for each in self._supervised:
                 try:
                     each.query.stop()
                 except Exception as error:
@@ -173,7 +177,8 @@ class ReceiverHandle:
                     self.end_with(lost)
                 check_at = time.monotonic() + SESSION_INTERVAL
             for each in self._supervised:
-                if each.restart_at is not None and time.monotonic() >= each.restart_at:
+                restart_at = each.restart_at
+                if restart_at is not None and time.monotonic() >= restart_at:
                     self._restart_now(each)
 
     def end_with(self, lost: SessionLostError) -> None:
@@ -191,14 +196,15 @@ class ReceiverHandle:
             if self._stop.is_set():
                 return
             supervised.channel.forget()
-            supervised.started_at, supervised.restart_at = time.monotonic(), None
             try:
                 supervised.query = self._restart(supervised.channel)
             except Exception as error:
+                supervised.started_at, supervised.restart_at = time.monotonic(), None
                 cause = f"its query did not restart: {error_text(error)}"
                 longest = PYTHON_WAIT if self._available_now else LONGEST_RESTART
                 self._schedule_restart(supervised, error, cause, longest)
             else:
+                supervised.started_at, supervised.restart_at = time.monotonic(), None
                 log.warning("%s: its query restarted", supervised.channel.url)
 
     def _running(self) -> Iterator[SupervisedQuery]:

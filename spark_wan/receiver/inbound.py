@@ -85,7 +85,7 @@ class ChannelReceiver:
         self.__init__(**state)  # type: ignore[misc]
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Apply what the channel has for this site. Spark calls this forevery micro-batch.
+        """Apply what the channel has for this site. Spark calls this for every micro-batch.
 
         While the channel does not answer, the micro-batch neither fails, which would end the
         receiver, nor ends, because then nothing might wake the receiver again.
@@ -177,8 +177,8 @@ class ChannelReceiver:
             if result.epochs:
                 # Held streams of the same table may have waited for what was applied.
                 for other in self.streams.all():
-                    if other.table == stream.table and other.retry is not None:
-                        other.retry.at = 0.0
+                    if other.table == stream.table:
+                        other.retry_now()
                 self._expire_event_ids(stream, applier, result.plan.new[0].manifest)
             if not result.again:
                 stream.schedule(listing, result.held, cancelled)

@@ -37,10 +37,12 @@ class Receiver:
         topology: Who sends what to whom.
         site: The site that receives here.
         senders: Names of remote senders to receive from; default: all that serve the site.
-        interval: Seconds between polls of a channel.
-        parallel: Maximum number of tables written concurrently. A table that takes longer than 20
-            seconds no longer counts, so that it delays no other.
-        max_bytes: Maximum number of bytes of frames in one apply.
+        interval: Seconds between polls of a channel; default: the site's ``receive_interval``.
+        parallel: Maximum number of tables written concurrently; default: the site's
+            ``receive_parallel``. A table that takes longer than 20 seconds no longer counts, so
+            that it delays no other.
+        max_bytes: Maximum number of bytes of frames in one apply; default: the site's
+            ``receive_max_bytes``.
         decisions: What to do about what holds a stream, by table. They are recorded in the site's
             ``state``, so once is enough (:func:`spark_wan.control.decisions.parse_decisions`).
 

@@ -63,7 +63,7 @@ class EventRows:
         return F.to_json(F.struct(*select_columns(self.keys)), EXACT_JSON)
 
 
-def decoded(
+def decode_epochs(
     spark: SparkSession,
     channel: Channel,
     epochs: Sequence[PlannedEpoch],

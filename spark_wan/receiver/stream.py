@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.delta.commits import record_after
@@ -100,14 +101,16 @@ class InboundStream:
     """None unless the stream is held."""
     expire_at: float = 0.0
     """When event IDs expire the next time."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def report(self) -> TableStatus:
-        """Return the status, which others then see."""
-        if self.status is None:
-            self.status = TableStatus(self.name, "")
-        if self.table is not None:
-            self.status.table = self.table
-        return self.status
+        """Return the status. The first call creates it: from then on the stream is reported."""
+        with self._lock:
+            status = self.status or TableStatus(self.name, "")
+            if self.table is not None:
+                status.table = self.table
+            self.status = status
+        return status
 
     def hold(self, cause: str) -> None:
         """Report why the stream is held, in the log only when it changed."""
@@ -118,8 +121,9 @@ class InboundStream:
 
     def release(self) -> None:
         """Report that nothing holds the stream any more."""
-        if self.status is not None:
-            self.status.held = None
+        status = self.status
+        if status is not None:
+            status.held = None
 
     def forget(self) -> None:
         """Start over as a new receiver does. What was reported stays."""
@@ -131,7 +135,7 @@ class InboundStream:
         return (
             done is not None
             and (done.newest, done.announced) == (listing.newest, listing.announced)
-            and not self._must_see_target(done)
+            and not self._must_check_target(done)
         )
 
     def is_due(self, listing: Listing) -> bool:
@@ -145,7 +149,14 @@ class InboundStream:
 
     def next_wait(self) -> float:
         """Return the seconds until a stream that is held now is retried."""
-        return min(LONGEST_RETRY, self.retry.wait * 2) if self.retry else RETRY_INTERVAL
+        retry = self.retry
+        return min(LONGEST_RETRY, retry.wait * 2) if retry else RETRY_INTERVAL
+
+    def retry_now(self) -> None:
+        """Make a held stream due: what it waits for may have been applied."""
+        retry = self.retry
+        if retry is not None:
+            retry.at = 0.0
 
     def record(self, result: ApplyResult, local_commits: int) -> None:
         """Add the result of a round to the status."""
@@ -178,12 +189,12 @@ class InboundStream:
         at = time.monotonic() + wait - RETRY_INTERVAL / 4
         self.retry = Retry(at, wait, held, listing.through(held), cancelled)
 
-    def _must_see_target(self, done: Done) -> bool:
+    def _must_check_target(self, done: Done) -> bool:
         """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
-        passed = time.monotonic() - done.at
-        if passed < IDLE_INTERVAL or self.applier is None:
+        passed, applier = time.monotonic() - done.at, self.applier
+        if passed < IDLE_INTERVAL or applier is None:
             return False
         try:
-            return passed * 1000 >= record_after(self.applier.target.log_retention())
+            return passed * 1000 >= record_after(applier.target.log_retention())
         except WanError:
             return True  # the round reports what is wrong with the table

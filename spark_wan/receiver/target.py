@@ -36,7 +36,7 @@ from spark_wan.receiver.evolve import SchemaEvolution
 from spark_wan.receiver.judge import CAUSE
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import fitted
-from spark_wan.receiver.rows import EventRows, decoded
+from spark_wan.receiver.rows import EventRows, decode_epochs
 from spark_wan.receiver.write import MarkedWrite
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.topology.values import is_path
@@ -46,7 +46,7 @@ from spark_wan.wire.mark import LOCAL_ONLY, Mark
 log = logging.getLogger(__name__)
 
 RETENTION_INTERVAL = 86_400.0
-"""Seconds for which the answer is kept how long a table's log keeps its commits."""
+"""Seconds for which a table's log retention is cached."""
 
 
 @dataclass
@@ -161,7 +161,7 @@ class DeltaTarget:
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
             all_of_a_key = constraints is not None
-            frame = decoded(self.spark, self.channel, epochs, schema, all_of_a_key)
+            frame = decode_epochs(self.spark, self.channel, epochs, schema, all_of_a_key)
             batch.content = EventRows(frame, schema.names, newest.keys, constraints)
         return batch
 

@@ -1,4 +1,4 @@
-"""What wakes a receiver: a streaming source without rows, whose offset changes when work may wait.
+"""What wakes a receiver: a streaming source without rows. Its offset changes when work may wait.
 
 A receiver plans from log and ledger. Its streaming query only triggers it: micro-batches are empty.
 """

@@ -80,7 +80,7 @@ class MarkedWrite:
             settings = self.settings or SessionSettings.of(self.spark)
             opened = nullcontext(settings.new_session(self.spark))
         with opened as session:
-            _write_unchanged(session)
+            _keep_values_exact(session)
             frame.createOrReplaceGlobalTempView(view)
             try:
                 yield session, f"global_temp.{view}"
@@ -137,8 +137,8 @@ def char_lengths(schema: SchemaJson) -> dict[str, int]:
     return {name: int(match[1]) for name, match in matches if match is not None}
 
 
-def _write_unchanged(session: SparkSession) -> None:
-    """Set what keeps a write from changing values.
+def _keep_values_exact(session: SparkSession) -> None:
+    """Change the settings of a session so that a write keeps every value.
 
     Files in the format of old Spark versions have other dates and milliseconds. With chars padded
     while they are read, Delta fails at a MERGE whose condition has a char.

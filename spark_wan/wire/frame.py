@@ -30,9 +30,9 @@ The fields of the header, all of which are required and no others allowed:
 ==============  ===============  ==================================================================
 
 The payload's columns are the table's and those of :mod:`spark_wan.events.operations`. Strings are
-dictionary-encoded where that is smaller. A frame does not know its epoch: the manifest that names
-it decides that, so a frame of a failed, speculative or zombie attempt belongs to none
-(docs/decisions/0002).
+dictionary-encoded where a sample shows that this is smaller. A frame does not know its epoch: the
+manifest that names it decides that, so a frame of a failed, speculative or zombie attempt belongs
+to none (docs/decisions/0002).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``start``          bool             nothing before ``first_version`` belongs to the stream: a
                                     receiver that has nothing of the table may begin here
 ``commits``        list of objects  source commits whose rows the frames carry: ``version`` and
-                                    ``time`` (milliseconds since 1970 UTC). For people
+                                    ``time`` (milliseconds since 1970 UTC); no reader uses them
 ``identity``       string           of the source's commit ``last_version``: hash of what its
                                     history entry says, ``@``, its time; empty: a user stream
 ``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int)
@@ -38,7 +38,7 @@ it; its ``first_version`` is 0. ``events`` are of a user stream; both versions a
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
 written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
 ``epoch``, ``first_version`` and ``last_version``, and one more field, ``generation``. A reader
-refuses unknown fields.
+refuses unknown fields, except in ``commits``.
 """
 
 from __future__ import annotations
