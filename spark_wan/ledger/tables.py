@@ -120,11 +120,11 @@ class LedgerTables:
         """Return what a failure to read or write the ledger means, and what to do."""
         return LedgerError(
             f"the ledger at {self.location('')} cannot be read or written now: {error_text(error)}."
-            " Nothing is applied without it; reading or writing it will be retried. If something is "
-            "missing or damaged, stop this site's receivers and restore it from a backup. Without "
-            "one, give this site another `state`, which forgets its decisions and what it has "
-            "applied of all "
-            f"tables: then {resend_advice(False)}; for user streams, {resend_advice(True)}."
+            " Nothing is applied without it; reading or writing it will be retried. If part of it "
+            "is missing or damaged, stop this site's receivers and restore it from a backup. "
+            "Without one, give this site another `state`, which forgets its decisions and what it "
+            f"has applied of all tables: then {resend_advice(False)}; for user streams, "
+            f"{resend_advice(True)}."
         )
 
     def is_named_in(self, error: Exception) -> bool:

@@ -1,6 +1,7 @@
-"""What wakes a receiver: a streaming source without rows. Its offset changes when work may wait.
+"""What wakes a receiver: a streaming source without rows.
 
-A receiver plans from log and ledger. Its streaming query only triggers it: micro-batches are empty.
+Its offset changes when there may be work. The receiver plans from log and ledger; its streaming
+query only triggers it, and micro-batches are empty.
 """
 
 from __future__ import annotations
