@@ -57,7 +57,7 @@ def test_f47_a_sender_frozen_at_any_step_loses_and_doubles_nothing(
     """At each freeze, another sender publishes everything. Epochs are applied in between, so that
     the frozen sender also trims and is frozen there.
     """
-    steps = {f"publish.{n}" for n in range(1, 7)} | {f"keep.{n}" for n in range(1, 6)}
+    steps = {f"publish.{n}" for n in range(1, 7)} | {f"acks.{n}" for n in range(1, 6)}
     worker.send(folder=str(replicated.folder), do="send", freeze_at=" ".join(steps))
     frozen = 0
     for start in count(50, 20):

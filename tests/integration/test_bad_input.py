@@ -404,7 +404,7 @@ def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
         Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
     with pytest.raises(
         LedgerError,
-        match=r"the ledger at .*seattle/_wan/ledger/applied cannot be made .*`state` can "
+        match=r"the ledger at .*seattle/_wan/ledger/applied cannot be created .*`state` can "
         r"be written",
     ):
         Receiver(spark, wan.topology, SEATTLE, senders=["east"]).start()
