@@ -121,8 +121,8 @@ def changed_keys(spark: Any, wan: Sites) -> None:
     [
         (
             restored,
-            r"its newest version is 3, but version 7 was published: the table was put "
-            r"back.*full copy",
+            r"its newest version is 3, but version 7 was published: the table was "
+            r"restored.*full copy",
         ),
         (
             restored_and_written,
