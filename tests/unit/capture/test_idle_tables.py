@@ -11,7 +11,7 @@ from capturing import delta_source, orders
 from fakes import STREAM, Clock, LedgerRows, Target, memory_channel, publish
 from ledgers import ORIGIN, held, ledger, mark, target
 from publishing import Site
-from test_inbound_channel import TOPOLOGY
+from receivers import TOPOLOGY
 
 from spark_wan.capture import source as source_module
 from spark_wan.channels.log import StreamLog
