@@ -1062,7 +1062,7 @@ GUARDS = {
     [begun]
     test_an_error_of_the_work_is_no_lost_session
     spark_thread.SparkThread.run
-    - if begun:
+    - if started:
     -     raise
     + pass
     """,
@@ -1394,7 +1394,7 @@ GUARDS = {
     [unbegun]
     test_f50_a_session_that_ends_before_the_streams_begin_is_reported
     spark_thread.SparkThread.run
-    - if begun:
+    - if started:
     -     raise
     + raise
     """,

@@ -1,6 +1,6 @@
 """Arrow batches from Spark to Python, bounded by their rows alone while rows are small.
 
-Spark bounds Arrow batches by bytes too, and sums up the bytes of the batch anew for each row. That
+Spark bounds Arrow batches by bytes too, and sums up the bytes of the whole batch for each row. That
 takes as long as everything else on a row's way into Python. So the bound by bytes is off, and a
 guard in the query fails at the first large row.
 """

@@ -203,7 +203,7 @@ class RangePlanner:
         if action == "hold":
             raise TableOperationError(
                 f"{self.table}: version {commit.version} is a {operation}. It is not sent by "
-                "itself, so that nobody empties every site by accident. Decide once with "
+                "itself, so that no accident empties every site. Decide once with "
                 f"`spark-wan send --decide {version}=distribute` (or `=skip`), or for good with "
                 "`on_table_operation: distribute` in the topology."
             )

@@ -150,11 +150,11 @@ class WanStreamReader(LogReader):
                     "checkpoint."
                 )
         ends = self.bounded(ends)
-        begun = {**dict.fromkeys(ends, 0), **start["streams"]}
+        starts = {**dict.fromkeys(ends, 0), **start["streams"]}
         if isinstance(limit, (ReadMaxBytes, ReadMaxFiles)):
-            ends = self._limited(begun, ends, limit)
+            ends = self._limited(starts, ends, limit)
         # Offsets never go back: a stream that is missing keeps its own.
-        ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in begun.items()}
+        ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in starts.items()}
         return offset(ends, {**start["again"], **again})
 
     def reportLatestOffset(self) -> Offset | None:
@@ -210,11 +210,11 @@ class WanStreamReader(LogReader):
         return epochs[-1] if epochs else 0
 
     def _limited(
-        self, begun: Mapping[str, int], ends: Mapping[str, int], limit: ReadMaxBytes | ReadMaxFiles
+        self, starts: Mapping[str, int], ends: Mapping[str, int], limit: ReadMaxBytes | ReadMaxFiles
     ) -> dict[str, int]:
         """Return how far whole epochs go up to the limit, stream by stream in turn; at least one
         where there is any."""
-        reached = {stream: begun.get(stream, 0) for stream in ends}
+        reached = {stream: starts.get(stream, 0) for stream in ends}
         left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limit.max_files
         logs = {stream: StreamLog(self.channel, stream) for stream in ends}
         waiting = {

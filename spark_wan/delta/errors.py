@@ -96,7 +96,7 @@ class ErrorKind(Enum):
         ),
         causes=True,
     )
-    """A Spark job or this process was told to stop."""
+    """A Spark job or this process was asked to stop."""
     CHECKPOINT_CONFLICT = Signs(
         conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
         connect_text=r"\[CONCURRENT_STREAM_LOG_UPDATE",
@@ -231,7 +231,7 @@ _VOLATILE = [
         (r"(?i)\b(request id:? *)[\w/+=-]+", r"\1…"),
     )
 ]
-"""What Spark, Delta and stores number or name anew at each attempt."""
+"""What Spark, Delta and stores name differently at each attempt."""
 
 
 def error_text(error: BaseException) -> str:

@@ -28,7 +28,7 @@ def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
         status = os.stat(commit_file(location, version))
     except OSError:
         return None
-    # A copy can keep the modification time (cp -p) and get the same inode; nobody can set ctime.
+    # A copy can keep the modification time (cp -p) and get the same inode; ctime cannot be set.
     return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 

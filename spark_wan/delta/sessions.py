@@ -118,11 +118,11 @@ def spark_thread(
     """
     from pyspark import InheritableThread
 
-    begun = False
+    started = False
 
     def begin() -> None:
-        nonlocal begun
-        begun = True
+        nonlocal started
+        started = True
         target()
 
     class SparkThread(InheritableThread):
@@ -130,7 +130,7 @@ def spark_thread(
             try:
                 super().run()
             except Exception as error:
-                if begun:
+                if started:
                     raise
                 cause = f"before {name} could begin ({_first_line(error)})"
                 on_lost_session(SessionLostError(f"the Spark session has ended {cause}."))

@@ -341,7 +341,7 @@ class Ledger:
                 raise LedgerError(
                     f"{self.table}: version {row.target_version} at site {self.site} is apply "
                     f"{row.mark.apply}, which the ledger knows as another commit: two versions of "
-                    "spark_wan are at work here, and rows may have been applied twice. Stop the "
+                    "spark_wan are running here, and rows may have been applied twice. Stop the "
                     f"older one's receivers, and {self.resend_advice}."
                 )
 

@@ -84,7 +84,7 @@ def check_log(
         last: The newest manifest.
         allowed: Whether the user lets a new log begin in place of the log with an ID.
         new_log: How the user does that; ``{log}`` stands for the ID. None: a new log would be of no
-            use, since nobody knows how far the old one was.
+            use, since it is unknown how far the old one was.
     """
     if checkpoint is not None and last is not None and last.log_id == checkpoint.log_id:
         if last.epoch < checkpoint.epoch:

@@ -48,7 +48,7 @@ FAULTS = [
 
 
 class Replication(RuleBasedStateMachine):
-    """Newark sends a table, or a user's stream, to seattle and perhaps to tacoma."""
+    """Newark sends a table, or a user stream, to seattle and perhaps to tacoma."""
 
     world: World
 

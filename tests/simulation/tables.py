@@ -500,7 +500,7 @@ class SimulatedTarget:
         return 0
 
     def _decode(self, epochs: Sequence[PlannedEpoch]) -> list[dict[str, Any]]:
-        """The events of epochs; those of a user's stream have their epoch for a version, and a
+        """The events of epochs; those of a user stream have their epoch for a version, and a
         content hash."""
         rows = []
         for epoch in epochs:

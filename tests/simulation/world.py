@@ -416,7 +416,7 @@ class World:
         ledger = Ledger(site, TABLE, self.ledgers[site], clock=lambda: self.now)
         return TableApplier(site, TABLE, self.log, target, ledger, max_epochs=3)
 
-    # --- a user's stream
+    # --- a user stream
 
     def grow(self, pairs: list[tuple[int, int | None]]) -> None:
         """Add events to the user's source."""

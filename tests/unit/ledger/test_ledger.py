@@ -268,7 +268,7 @@ LOST_MARKS = r"has lost the marks of 1 applies, the first of them apply 2"
 
 
 def users(apply: int, **changes: Any) -> Mark:
-    """The mark of an apply of a user's stream with three new events."""
+    """The mark of an apply of a user stream with three new events."""
     return mark(apply, **{"ids": True, "through": -1, "new_ids": 3, **changes})
 
 
@@ -347,7 +347,7 @@ def test_f55_lost_marks_of_a_user_stream_below_those_of_a_captured_stream_hold_t
     assert running.catch_up(table) == 5
     store.rows = [
         row for row in store.rows if not row.mark.ids
-    ]  # none is left that tells of a user's stream
+    ]  # none is left that tells of a user stream
     held(
         ledger(store),
         table,

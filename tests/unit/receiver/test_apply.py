@@ -527,7 +527,7 @@ def test_f15_an_unreachable_channel_revokes_no_ack() -> None:
     site = Site(1, 2)
     site.round()
     publish(site.log, 3)
-    # Twice: what rested on a hint is looked at again.
+    # Twice: what rested on a hint is checked again.
     site.log.channel = FaultyChannel(
         site.channel, [Fault("stream_epochs", nth, "fail") for nth in (1, 2)]
     )

@@ -42,7 +42,7 @@ TOPOLOGY = parse_topology(CONTENT, "wan.yaml")
 
 
 def test_a_pass_ends_although_the_sender_keeps_publishing() -> None:
-    """Otherwise other tables would wait for ever, and ``--available-now`` would not end."""
+    """Otherwise other tables would wait forever, and ``--available-now`` would not end."""
     channel = memory_channel()
     log = StreamLog(channel, STREAM)
     publish(log, 1, 2, 3)

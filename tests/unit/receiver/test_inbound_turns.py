@@ -217,7 +217,7 @@ def test_f50_a_cancellation_that_may_be_a_stop_ends_the_micro_batch(
 def test_f50_a_session_that_has_ended_ends_the_micro_batch_and_holds_nothing(
     channel: Channel,
 ) -> None:
-    """Fails when it counts as an error of the table: the stream was held, and retried for ever."""
+    """Fails when it counts as an error of the table: the stream was held, and retried forever."""
 
     def before(_: str) -> None:
         raise ConnectionRefusedError(111, "Connection refused")

@@ -280,7 +280,7 @@ def stray(stream: ManagedStream, epoch: int) -> str:
 
 @pytest.mark.parametrize("applied", [3, 4])
 def test_f47_strays_are_removed_and_hold_nothing(applied: int) -> None:
-    """Fails when the ack manager takes a stray for a gap (the stream is held for ever), or trims
+    """Fails when the ack manager takes a stray for a gap (the stream is held forever), or trims
     its frames: the writer may still go on, and name them in the next manifest that it adds."""
     stream = ManagedStream(1, 2, 3, 4)
     stream.ack("seattle", 3)
@@ -548,7 +548,7 @@ def test_frames_that_no_manifest_names_are_swept_once_they_are_old(
 def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A snapshot that is two days at work, and one that died. Fails when each frame has its own
+    """A snapshot that takes two days, and one that died. Fails when each frame has its own
     age: a sweep takes the first frames of a write that goes on, which then never comes to an end,
     or names them."""
     stream = ManagedStream(1)

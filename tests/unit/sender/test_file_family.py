@@ -177,7 +177,7 @@ def test_f55_one_file_is_damaged_restored_or_missing(
     tmp_path: Path, fault: Fault, user: bool
 ) -> None:
     """Taken out once, and found here: the comparison of the log with the checkpoint, and that of
-    numbers in the plan of a user's stream."""
+    numbers in the plan of a user stream."""
     count = len(files(World(tmp_path / "names", user).folder)) if fault is not restored else 0
     tried = 0
     place = 0

@@ -564,7 +564,7 @@ def test_a_publisher_does_not_extend_the_log_of_a_user_stream(start: int | None)
 
 
 def test_the_checkpoint_of_a_user_stream_has_no_published_state() -> None:
-    """Its log is out of the way, and a new one may begin. Fails (held for ever: the stream carries
+    """Its log is out of the way, and a new one may begin. Fails (held forever: the stream carries
     events) when the ack manager saves the source that such a log names."""
     site = Site()
     users = replace(
@@ -646,7 +646,7 @@ def test_an_ack_for_an_epoch_appended_meanwhile_is_not_beyond_the_end() -> None:
 
 
 def test_a_capture_that_fails_leaves_no_frames() -> None:
-    """A held stream is tried again every half a minute. Fails when what an attempt has written
+    """A held stream is retried every half a minute. Fails when what an attempt has written
     stays until it is swept a day later."""
     site = Site()
     site.published()

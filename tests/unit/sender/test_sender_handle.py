@@ -168,7 +168,7 @@ def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job(until: Unti
 def test_f50_a_session_that_has_ended_ends_all_streams(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Though only one of them has noticed. Fails when it is held, and tried again for ever."""
+    """Though only one of them has noticed. Fails when it is held, and retried forever."""
     here = Here(orders=0, readings=0)
     here.handle._begin()
     until(lambda: here.published("orders") == 1 and here.published("readings") == 1)

@@ -1,4 +1,4 @@
-"""How many rows an epoch of a user's stream may have, and how doubled IDs and keys are found among
+"""How many rows an epoch of a user stream may have, and how doubled IDs and keys are found among
 them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames and manifests: golden bytes are read for ever, and damaged ones are refused."""
+"""Frames and manifests: golden bytes are read forever, and damaged ones are refused."""
 
 from __future__ import annotations
 
