@@ -409,6 +409,12 @@ GUARDS = {
     +     ...
     """,
     "integration/test_sessions.py": """
+    [two sessions]
+    test_receivers_run_in_two_sessions_of_one_process
+    Receiver.start
+    - make_active(self.spark)
+    + pass
+
     [settings]
     test_sender_and_receiver_use_the_settings_of_the_users_session
     SessionSettings.new_session

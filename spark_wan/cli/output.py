@@ -184,7 +184,9 @@ def describe_sent(status: StreamStatus) -> str:
     """Return one line of text for a sender's stream."""
     parts = ["nothing published yet"]
     if status.published:
-        acked = ", ".join(f"{site} has {epoch}" for site, epoch in sorted(status.acked.items()))
+        acked = ", ".join(
+            f"{site} has applied epoch {epoch}" for site, epoch in sorted(status.acked.items())
+        )
         parts = [
             f"published through epoch {status.published}, {status.events:,} events, "
             f"{format_bytes(status.bytes)}",
@@ -266,7 +268,7 @@ def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, 
     elif site.backlog_epochs:
         state = Text("behind", "yellow")
     else:
-        state = Text("up to date" if stream.epoch else "", "green")
+        state = Text("has all epochs" if stream.epoch else "", "green")
     acked = f"epoch {site.acked}" if site.acked else "nothing"
     return site.site, acked, backlog, str(site.dead_letters), state
 

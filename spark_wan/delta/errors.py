@@ -301,6 +301,8 @@ def feed_off(table: str, location: str, cause: str) -> ChangeFeedError:
     return ChangeFeedError(
         f"{table}: the table keeps no change feed for the versions that are to be sent ({cause}). "
         f"Enable it with: ALTER TABLE {reference(location)} SET TBLPROPERTIES "
-        "(delta.enableChangeDataFeed = true). A stream with `start: snapshot`, the default, then "
-        "sends the rows that are there; one that starts at a version must start after that one."
+        "(delta.enableChangeDataFeed = true). A stream that has published nothing yet then goes "
+        "on: with `start: snapshot`, the default, it sends the rows of the table; with a version, "
+        "that must be later than the ALTER. A stream that has published lacks the changes since: "
+        f"make {FULL_COPY}."
     )

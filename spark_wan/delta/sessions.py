@@ -104,6 +104,15 @@ def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
         session.client.close()
 
 
+def make_active(spark: SparkSession) -> None:
+    """Make a session the active one of this thread.
+
+    Spark looks up the name of a registered data source in the active session, whichever session
+    registers or reads it. ``createDataFrame`` is the public call that sets it; it runs no job.
+    """
+    spark.createDataFrame([], "n int")
+
+
 def spark_thread(
     spark: SparkSession,
     target: Callable[[], None],

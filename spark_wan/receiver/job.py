@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions
 from spark_wan.delta.errors import error_text
-from spark_wan.delta.sessions import SessionSettings, is_connect, lost_session, spark_thread
+from spark_wan.delta.sessions import (
+    SessionSettings,
+    is_connect,
+    lost_session,
+    make_active,
+    spark_thread,
+)
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.handle import ReceiverHandle, SupervisedQuery
@@ -84,6 +90,7 @@ class Receiver:
 
     def start(self, available_now: bool = False) -> ReceiverHandle:
         """Start to receive. ``available_now``: apply the available epochs, then end."""
+        make_active(self.spark)
         self.spark.dataSource.register(WakeUpSource)
         LedgerTables(self.spark, self.site.state).ensure()
         stop = threading.Event()
@@ -138,6 +145,7 @@ class Receiver:
         }
         name = hashlib.blake2b(channel.url.encode(), digest_size=6).hexdigest()
         checkpoint = f"{self.site.state.rstrip('/')}/checkpoints/receiver/{name}"
+        make_active(self.spark)
         writer = (
             self.spark.readStream.format(FORMAT)
             .options(**options)

@@ -26,7 +26,7 @@ def test_a_senders_stream_is_one_line() -> None:
     assert describe_sent(StreamStatus("a.b.t", "t")) == "a.b.t: nothing published yet"
     assert describe_sent(SENT) == (
         "newark.east.orders: published through epoch 3, 1,200 events, 24.6 MB; "
-        "denver has 3, seattle has 2"
+        "denver has applied epoch 3, seattle has applied epoch 2"
     )
     held = StreamStatus(
         "a.b.t",
