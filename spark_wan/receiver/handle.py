@@ -264,15 +264,16 @@ class ReceiverHandle:
         longest: float = LONGEST_RESTART,
     ) -> None:
         """Restart a query later, or end it when the wait grows beyond ``longest`` seconds."""
-        now = time.monotonic()
-        if not supervised.wait or now - supervised.started_at > LONGEST_RESTART:
+        if not supervised.wait or time.monotonic() - supervised.started_at > LONGEST_RESTART:
             wait = RESTART_WAIT
         else:
             wait = min(LONGEST_RESTART, supervised.wait * 2)
         if wait > longest or self._stop.is_set() or self._lost() is not None:
             self._end(supervised, error)
             return
-        supervised.wait, supervised.restart_at = wait, now + wait
+        # Counted from here: on a busy machine it takes seconds to find out whether the session is
+        # lost, and whoever asks for the status must see the cause.
+        supervised.wait, supervised.restart_at = wait, time.monotonic() + wait
         supervised.cause = (
             f"the receiver's query for {supervised.channel.url} ended: {cause}. "
             f"Will restart in {wait:g} s."
