@@ -271,14 +271,14 @@ class ReceiverHandle:
         if wait > longest or self._stop.is_set() or self._lost() is not None:
             self._end(supervised, error)
             return
-        # Counted from here: on a busy machine it takes seconds to find out whether the session is
-        # lost, and whoever asks for the status must see the cause.
-        supervised.wait, supervised.restart_at = wait, time.monotonic() + wait
         supervised.cause = (
             f"the receiver's query for {supervised.channel.url} ended: {cause}. "
             f"Will restart in {wait:g} s."
         )
         log.warning("%s", supervised.cause)
+        # Counted from here: on a busy machine it takes seconds to find out whether the session is
+        # lost, and whoever asks for the status must see the cause.
+        supervised.wait, supervised.restart_at = wait, time.monotonic() + wait
 
     def _end(self, supervised: SupervisedQuery, error: Exception) -> None:
         lost = self._lost()
