@@ -31,22 +31,24 @@ class PeakMemory:
         while not self._stop.wait(0.05):
             parents: dict[int, int] = {}
             pages: dict[int, int] = {}
-            names: dict[int, str] = {}
             for stat in Path("/proc").glob("[0-9]*/stat"):
                 try:
-                    name, _, rest = stat.read_text().rpartition(")")
+                    fields = stat.read_text().rpartition(")")[2].split()
                 except OSError:
                     continue
-                pid, fields = int(stat.parent.name), rest.split()
+                pid = int(stat.parent.name)
                 parents[pid], pages[pid] = int(fields[1]), int(fields[21])
-                names[pid] = name.partition("(")[2]
             family = {os.getpid()}
             while more := {pid for pid, parent in parents.items() if parent in family} - family:
                 family |= more
             # A process that a JVM has just forked still shows the JVM's memory as its own.
-            counted = (
-                pid
-                for pid in family
-                if names.get(pid) != "java" or names.get(parents[pid]) != "java"
-            )
-            self.peak = max(self.peak, sum(pages.get(pid, 0) for pid in counted) * page)
+            counted = (pid for pid in family if not (_is_java(pid) and _is_java(parents[pid])))
+            self.peak = max(self.peak, sum(pages[pid] for pid in counted if pid in pages) * page)
+
+
+def _is_java(pid: int) -> bool:
+    """Whether a process runs Java. Its name does not tell: a fork has that of the thread."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe").endswith("/java")
+    except OSError:
+        return False

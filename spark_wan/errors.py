@@ -57,6 +57,10 @@ class FrameError(WanError):
     """A frame is foreign, truncated, altered or of an unknown wire version."""
 
 
+class NewerRecordError(WanError):
+    """A record of a newer spark_wan: of a later version, or with fields that must be known."""
+
+
 class ManifestError(WanError):
     """A manifest cannot be read: altered, foreign, or of an unknown version."""
 
@@ -145,12 +149,20 @@ class ForwardingError(SourceError):
     """A captured table has rows that a receiver wrote; this version does not forward them."""
 
 
+class NewerMarkError(SourceError):
+    """A commit of a captured table carries a mark of a newer spark_wan."""
+
+
 class SessionLostError(WanError):
     """The Spark session has ended. Start again with a new session."""
 
 
 class StoppedError(WanError):
     """The work was cancelled by ``stop()``. Never swallowed, never a dead letter."""
+
+
+class StreamsHeldError(WanError):
+    """A run with ``available_now`` has ended while streams are held."""
 
 
 def nearest(name: object, known: Collection[str]) -> str:

@@ -24,6 +24,7 @@ Steps = Generator[str, None, T]
 CRASH_VARIABLE = "SPARK_WAN_CRASH_AT"
 FREEZE_VARIABLE = "SPARK_WAN_FREEZE_AT"
 _passed: dict[str, int] = {}
+_lock = threading.Lock()
 
 
 def reached(step: str) -> None:
@@ -32,11 +33,12 @@ def reached(step: str) -> None:
     if not crash and not freeze:
         return
     here = step.split()[0]
-    _passed[here] = _passed.get(here, 0) + 1
+    with _lock:  # several threads may reach a step at the same moment
+        passed = _passed[here] = _passed.get(here, 0) + 1
     name, _, nth = (crash or "").partition(":")
-    if here == name and _passed[here] == int(nth or 1):
+    if here == name and passed == int(nth or 1):
         os.kill(os.getpid(), signal.SIGKILL)
-    if here in (freeze or "").split() and _passed[here] == 1:
+    if here in (freeze or "").split() and passed == 1:
         # To this thread, which holds the interpreter lock: signals to the process that arrive
         # before it has stopped would count as one.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)

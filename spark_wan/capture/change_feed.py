@@ -17,7 +17,6 @@ after it. So a filter can find the values that the feed would change: see :func:
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_wan.delta.dataframes import select_columns
-from spark_wan.delta.sessions import cloned_session, is_connect, temporary_settings
+from spark_wan.delta.sessions import copied_session, is_connect, temporary_settings
 from spark_wan.errors import UnreadableChangeError
 
 if TYPE_CHECKING:
@@ -45,43 +44,22 @@ _REFUSED = "spark_wan: refused"
 _REFUSAL = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
 
 
-class FeedSession:
-    """Sessions in which the change feed is read. The user's session is not changed."""
+@contextmanager
+def feed_session(spark: SparkSession, *settings: str) -> Iterator[SparkSession]:
+    """Open a session with :data:`JAVA_TIME` and ``settings`` enabled, for one capture.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._clone: SparkSession | None = None
-        """Under Connect, the session of the current capture."""
-        self._lock = threading.Lock()
-        """Keeps ``_clone`` from being released while another thread interrupts it."""
-
-    @contextmanager
-    def opened(self, *settings: str) -> Iterator[SparkSession]:
-        """Open a session with :data:`JAVA_TIME` and ``settings`` enabled, for one capture."""
-        enabled = dict.fromkeys((JAVA_TIME, *settings), "true")
-        if not is_connect(self._spark):
-            with temporary_settings(self._spark, enabled):
-                yield self._spark
-            return
-        with cloned_session(self._spark) as session:
-            for name, value in enabled.items():
-                session.conf.set(name, value)
-            for tag in self._spark.getTags():
-                session.addTag(tag)
-            with self._lock:
-                self._clone = session
-            try:
-                yield session
-            finally:
-                with self._lock:
-                    self._clone = None
-
-    def interrupt(self, tag: str) -> None:
-        """Cancel the jobs that have ``tag``, also those of the current capture."""
-        self._spark.interruptTag(tag)
-        with self._lock:
-            if self._clone is not None:
-                self._clone.interruptTag(tag)
+    A classic session is ``spark`` itself, which must be the thread's own; it gets its settings
+    back. Under Connect it is a copy: there the session is the user's.
+    """
+    enabled = dict.fromkeys((JAVA_TIME, *settings), "true")
+    if not is_connect(spark):
+        with temporary_settings(spark, enabled):
+            yield spark
+        return
+    with copied_session(spark) as session:
+        for name, value in enabled.items():
+            session.conf.set(name, value)
+        yield session
 
 
 def refuse(

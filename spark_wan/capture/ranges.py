@@ -16,6 +16,7 @@ from spark_wan.errors import (
     FULL_COPY,
     ForwardingError,
     HistoryLostError,
+    NewerMarkError,
     SchemaError,
     TableOperationError,
 )
@@ -126,7 +127,7 @@ class RangePlanner:
                     renames.rename(*commit.renamed)
                 elif moves:
                     self._check_nothing_dropped(commit, published_schema)
-            except (ForwardingError, TableOperationError):
+            except (ForwardingError, NewerMarkError, TableOperationError):
                 if may_end:
                     break
                 raise
@@ -179,10 +180,16 @@ class RangePlanner:
     def _is_left_out(self, commit: Commit) -> bool:
         """Whether a commit is not distributed. Raises SourceError while that is undecided."""
         version = f"{self.table}@{commit.version}"
+        if (unreadable := commit.unreadable_mark) is not None:
+            raise NewerMarkError(
+                f"{self.table}: version {commit.version} carries a mark {unreadable}. The stream "
+                "is held before that version. Update spark_wan at this site."
+            )
         if commit.changes_rows and (lacking := self._lacking(commit)):
             action = self.decision(commit.version) or "hold"
             if action == "hold":
-                origin, sites = commit.received_from, ", ".join(lacking)
+                origin = ", ".join(sorted(commit.received_from or ()))
+                sites = ", ".join(lacking)
                 raise ForwardingError(
                     f"{self.table}: version {commit.version} was written by a receiver of this "
                     f"site, with rows from site {origin or 'unknown'}; this sender does not send "
@@ -210,9 +217,9 @@ class RangePlanner:
         return action == "skip"
 
     def _lacking(self, commit: Commit) -> list[str]:
-        """The addressees without the rows of a receiver's commit: all but the rows' origin."""
-        origin = commit.received_from
-        return [] if origin is None else [site for site in self.addressees if site != origin]
+        """The addressees without the rows of a receiver's commit: all but their only origin."""
+        origins = commit.received_from
+        return [] if origins is None else [site for site in self.addressees if origins != {site}]
 
     def _check_nothing_dropped(self, commit: Commit, before: Mapping[str, Any] | None) -> None:
         """Raise SchemaError when a commit drops columns. Replacing columns may only add some."""

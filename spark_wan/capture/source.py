@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.capture.arrow_batches import ArrowBatches
-from spark_wan.capture.change_feed import ACROSS_SCHEMAS, FeedSession, refuse, refused
+from spark_wan.capture.backlog import Backlog
+from spark_wan.capture.change_feed import ACROSS_SCHEMAS, feed_session, refuse, refused
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
 from spark_wan.capture.tasks import (
@@ -27,7 +28,7 @@ from spark_wan.channels.batches import BatchLimits
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
 from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
-from spark_wan.delta.log_files import commit_file, commit_identity
+from spark_wan.delta.log_files import LogFiles
 from spark_wan.delta.tables import (
     has_change_feed,
     history,
@@ -45,10 +46,7 @@ if TYPE_CHECKING:
 ROWS_PER_TASK = 500_000
 """Approximate number of events that a task nets and encodes."""
 CHECK_INTERVAL = 3_600.0
-"""Seconds after which an idle source whose log is not a local folder is compared with what was
-published."""
-POLL_INTERVAL = 5.0
-"""Minimum seconds between two polls of Spark, for a table whose local log shows nothing new."""
+"""Seconds after which an idle source is compared with what was published."""
 RETENTION_INTERVAL = 86_400.0
 """Seconds for which a log's retention is not read again."""
 
@@ -58,22 +56,29 @@ class DeltaSource:
     """The publisher's view of a Delta table (see :class:`spark_wan.sender.publish.SourceTable`)."""
 
     spark: SparkSession
-    """In a classic session, this stream's own: the size of its Arrow batches is set there."""
+    """The session of the thread that works on the table (see :meth:`use`)."""
     table: CapturedTable
     channel: Channel
     limits: BatchLimits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the object store that has the table."""
     _history: tuple[int, list[Commit]] | None = None
     """A version, and the commits after it, which the publisher reads next."""
-    _poll_at: float = 0.0
     _retention: tuple[float, int] | None = None
     """The log's retention, with the time at which it was read before it."""
+    log_files: LogFiles = field(init=False)
+    _backlog: Backlog = field(init=False)
     _batches: ArrowBatches = field(init=False)
-    _sessions: FeedSession = field(init=False)
 
     def __post_init__(self) -> None:
+        self.log_files = LogFiles(self.table.location, self.storage)
+        self._backlog = Backlog(self._read_history)
         self._batches = ArrowBatches(self.spark, self.table.name)
-        self._sessions = FeedSession(self.spark)
+
+    def use(self, spark: SparkSession) -> None:
+        """Go on in another session: that of the thread whose turn it is."""
+        self.spark = self._batches.spark = spark
 
     def table_id(self) -> str:
         with self._errors():
@@ -82,41 +87,29 @@ class DeltaSource:
             raise table_missing(self.table.name, self.table.location, "nothing is there")
         return identity
 
-    def latest(self, known: int) -> int:
-        on_disk = self._latest_on_disk(known)
-        if on_disk is not None:
-            return on_disk
+    def look(self, version: int) -> object:
+        """Now and then the answer differs though nothing has changed: then the table is compared
+        with what was published, and Spark decides."""
+        seen = self.log_files.look(version)
+        if seen is None:
+            seen = self._ask_spark(version)
+        # Tables that were opened together are not compared at the same moment.
+        turn = zlib.crc32(self.table.location.encode()) % CHECK_INTERVAL
+        return seen, (time.monotonic() + turn) // CHECK_INTERVAL
+
+    def _ask_spark(self, version: int) -> object:
+        """Do the same without the log's files. Takes 0.1 s of a core."""
+        newer = True
         # Loading the feed from the next version runs no Spark job and reads only the log's end.
         try:
             feed = load(
-                self.spark, self.table.location, readChangeFeed="true", startingVersion=known + 1
+                self.spark, self.table.location, readChangeFeed="true", startingVersion=version + 1
             )
             _ = feed.columns  # a Connect session sends nothing before it must
         except Exception as error:
             newest = newest_version(error)
-            return self.newest().version if newest is None else newest
-        return known + 1
-
-    def _latest_on_disk(self, known: int) -> int | None:
-        """The newest version by the files of a local log that has ``known``; None: ask Spark.
-
-        The answer "nothing new" costs Spark 0.1 s of a core, most of it for the exception in which
-        it comes. So Spark, which may know of commits that are not in the folder yet, is polled only
-        now and then.
-        """
-        location = self.table.location
-        if not os.path.exists(commit_file(location, known)):
-            return None
-        if os.path.exists(commit_file(location, known + 1)):
-            return known + 1
-        if time.monotonic() < self._poll_at:
-            return known
-        self._poll_at = time.monotonic() + POLL_INTERVAL
-        return None
-
-    def stamp(self, version: int) -> object:
-        identity = commit_identity(self.table.location, version)
-        return identity or time.monotonic() // CHECK_INTERVAL
+            newer = newest is None or newest > version
+        return object() if newer else version
 
     def newest(self) -> Commit:
         with self._errors():
@@ -126,10 +119,12 @@ class DeltaSource:
         if self._history is not None and self._history[0] == after:
             commits, self._history = self._history[1], None
             return commits
-        with self._errors():
-            commits = history(self.spark, self.table.location, after)
-        self._poll_at = time.monotonic() + POLL_INTERVAL  # this was as good as a poll
+        commits = self._backlog.above(after)
         return commits
+
+    def _read_history(self, after: int) -> list[Commit]:
+        with self._errors():
+            return history(self.spark, self.table.location, after, limit=8)
 
     def commit(self, version: int) -> Commit | None:
         commits = self.history(version - 1)
@@ -177,7 +172,7 @@ class DeltaSource:
         from pyspark.sql import functions as F
 
         settings = [ACROSS_SCHEMAS] if across else []
-        with self._sessions.opened(*settings) as session:
+        with feed_session(self.spark, *settings) as session:
             feed = load(
                 session,
                 self.table.location,
@@ -245,10 +240,6 @@ class DeltaSource:
                 estimate,
             )
 
-    def interrupt(self, tag: str) -> None:
-        """Cancel the jobs of this source that have ``tag``."""
-        self._sessions.interrupt(tag)
-
     def _publish(
         self,
         rows: DataFrame,
@@ -311,6 +302,7 @@ class DeltaSource:
         try:
             yield
         except Exception as error:
+            self._backlog.forget()  # what it has may no longer be there
             refusal = None if schema is None else refused(error, self.table.name, schema)
             meant = refusal or source_error(error, self.table.name, self.table.location)
             if meant is error:

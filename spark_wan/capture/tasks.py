@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -26,8 +25,8 @@ from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.events.arrow_types import arrow_ready, as_type
-from spark_wan.events.operations import VERSION, Operation, keyless_event_id
-from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.events.dead_letters import EventIds, row_payloads
+from spark_wan.events.operations import VERSION, Operation
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.wire.frame import FrameHeader, FrameRef
 
@@ -158,14 +157,15 @@ class CaptureTask:
             yield batch
 
     def _keyed(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
-        for netted in net(self._with_keys(batches, report), self.table.keys):
-            self._set_aside(netted.duplicates, "duplicate_key", report)
+        ids = EventIds(self.header.table_id, ())  # of rows without a key of their own
+        for netted in net(self._with_keys(batches, ids, report), self.table.keys):
+            self._set_aside(netted.duplicates, "duplicate_key", ids, report)
             if self._too_many(report):
                 return
             yield netted.events, netted.run_starts
 
     def _with_keys(
-        self, batches: Iterable[pa.RecordBatch], report: CaptureReport
+        self, batches: Iterable[pa.RecordBatch], ids: EventIds, report: CaptureReport
     ) -> Iterator[pa.RecordBatch]:
         """Set aside rows with a null in their key: no site could find them again."""
         for batch in batches:
@@ -173,7 +173,7 @@ class CaptureTask:
             for key in self.table.keys[1:]:
                 missing = pc.or_(missing, batch.column(key).is_null())
             if pc.any(missing).as_py():
-                self._set_aside(batch.filter(missing), "null_in_key", report)
+                self._set_aside(batch.filter(missing), "null_in_key", ids, report)
                 if self._too_many(report):
                     return
                 batch = batch.filter(pc.invert(missing))
@@ -194,7 +194,9 @@ class CaptureTask:
         """Whether the stream will be held, so that this task can end."""
         return len(report.dead_letters) > self.table.max_dead_letters
 
-    def _set_aside(self, rows: pa.RecordBatch, cause: str, report: CaptureReport) -> None:
+    def _set_aside(
+        self, rows: pa.RecordBatch, cause: str, ids: EventIds, report: CaptureReport
+    ) -> None:
         """Turn rows into dead letters, at most one more than the limit."""
         rows = rows.slice(0, self.table.max_dead_letters + 1 - len(report.dead_letters))
         content = own_columns(rows)
@@ -205,28 +207,21 @@ class CaptureTask:
             names=content.schema.names,
         )
         versions = rows.column(COMMIT_VERSION).to_pylist()
-        ranks = rows.column(RANK_COLUMN).to_pylist()
-        hashes = hex_ids(row_hashes(content)).to_pylist()
-        occurrences: Counter[tuple[int, str]] = Counter()
-        for index, (version, rank, row_hash) in enumerate(
-            zip(versions, ranks, hashes, strict=True)
-        ):
-            content_id = f"{rank}{row_hash}"
-            occurrence = occurrences[version, content_id]
-            occurrences[version, content_id] += 1
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, content.schema) as writer:
-                writer.write_batch(content.slice(index, 1))
-            header = self.header
+        operations = [
+            Operation.PUT if rank else Operation.DESTROY
+            for rank in rows.column(RANK_COLUMN).to_pylist()
+        ]
+        event_ids = ids.of(content, versions, operations)
+        for index, payload in enumerate(row_payloads(content)):
             letter = SenderDeadLetter(
-                event_id=keyless_event_id(header.table_id, version, content_id, occurrence),
-                table=header.table,
-                stream=header.stream,
-                version=version,
-                operation=(Operation.PUT if rank else Operation.DESTROY).name.lower(),
+                event_id=event_ids[index],
+                table=self.header.table,
+                stream=self.header.stream,
+                version=versions[index],
+                operation=operations[index].name.lower(),
                 cause=cause,
                 row=json.dumps(readable.slice(index, 1).to_pylist()[0], default=str),
-                payload=sink.getvalue().to_pybytes(),
+                payload=payload,
             )
             report.dead_letters.append(letter)
 

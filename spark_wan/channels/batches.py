@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_wan.channels.base import Channel
+from spark_wan.channels.parallel import in_order
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
 
 
@@ -37,13 +38,21 @@ class BatchPublisher:
     """A key's events went to two frames (it alone has more than a batch holds)."""
 
     def publish(self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]) -> None:
-        """Write events as frames. Each batch comes with the rows at which another key begins
-        (None: cut anywhere)."""
-        for events in self._cut(batches):
-            header = replace(self.header, index=len(self.refs), events=events.num_rows)
-            data = encode_frame(header, events)
-            path = self.channel.put_frame(header.stream, header.attempt, header.index, data)
-            self.refs.append(FrameRef(path, events.num_rows, len(data), frame_checksum(data)))
+        """Write events as frames, several at once. Each batch comes with the rows at which another
+        key begins (None: cut anywhere)."""
+        frames = (
+            (index, events.num_rows, self._encoded(index, events))
+            for index, events in enumerate(self._cut(batches), len(self.refs))
+        )
+        self.refs += in_order(self._put, frames, size=lambda frame: len(frame[2]))
+
+    def _encoded(self, index: int, events: pa.RecordBatch) -> bytes:
+        return encode_frame(replace(self.header, index=index, events=events.num_rows), events)
+
+    def _put(self, frame: tuple[int, int, bytes]) -> FrameRef:
+        index, rows, data = frame
+        path = self.channel.put_frame(self.header.stream, self.header.attempt, index, data)
+        return FrameRef(path, rows, len(data), frame_checksum(data))
 
     def _cut(
         self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]

@@ -7,12 +7,21 @@ reloads the log and replans.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from spark_wan.channels.base import Channel
-from spark_wan.errors import LogGapError, ManifestError, ManifestExists
+from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.parallel import in_order
+from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest, fingerprint
+
+log = logging.getLogger(__name__)
+
+CACHED_MANIFESTS = 16
+"""Number of manifests that a log keeps in memory."""
 
 
 def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
@@ -27,50 +36,101 @@ def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
 
 
 class StreamLog:
-    """Log of one stream on one channel. Stateless: every call reads the channel.
+    """Log of one stream on one channel. Several threads may share it.
 
     The log is what its newest manifest follows from: a manifest counts when the next one names its
     fingerprint. A manifest below a missing epoch continues nothing. Either the missing ones were
     trimmed, and a writer that had been frozen wrote a trimmed epoch once more (a *stray*, which
     the ack manager deletes). Or they were deleted, and a reader that still needs them notices that
     the log begins above the epoch that it has applied.
+
+    Where the log ends is always read from the channel. What this object remembers makes that
+    cheap, and decides nothing: the newest epoch that it has seen, from which it lists on, and some
+    manifests, which never change.
     """
 
     def __init__(self, channel: Channel, stream: str) -> None:
         self.channel = channel
         self.stream = stream
+        self.newest_seen = 0
+        """The newest epoch that was read or appended here; 0: none."""
+        self.told: tuple[str, int] | None = None
+        """(log ID, epoch) of the newest manifest that readers are known to have been told of."""
+        self._lock = threading.Lock()
+        self._cached: OrderedDict[int, Manifest] = OrderedDict()
 
-    def newest_manifest(self) -> Manifest | None:
-        """Return the newest manifest, if any. Raises LogGapError and ManifestError."""
+    def newest_manifest(self, hint: int = 0) -> Manifest | None:
+        """Return the newest manifest, if any. Raises LogGapError and ManifestError.
+
+        ``hint``: an epoch that the log has probably reached. It saves listing the epochs below.
+        """
         newest = 0
         while True:
-            before, newest = newest, self.newest_epoch()
+            before, newest = newest, self.newest_epoch(hint)
             if newest == 0:
                 return None
             try:
-                return self.read(newest)
+                return self.reread(newest)
             except ManifestError:
                 if newest == before or self._is_there(newest):
                     raise
                 # Trimmed since it was listed: the log has moved on.
 
     def read(self, epoch: int) -> Manifest:
-        """Return the manifest of an epoch.
+        """Return the manifest of an epoch, from memory if it was read before.
 
         Raises ManifestError, and LogGapError when the manifest is of another epoch or stream.
         """
-        where = f"{self.channel.url}: manifest {epoch} of {self.stream}"
-        manifest = Manifest.decode(self.channel.manifest(self.stream, epoch), where)
-        if (manifest.stream, manifest.epoch) != (self.stream, epoch):
-            raise LogGapError(
-                f"{where} holds epoch {manifest.epoch} of {manifest.stream}: the log was "
-                "rewritten. The stream is held; restore the channel's log."
-            )
-        return manifest
+        with self._lock:
+            known = self._cached.get(epoch)
+            if known is not None:
+                self._cached.move_to_end(epoch)
+                return known
+        return self._keep(self._fetch(epoch))
+
+    def reread(self, epoch: int) -> Manifest:
+        """Return the manifest of an epoch as the channel has it now.
+
+        Forgets other manifests when it does not fit them: the log was restored or begun anew.
+        """
+        manifest = self._fetch(epoch)
+        with self._lock:
+            known, before = self._cached.get(epoch), self._cached.get(epoch - 1)
+            if (
+                any(each.log_id != manifest.log_id for each in self._cached.values())
+                or (known is not None and known.fingerprint != manifest.fingerprint)
+                or (before is not None and before.fingerprint != manifest.previous)
+            ):
+                self._cached.clear()
+        return self._keep(manifest)
+
+    def forget(self) -> bool:
+        """Forget the manifests in memory. Return whether there were any."""
+        with self._lock:
+            known = bool(self._cached)
+            self._cached.clear()
+        return known
+
+    def read_each(self, epochs: Sequence[int]) -> Iterator[Manifest | None]:
+        """Yield the manifests of epochs, several read at once; None for one that is trimmed.
+
+        Raises as :meth:`read` does for one that is there and cannot be read, when it is its turn.
+        """
+        return in_order(self._read_if_there, epochs)
+
+    def epochs(self, after: int = 0) -> list[int]:
+        """Return all epochs above ``after`` that have a manifest, ascending, page by page."""
+        epochs: list[int] = []
+        while True:
+            page = self.channel.stream_epochs(self.stream, epochs[-1] if epochs else after)
+            epochs += page
+            if len(page) < PAGE:
+                return epochs
 
     def since(self, after: int, epochs: Sequence[int] | None = None) -> list[int]:
         """Return the epochs above ``after`` that lead to the newest without a gap, ascending."""
-        return [epoch for epoch in self.fold(epochs)[0] if epoch > after]
+        listed = self._listed(after) if epochs is None else epochs
+        return [epoch for epoch in self.fold(listed)[0] if epoch > after]
 
     def fold(self, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """Return the epochs that lead to the newest without a gap, and the epochs below the gap.
@@ -78,7 +138,7 @@ class StreamLog:
         Both are ascending. A listing is not made at one moment: while the log is extended and
         trimmed, it may leave out manifests that are there. So each missing one is requested itself.
         """
-        below = sorted(self.channel.stream_epochs(self.stream) if listed is None else listed)
+        below = sorted(self._listed() if listed is None else listed)
         whole: list[int] = []
         while below:
             if whole and below[-1] < whole[-1] - 1:
@@ -88,6 +148,24 @@ class StreamLog:
             else:
                 whole.append(below.pop())
         return whole[::-1], below
+
+    def oldest(self) -> tuple[list[int], list[int], Manifest | None]:
+        """Return what :meth:`fold` does for the lowest epochs of the log, and its newest manifest.
+
+        One page of epochs, however many there are: the newest is among them only when there are
+        few. Those of a page that is full are taken to lead to the newest.
+        """
+        seen = self.newest_seen
+        page = self.channel.stream_epochs(self.stream)
+        newest = self._read_if_there(page[-1], again=True) if 0 < len(page) < PAGE else None
+        if newest is None:
+            newest = self.newest_manifest()
+            page = self.channel.stream_epochs(self.stream)
+        if newest is None:
+            return [], [], None
+        self._saw(newest.epoch, seen)
+        lowest = [epoch for epoch in page if epoch <= newest.epoch]
+        return *self.fold(lowest or [newest.epoch]), newest
 
     def check_gap(
         self, whole: Sequence[int], below: Sequence[int], acked: Mapping[str, int]
@@ -102,11 +180,12 @@ class StreamLog:
             )
 
     def append(self, manifest: Manifest) -> None:
-        """Add the next manifest.
+        """Add the next manifest, and tell the readers.
 
         A writer may freeze at any moment, while others extend the log and trim it, so that its
         epoch is absent again. So the manifest's place in the log is checked before the write, and
-        once more after it.
+        once more after it. The log's length does not matter: the manifest before it is read, and
+        what comes after it is listed.
 
         Raises ManifestExists when another writer has added that epoch, or the log has moved on:
         reload the log and replan.
@@ -124,47 +203,124 @@ class StreamLog:
                 raise exists from None
             if there != data:
                 raise
+        self._put_head(manifest, data)
         if not self._counts(manifest):
             self.channel.trim_manifest(self.stream, manifest.epoch)
             raise self._moved_on(manifest)
+        self._keep(manifest)
+        with self._lock:
+            self.newest_seen = manifest.epoch
+
+    def tell(self, newest: Manifest) -> None:
+        """Make sure that readers hear of the newest manifest: its writer may have died before."""
+        if self.channel.head(self.stream) < newest.epoch:
+            self.channel.put_head(self.stream, newest.epoch, newest.encode())
+        self.told = newest.log_id, newest.epoch
+
+    def trim(self, through: int, frames: Iterable[str]) -> None:
+        """Delete the log through an epoch, with ``frames``. See :meth:`Channel.trim`."""
+        self.channel.trim(self.stream, through, frames)
+        with self._lock:
+            for epoch in [epoch for epoch in self._cached if epoch <= through]:
+                del self._cached[epoch]
 
     def acks(self) -> Mapping[str, Ack]:
-        """Return the newest ack of each site that wrote a readable one."""
-        acks = ((site, Ack.decode(data)) for site, data in self.channel.acks(self.stream).items())
-        return {
-            site: ack
-            for site, ack in acks
-            if ack is not None and (ack.site, ack.stream) == (site, self.stream)
-        }
+        """Return the newest ack of each site that wrote one.
 
-    def newest_epoch(self) -> int:
-        """Return the highest epoch, 0 for a stream without manifests."""
-        return max(self._listed(), default=0)
+        See :meth:`Ack.of` for those of a newer spark_wan.
+        """
+        return read_acks(self.stream, self.channel.acks(self.stream))
+
+    def ack(self, site: str) -> Ack | None:
+        """Return the newest ack of a site, None when it wrote no readable one."""
+        data = self.channel.ack(self.stream, site)
+        return None if data is None else read_acks(self.stream, {site: data}).get(site)
+
+    def newest_epoch(self, hint: int = 0) -> int:
+        """Return the highest epoch, 0 for a stream without manifests.
+
+        Lists on from the newest epoch seen, or from ``hint``. When that one is gone, or few are
+        listed, the log is listed once more: a listing of a directory that is extended and trimmed
+        meanwhile may miss the newest manifest and the one before it.
+        """
+        seen = self.newest_seen
+        start = max(seen, hint)
+        epochs = self.epochs(start - 1) if start else []
+        if not epochs:
+            epochs = self._listed()
+        newest = max(epochs, default=0)
+        self._saw(newest, seen)
+        return newest
+
+    def _saw(self, newest: int, before: int) -> None:
+        """Note the newest epoch, unless another thread has since ``before`` was noted."""
+        with self._lock:
+            if self.newest_seen == before:
+                self.newest_seen = newest
+
+    def _fetch(self, epoch: int) -> Manifest:
+        where = f"{self.channel.url}: manifest {epoch} of {self.stream}"
+        manifest = Manifest.decode(self.channel.manifest(self.stream, epoch), where)
+        if (manifest.stream, manifest.epoch) != (self.stream, epoch):
+            raise LogGapError(
+                f"{where} holds epoch {manifest.epoch} of {manifest.stream}: the log was "
+                "rewritten. The stream is held; restore the channel's log."
+            )
+        return manifest
+
+    def _keep(self, manifest: Manifest) -> Manifest:
+        with self._lock:
+            self._cached[manifest.epoch] = manifest
+            self._cached.move_to_end(manifest.epoch)
+            while len(self._cached) > CACHED_MANIFESTS:
+                self._cached.popitem(last=False)
+        return manifest
+
+    def _read_if_there(self, epoch: int, again: bool = False) -> Manifest | None:
+        try:
+            return self.reread(epoch) if again else self.read(epoch)
+        except ManifestError:
+            if self._is_there(epoch):
+                raise
+            return None
+
+    def _put_head(self, manifest: Manifest, data: bytes) -> None:
+        try:
+            self.channel.put_head(self.stream, manifest.epoch, data)
+        except ChannelError as error:
+            # The manifest is there. The ack manager writes the head, or readers list the log.
+            log.warning("%s: epoch %d is appended, but %s", self.stream, manifest.epoch, error)
+        else:
+            self.told = manifest.log_id, manifest.epoch
 
     def _is_next(self, manifest: Manifest) -> bool:
         """Return whether the log ends right before ``manifest``, as far as it shows beforehand."""
-        return self.newest_epoch() == 0 if manifest.epoch == 1 else self._follows(manifest)
+        if manifest.epoch == 1:
+            return not self.channel.stream_epochs(self.stream, 0, 1)
+        return self._follows(manifest)
 
     def _counts(self, manifest: Manifest) -> bool:
         """Return whether a manifest that was just written is part of the log.
 
-        Manifests are trimmed from the lowest one on.
+        A log keeps its newest manifest. So where there is a later one, that one decides, or else
+        the next one was trimmed, and this one, if it counted, was to be trimmed with it.
         """
-        try:
-            return self.read(manifest.epoch + 1).previous == manifest.fingerprint
-        except ManifestError:
-            if self._is_there(manifest.epoch + 1):
-                raise
+        for later in self.channel.stream_epochs(self.stream, manifest.epoch, 1):
+            try:
+                return (
+                    later == manifest.epoch + 1
+                    and self._fetch(later).previous == manifest.fingerprint
+                )
+            except ManifestError:
+                if self._is_there(later):
+                    raise
+                return False
         if self._follows(manifest):
             return True
-        listed = self._listed()
-        if any(epoch > manifest.epoch for epoch in listed):
-            # The next manifest is trimmed, so this one, if it counted, would be trimmed too.
-            return False
         # Either the manifest before it was trimmed since (a writer that had been frozen may have
         # written that epoch once more) while this one was the newest, or its log was lost and
         # another log has begun since.
-        below = max((epoch for epoch in listed if epoch < manifest.epoch), default=0)
+        below = max((epoch for epoch in self._listed() if epoch < manifest.epoch), default=0)
         return not below or not self._began_since(below, manifest)
 
     def _follows(self, manifest: Manifest) -> bool:
@@ -180,19 +336,15 @@ class StreamLog:
     def _began_since(self, epoch: int, manifest: Manifest) -> bool:
         """Return whether ``epoch`` is of another log, and was written after ``manifest``."""
         try:
-            other = self.read(epoch)
+            other = self._fetch(epoch)
         except ManifestError:
             return False
         return other.log_id != manifest.log_id and other.created > manifest.created
 
-    def _listed(self) -> list[int]:
-        """List the epochs, once more when there are few.
-
-        A listing of a directory that is extended and trimmed meanwhile may miss the newest
-        manifest and the one before it.
-        """
-        listed = self.channel.stream_epochs(self.stream)
-        return listed if len(listed) > 1 else self.channel.stream_epochs(self.stream)
+    def _listed(self, after: int = 0) -> list[int]:
+        """List the epochs, once more when there are few (see :meth:`newest_epoch`)."""
+        listed = self.epochs(after)
+        return listed if len(listed) > 1 else self.epochs(after)
 
     def _moved_on(self, manifest: Manifest) -> ManifestExists:
         return ManifestExists(
@@ -206,3 +358,12 @@ class StreamLog:
         except ManifestError:
             return False
         return True
+
+
+def read_acks(stream: str, acks: Mapping[str, bytes]) -> dict[str, Ack]:
+    """Return those of a stream's acks, by site, that can be read and are of that site.
+
+    See :meth:`Ack.of` for those of a newer spark_wan.
+    """
+    found = ((site, Ack.of(data, site, stream)) for site, data in acks.items())
+    return {site: ack for site, ack in found if ack is not None}

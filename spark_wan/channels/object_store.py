@@ -6,6 +6,7 @@ GCS and Azure alike.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import PAGE
+from spark_wan.channels.objects import ObjectChannel, StoredObject
 from spark_wan.errors import ChannelError
 
 _CLIENT_OPTIONS = frozenset(
@@ -73,11 +75,8 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-class ObjectStoreChannel(Channel):
+class ObjectStoreChannel(ObjectChannel):
     """Channel whose objects are those of an obstore store."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "storage": self.storage}
 
     @cached_property
     def _store(self) -> Any:
@@ -92,7 +91,9 @@ class ObjectStoreChannel(Channel):
     def prepare(self) -> None:
         directory = _directory(self.url)
         with self._request("write", self.url):
-            if directory is not None and self._store:  # opening the store makes the directory
+            if directory is not None and self._store:
+                # It may have been removed since this process opened it.
+                directory.mkdir(parents=True, exist_ok=True)
                 # obstore retries without end where a file system answers new files with "no such
                 # directory" (/proc).
                 tempfile.TemporaryFile(dir=directory).close()
@@ -114,21 +115,57 @@ class ObjectStoreChannel(Channel):
         with self._request("read", path, FileNotFoundError):
             return bytes(obstore.get(self._store, path).bytes())
 
-    def list_objects(self, prefix: str) -> list[tuple[str, float]]:
-        with self._request("list", prefix):
-            pages = list(obstore.list(self._store, prefix=prefix or None))
-        return sorted(
-            (meta["path"], meta["last_modified"].timestamp()) for page in pages for meta in page
-        )
+    def stat(self, path: str) -> StoredObject:
+        with self._request("read", path, FileNotFoundError):
+            return _stored(obstore.head(self._store, path))
 
-    def written_at(self, path: str) -> float:
-        with self._request("read", path):
-            return obstore.head(self._store, path)["last_modified"].timestamp()
+    def list_objects(self, prefix: str) -> list[StoredObject]:
+        with self._request("list", prefix):
+            pages = list(obstore.list(self._store, prefix=prefix or None, chunk_size=PAGE))
+        return sorted(_stored(meta) for page in pages for meta in page)
+
+    def list_paths(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
+        directory = _directory(self.url)
+        if directory is not None and limit is not None:
+            # A listing of a directory that changes may miss a file that replaces another. So an
+            # empty one is made once more.
+            found = self._names(directory / prefix, prefix, after)
+            return (found or self._names(directory / prefix, prefix, after))[:limit]
+        paths: list[str] = []
+        with self._request("list", prefix):
+            pages = obstore.list(
+                self._store, prefix=prefix or None, offset=after or None, chunk_size=PAGE
+            )
+            for page in pages:
+                paths += [meta["path"] for meta in page]
+                if limit is not None and len(paths) >= limit:
+                    break
+        return sorted(paths)[:limit]
+
+    def _names(self, folder: Path, prefix: str, after: str) -> list[str]:
+        """Return the paths in one folder of a directory. obstore would ask for the size and time
+        of each, which takes ten times as long."""
+        try:
+            with self._request("list", prefix, FileNotFoundError):
+                names = os.listdir(folder)
+        except FileNotFoundError:
+            return []
+        return sorted(path for name in names if (path := prefix + name) > after)
 
     def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            with suppress(FileNotFoundError), self._request("delete", path, FileNotFoundError):
-                obstore.delete(self._store, path)
+        left = list(paths)
+        while left:
+            part, left = left[:PAGE], left[PAGE:]
+            try:
+                with self._request("delete", part[0], FileNotFoundError):
+                    obstore.delete(self._store, part)
+            except FileNotFoundError:  # some stores end at an object that is absent
+                for path in part:
+                    with (
+                        suppress(FileNotFoundError),
+                        self._request("delete", path, FileNotFoundError),
+                    ):
+                        obstore.delete(self._store, path)
 
     @contextmanager
     def _request(self, verb: str, path: str, *expected: type[Exception]) -> Iterator[None]:
@@ -143,3 +180,8 @@ class ObjectStoreChannel(Channel):
                 "permissions, space and the storage options. Nothing is lost; the request will "
                 "be retried."
             ) from error
+
+
+def _stored(meta: Any) -> StoredObject:
+    tag = meta["e_tag"] or meta["version"] or ""
+    return StoredObject(meta["path"], meta["last_modified"].timestamp(), f"{tag} {meta['size']}")

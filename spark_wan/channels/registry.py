@@ -1,12 +1,15 @@
 """Which class opens a channel's URL.
 
 To add a kind of channel, write a subclass of :class:`~spark_wan.channels.base.Channel` in a module
-beside :mod:`spark_wan.channels.object_store`, and add the scheme of its URLs to ``CHANNELS``. A
-topology may then use the scheme.
+beside :mod:`spark_wan.channels.object_store` (or, where it stores objects by path, of
+:class:`~spark_wan.channels.objects.ObjectChannel`), and add the scheme of its URLs to ``CHANNELS``.
+A topology may then use the scheme.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from pkgutil import resolve_name
 
@@ -18,15 +21,34 @@ CHANNELS = dict.fromkeys(("file", "memory", "s3", "s3a", "gs", "az", "abfs", "ab
 """URL scheme -> class, imported when a channel is opened. A directory has the scheme ``file``."""
 
 
+_opened: dict[tuple[str, frozenset[tuple[str, str]]], Channel] = {}
+_opening = threading.Lock()
+
+
 def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
     """Return the channel at a directory or URL, with its store's options ``storage``.
 
-    Sends no request: the first call, or ``prepare()``, shows whether the store answers. Raises
-    ChannelError for an unknown scheme.
+    A process has one object for it, and so one pool of connections. Sends no request: the first
+    call, or ``prepare()``, shows whether the store answers. Raises ChannelError for an unknown
+    scheme.
     """
     scheme = url.partition("://")[0] if "://" in url else "file"
     if scheme not in CHANNELS:
         known = nearest(scheme, CHANNELS)
         raise ChannelError(f"channel {url}: cannot be opened (unknown scheme {scheme!r}; {known})")
-    kind: type[Channel] = resolve_name(CHANNELS[scheme])
-    return kind(url, storage)
+    with _opening:
+        key = url, frozenset((storage or {}).items())
+        if key not in _opened:
+            kind: type[Channel] = resolve_name(CHANNELS[scheme])
+            _opened[key] = kind(url, storage)
+        return _opened[key]
+
+
+def _forget() -> None:
+    """Open channels anew in a forked process: its parent's connections and threads are not its."""
+    global _opening
+    _opened.clear()
+    _opening = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_forget)

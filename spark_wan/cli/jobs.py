@@ -22,6 +22,9 @@ def send(
     options: JobOptions,
     table: Annotated[Repeated, typer.Option(help="Only this table. May be repeated.")] = None,
     parallel: Annotated[int | None, setting_option("--parallel", Site, "send_parallel")] = None,
+    idle_interval: Annotated[
+        float | None, setting_option("--idle-interval", Site, "idle_interval")
+    ] = None,
 ) -> None:
     """Run a site's gateway senders until stopped."""
     with reporting_errors(options.output) as out:
@@ -34,6 +37,7 @@ def send(
             tables=table,
             decisions=decisions,
             parallel=parallel,
+            idle_interval=idle_interval,
         )
         launch("sender", sender, options, out, out.sender_progress)
 
@@ -48,6 +52,9 @@ def receive(
     max_bytes: Annotated[
         int | None, setting_option("--max-bytes", Site, "receive_max_bytes")
     ] = None,
+    idle_interval: Annotated[
+        float | None, setting_option("--idle-interval", Site, "idle_interval")
+    ] = None,
 ) -> None:
     """Run a site's gateway receiver until stopped."""
     with reporting_errors(options.output) as out:
@@ -60,6 +67,7 @@ def receive(
             interval=interval,
             parallel=parallel,
             max_bytes=max_bytes,
+            idle_interval=idle_interval,
             decisions=decisions,
         )
         launch("receiver", receiver, options, out, out.receiver_progress)

@@ -22,6 +22,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
+from spark_wan.sender.epochs import are_there
 from spark_wan.topology.options import SourceOptions
 
 Offset = dict[str, Any]
@@ -41,6 +42,12 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.until: dict[str, int] | None = None
         """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
         self.newest: dict[str, int] = {}
+        self._looked = False
+        self._logs: dict[str, StreamLog] = {}
+        self._tags: dict[str, str] = {}
+        """Stream -> the tag with which its log was read last."""
+        self._ends: dict[str, int] = {}
+        self._again: dict[str, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.until = self.ends()
@@ -64,21 +71,27 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise error
 
     def ends(self) -> dict[str, int]:
-        """Return, by stream, its newest epoch."""
-        return {
-            stream: epochs[-1]
-            for stream, epochs in self.channel.epochs().items()
-            if self.wanted(stream)
-        }
+        """Return, by stream, its newest epoch. Reads only logs that changed since the last call."""
+        heads = self.channel.heads(whole=not self._looked)
+        self._looked = True
+        tags = {stream: tag for stream, tag in heads.items() if self.wanted(stream)}
+        for stream in self._tags.keys() - tags.keys():
+            for known in (self._tags, self._ends, self._again):
+                known.pop(stream, None)
+        for stream, tag in tags.items():
+            if self._tags.get(stream) == tag:
+                continue
+            stream_log = self._logs.setdefault(stream, StreamLog(self.channel, stream))
+            self._ends[stream] = stream_log.newest_epoch()
+            announced = self.channel.announced(stream)
+            if announced is not None:
+                self._again[stream] = announced[0] * _AGAIN_FACTOR + announced[1]
+            self._tags[stream] = tag
+        return {stream: end for stream, end in self._ends.items() if end}
 
     def announced(self) -> dict[str, int]:
-        """Return, by stream, a number that rises with each announcement."""
-        return {
-            stream: max(attempt for _, attempt in entries)
-            + _AGAIN_FACTOR * max(epoch for epoch, _ in entries)
-            for stream, entries in self.channel.announcements().items()
-            if self.wanted(stream)
-        }
+        """Return, by stream, a number that rises with each announcement, as of :meth:`ends`."""
+        return dict(self._again)
 
     def bounded(self, ends: dict[str, int]) -> dict[str, int]:
         """Return ``ends``, with ``Trigger.AvailableNow`` no further than the query goes."""
@@ -199,13 +212,12 @@ class WanStreamReader(LogReader):
         """Return the epoch before the first one whose frames are all there. (The newest manifest
         stays when its frames are trimmed.)"""
         stream_log = StreamLog(self.channel, stream)
-        paths = {path for path, _ in self.channel.frames(stream)}
         epochs, below = stream_log.fold()
         if below:
             acked = acked_through(stream_log.read(epochs[-1]), stream_log.acks())
             stream_log.check_gap(epochs, below, acked)
         for epoch in epochs:
-            if {frame.path for frame in stream_log.read(epoch).frames} <= paths:
+            if are_there(stream_log, stream_log.read(epoch).frames):
                 return epoch - 1
         return epochs[-1] if epochs else 0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_wan.events.columns import column_path
-from spark_wan.wire.mark import read_mark
+from spark_wan.wire.mark import applied_parts, newer_mark, read_mark
 
 _NO_ROWS = frozenset(
     (
@@ -113,10 +113,27 @@ class Commit:
         return mark is not None and ("site" in mark or mark.get("local_only") is True)
 
     @property
-    def received_from(self) -> str | None:
-        """The origin of a receiver's commit ('': its mark does not say); None for other commits."""
+    def received_from(self) -> frozenset[str] | None:
+        """The origins of a receiver's commit (none: its mark does not say); None: no receiver's."""
         mark = read_mark(self.user_metadata)
-        return str(mark.get("origin", "")) if mark is not None and "site" in mark else None
+        if mark is None or "site" not in mark:
+            return None
+        return frozenset(str(part["origin"]) for part in applied_parts(mark) if "origin" in part)
+
+    @property
+    def applied_clock(self) -> int | None:
+        """The highest stamp of what a receiver's commit applied; None: none, or unknown."""
+        mark = read_mark(self.user_metadata)
+        if mark is None or "site" not in mark:
+            return None
+        clocks = (part.get("clock") for part in applied_parts(mark))
+        return max((clock for clock in clocks if type(clock) is int), default=None)
+
+    @property
+    def unreadable_mark(self) -> str | None:
+        """Why this spark_wan must not judge by the commit's mark, which a newer one wrote."""
+        mark = read_mark(self.user_metadata)
+        return None if mark is None else newer_mark(mark)
 
     @property
     def changes_rows(self) -> bool:

@@ -97,15 +97,6 @@ class ErrorKind(Enum):
         causes=True,
     )
     """A Spark job or this process was asked to stop."""
-    CHECKPOINT_CONFLICT = Signs(
-        conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
-        connect_text=r"\[CONCURRENT_STREAM_LOG_UPDATE",
-        causes=True,
-    )
-    """Another streaming query has written to the checkpoint of this one."""
-    PYTHON_MISSING = Signs(text="Python worker failed to connect back", causes=True)
-    """A Python process that Spark started did not connect within ten seconds: the machine is busy,
-    or the interpreter cannot run."""
     CONFLICT = Signs(
         conditions=_CONFLICTS,
         classes=_CONFLICT_CLASSES,

@@ -3,29 +3,103 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import obstore
+from obstore.exceptions import BaseError
+
+from spark_wan.channels.object_store import open_store
 from spark_wan.delta.tables import table_detail
 from spark_wan.topology.values import is_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger(__name__)
 
-def commit_file(location: str, version: int) -> str:
-    """Return the path of a version's commit file, for a table in a local folder."""
+IDENTITY_INTERVAL = 60.0
+"""Seconds between checks that the newest commit in an object store is still the same one."""
+BLIND_INTERVAL = 3_600.0
+"""Seconds for which a log whose files cannot be seen is not tried again."""
+
+
+class LogFiles:
+    """The newest commits of a table, as the files of its log show them: a hint, without Spark.
+
+    Works for a table in a directory or an object store. A catalog may know of more commits, and
+    decides.
+
+    Args:
+        location: The table's path or URL; a catalog name shows nothing.
+        storage: Options of the object store.
+    """
+
+    def __init__(self, location: str, storage: Mapping[str, str] | None = None) -> None:
+        self._location = location
+        self._storage = dict(storage or {})
+        self._identity: tuple[int, float, object] | None = None
+        """Version, when its file was looked at, and what it was."""
+        self._blind_until = 0.0
+
+    def look(self, version: int) -> object | None:
+        """Return something that stays equal while ``version`` is the newest one, and its file the
+        same. None: the files cannot be seen, or there is none of that version."""
+        if not is_path(self._location) or time.monotonic() < self._blind_until:
+            return None
+        if is_local(self._location):
+            identity = _local_identity(self._location, version)
+            newer = os.path.exists(_local_file(self._location, version + 1))
+        else:
+            try:
+                identity = self._remote_identity(version)
+                newer = self._head(version + 1) is not None
+            except (BaseError, OSError, ValueError, TypeError) as error:
+                log.info("%s: its log is not visible without Spark: %s", self._location, error)
+                self._blind_until = time.monotonic() + BLIND_INTERVAL
+                return None
+        if identity is None:
+            return None
+        return object() if newer else (version, identity)  # an object equals no other
+
+    def _remote_identity(self, version: int) -> object | None:
+        now = time.monotonic()
+        if self._identity is not None and self._identity[0] == version:
+            _, at, identity = self._identity
+            if now - at < IDENTITY_INTERVAL:
+                return identity
+        identity = self._head(version)
+        self._identity = None if identity is None else (version, now, identity)
+        return identity
+
+    def _head(self, version: int) -> object | None:
+        try:
+            meta = obstore.head(self._store, f"_delta_log/{version:020d}.json")
+        except FileNotFoundError:
+            return None
+        return meta["e_tag"], meta["last_modified"], meta["size"]
+
+    @cached_property
+    def _store(self) -> Any:
+        return open_store(self._location, self._storage)
+
+
+def is_local(location: str) -> bool:
+    """Whether a path or URL names a local directory."""
+    return location.startswith("file:/") or ("://" not in location and ":/" not in location)
+
+
+def _local_file(location: str, version: int) -> str:
     return f"{location.removeprefix('file://')}/_delta_log/{version:020d}.json"
 
 
-def commit_identity(location: str, version: int) -> tuple[int, ...] | None:
-    """Return a fingerprint of a commit's file, which changes when another file takes its place.
-
-    None if it is no local file.
-    """
+def _local_identity(location: str, version: int) -> object | None:
     try:
-        status = os.stat(commit_file(location, version))
+        status = os.stat(_local_file(location, version))
     except OSError:
         return None
     # A copy can keep the modification time (cp -p) and get the same inode; ctime cannot be set.

@@ -93,24 +93,47 @@ def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iter
                 spark.conf.set(name, own)
 
 
+_copies: dict[int, list[SparkSession]] = {}
+"""id() of a session -> its copies that are open."""
+_copies_lock = threading.Lock()
+
+
 @contextmanager
-def cloned_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A copy of a Spark Connect session, released at the end. What is set in it stays in it."""
-    session: Any = spark.cloneSession()  # type: ignore[attr-defined]
-    try:
-        yield session
-    finally:
-        session.client.release_session()
-        session.client.close()
+def copied_session(
+    spark: SparkSession, settings: SessionSettings | None = None
+) -> Iterator[SparkSession]:
+    """Open a copy of a session, with its tags. What is set in it stays in it.
 
-
-def make_active(spark: SparkSession) -> None:
-    """Make a session the active one of this thread.
-
-    Spark looks up the name of a registered data source in the active session, whichever session
-    registers or reads it. ``createDataFrame`` is the public call that sets it; it runs no job.
+    Args:
+        spark: The session.
+        settings: Its settings, if they are known; a classic session has none of its own else.
     """
-    spark.createDataFrame([], "n int")
+    if is_connect(spark):
+        copy: Any = spark.cloneSession()  # type: ignore[attr-defined]
+    else:
+        copy = (settings or SessionSettings.of(spark)).new_session(spark)
+    for tag in spark.getTags():
+        copy.addTag(tag)
+    with _copies_lock:
+        _copies.setdefault(id(spark), []).append(copy)
+    try:
+        yield copy
+    finally:
+        with _copies_lock:
+            _copies[id(spark)].remove(copy)
+            if not _copies[id(spark)]:
+                del _copies[id(spark)]
+        if is_connect(spark):
+            copy.client.release_session()
+            copy.client.close()
+
+
+def interrupt(spark: SparkSession, tag: str) -> None:
+    """Cancel the Spark jobs with a tag, in a session and in its open copies."""
+    spark.interruptTag(tag)
+    with _copies_lock:  # a copy must not be released meanwhile
+        for copy in _copies.get(id(spark), ()):
+            copy.interruptTag(tag)
 
 
 def spark_thread(

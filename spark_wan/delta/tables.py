@@ -79,13 +79,16 @@ def table_detail(spark: SparkSession, location: str, column: str) -> Any:
 def history(spark: SparkSession, location: str, after: int, limit: int = 20) -> list[Commit]:
     """Return the commits above version ``after`` that the history still has, ascending.
 
-    Asks for the last ``limit`` commits, then for more if these do not reach back far enough.
+    Spark has no other order than from the end back: asks for the last ``limit`` commits, and if
+    these do not reach back to ``after``, once more for as many as there are. So a reader that lags
+    far behind should keep what it has read (:class:`spark_wan.capture.backlog.Backlog`).
     """
+    spare = limit
     while True:
         commits = _last_commits(spark, location, limit)
         if len(commits) < limit or commits[0].version <= after + 1:
             return [commit for commit in commits if commit.version > after]
-        limit *= 8
+        limit = commits[-1].version - after + spare  # some may be committed meanwhile
 
 
 def newest_commit(spark: SparkSession, location: str) -> Commit:

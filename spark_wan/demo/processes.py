@@ -140,13 +140,13 @@ def kill_before_ack(
             continue
         seen = version
         receiver.process.send_signal(signal.SIGSTOP)
-        mark = _mark(table, version, site)
+        epoch = _applied(table, version, site, log.stream)
         ack = log.acks().get(site)
         acked = ack.applied if ack is not None else 0
-        if mark is not None and acked < mark.epoch:
+        if acked < epoch:
             receiver.kill()
-            unacked = [epoch for epoch in log.since(acked) if epoch <= mark.epoch]
-            return UnackedCommit(mark.epoch, acked, sum(log.read(epoch).rows for epoch in unacked))
+            unacked = [each for each in log.since(acked) if each <= epoch]
+            return UnackedCommit(epoch, acked, sum(log.read(each).rows for each in unacked))
         receiver.process.send_signal(signal.SIGCONT)
     return None
 
@@ -156,7 +156,10 @@ def _newest_version(table: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _mark(table: Path, version: int, site: str) -> Mark | None:
+def _applied(table: Path, version: int, site: str, stream: str) -> int:
+    """Return the newest epoch that a commit applied of a stream; 0: none."""
     lines = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
     infos = (action["commitInfo"] for action in map(json.loads, lines) if "commitInfo" in action)
-    return next((Mark.read(info.get("userMetadata"), site, table.name) for info in infos), None)
+    marks = (Mark.read(info.get("userMetadata"), site, table.name) for info in infos)
+    parts = (part for mark in marks if mark is not None for part in mark.applied)
+    return max((part.epoch for part in parts if part.stream == stream), default=0)

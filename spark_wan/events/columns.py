@@ -334,3 +334,18 @@ def _compare_types(old: TypeJson, new: TypeJson, path: Path, changes: Difference
             _compare_types(part, _parts(new)[name], (*path, name), changes)
     else:
         changes.retyped.append((path, type_name(old), type_name(new)))
+
+
+def char_lengths(schema: SchemaJson) -> dict[str, int]:
+    """Return the lengths of char columns, by name.
+
+    >>> metadata = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": metadata}]})
+    {'code': 5}
+    """
+    declared = (
+        (entry["name"], (entry.get("metadata") or {}).get(CHAR_VARCHAR, ""))
+        for entry in schema["fields"]
+    )
+    matches = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
+    return {name: int(match[1]) for name, match in matches if match is not None}

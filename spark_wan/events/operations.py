@@ -40,16 +40,19 @@ def keyed_event_id(table_id: str, version: int, key: tuple[Any, ...]) -> str:
     """Return the ID of a captured event of a keyed table: 32 hexadecimal digits.
 
     A commit has at most one event per key, so table ID, commit version and key are enough. ``key``
-    holds the key columns' values as text, in the order of the topology.
+    holds the key columns' values as text, in the order of the topology: strings as they are,
+    integers in decimal, and values of other types as the row hash of that column alone.
     """
     return _hex(["k", table_id, version, *key])
 
 
 def keyless_event_id(table_id: str, version: int, content: str, occurrence: int) -> str:
-    """Return the ID of a captured insert into a keyless table: 32 hexadecimal digits.
+    """Return the ID of a captured event without a key: 32 hexadecimal digits.
 
-    ``content`` is the row hash, ``occurrence`` the ordinal among the commit's equal rows. Equal
-    rows are exchangeable, so it says nothing of position.
+    Of an insert into a keyless table, and of a row that is a dead letter because its key has a null
+    or another row. ``content`` is ``0`` for a destroy, else ``1``, and the row hash; ``occurrence``
+    is the ordinal, from 0, among the commit's equal rows. Equal rows are exchangeable, so it says
+    nothing of position.
     """
     return _hex(["r", table_id, version, content, occurrence])
 

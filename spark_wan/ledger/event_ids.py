@@ -2,25 +2,74 @@
 
 A Delta table that loses a whole commit (its newest log files deleted, or a RESTORE) reports no
 error. Redelivered events behind the lost IDs would then be applied again. So each mark says how
-many IDs its apply recorded.
+many IDs its apply recorded. Where marks are folded (:mod:`spark_wan.ledger.folding`), the summary
+says so of ranges of applies, and their IDs have the range as their token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_wan.errors import RESEND, LedgerError
 
 if TYPE_CHECKING:
-    from spark_wan.wire.mark import Mark
+    from spark_wan.ledger.summary import Summary
+    from spark_wan.wire.mark import AppliedStream, Mark
 
 
 _RESTORE = (
     "replays of those events would not be recognised. Stop this site's receivers and restore the "
     f"ledger's table {{}} from a backup; or send {RESEND}."
 )
+_RANGE = re.compile(r"marked ([0-9]+)-([0-9]+)")
+
+
+def range_token(first: int, last: int) -> str:
+    """Return the token of rows that folded applies recorded. They count: their applies are marked.
+
+    Random tokens have only digits and the letters a to f, so each of them sorts before this one.
+
+    >>> range_token(1, 500)
+    'marked 1-500'
+    """
+    return f"marked {first}-{last}"
+
+
+def is_range_token(token: str) -> bool:
+    """Whether a token is that of folded applies."""
+    return _RANGE.fullmatch(token) is not None
+
+
+@dataclass(frozen=True)
+class FoldedIds:
+    """Event IDs of one origin that the folded applies ``first`` to ``last`` recorded."""
+
+    origin: str
+    first: int
+    last: int
+    count: int | None
+    """None: unknown, by marks of version 0.1.0."""
+    until: int | None
+    """The newest event time among them, in microseconds; None: one has none, and never expires."""
+
+    @property
+    def token(self) -> str:
+        return range_token(self.first, self.last)
+
+    def joined(self, later: FoldedIds) -> FoldedIds:
+        """Return this range and a later one of the same origin as one."""
+        counts = [count for count in (self.count, later.count) if count is not None]
+        times = [self.until, later.until]
+        return FoldedIds(
+            self.origin,
+            self.first,
+            later.last,
+            sum(counts) if counts else None,
+            None if None in times else max(time for time in times if time is not None),
+        )
 
 
 @dataclass(frozen=True)
@@ -31,43 +80,91 @@ class RecordedIds:
     """Tokens of the applies with recorded IDs."""
     floors: Mapping[str, int] = field(default_factory=dict)
     """Per origin: IDs of events at or before this time (microseconds) may have expired."""
+    ranges: Mapping[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    """Per origin: first and last of folded applies with recorded IDs."""
 
-    def has(self, mark: Mark) -> bool:
-        """Whether the IDs of an apply are recorded, or may have expired."""
-        if mark.token in self.tokens:
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str | None, int | None]]) -> RecordedIds:
+        """Return what rows (origin, token, time) say; of a floor, the token is None."""
+        tokens: set[str] = set()
+        floors: dict[str, int] = {}
+        ranges: dict[str, set[tuple[int, int]]] = {}
+        for origin, token, time in rows:
+            if token is None:
+                floors[origin] = max(int(time or 0), floors.get(origin, int(time or 0)))
+            elif found := _RANGE.fullmatch(token):
+                ranges.setdefault(origin, set()).add((int(found[1]), int(found[2])))
+            else:
+                tokens.add(token)
+        return cls(
+            frozenset(tokens), floors, {origin: frozenset(of) for origin, of in ranges.items()}
+        )
+
+    def has(self, mark: Mark, part: AppliedStream) -> bool:
+        """Whether the IDs that an apply has of a stream are recorded, or may have expired."""
+        return mark.token in self.tokens or self._has(
+            part.origin, mark.apply, mark.apply, part.ids_until
+        )
+
+    def has_folded(self, ids: FoldedIds) -> bool:
+        """Whether the IDs of folded applies are recorded, or may have expired."""
+        return self._has(ids.origin, ids.first, ids.last, ids.until)
+
+    def _has(self, origin: str, first: int, last: int, until: int | None) -> bool:
+        # A range is written at once, and only of applies that all had their IDs.
+        if any(of[0] <= first and last <= of[1] for of in self.ranges.get(origin, ())):
             return True
-        floor = self.floors.get(mark.origin)
-        return floor is not None and mark.ids_until is not None and mark.ids_until <= floor
+        floor = self.floors.get(origin)
+        return floor is not None and until is not None and until <= floor
 
 
-def lost_applies(marks: Sequence[Mark]) -> list[int]:
+def lost_applies(marks: Sequence[Mark], folded: Summary | None = None) -> list[int]:
     """Return the numbers of applies without a mark: numbers begin with 1 and have no gap."""
     numbers = {mark.apply for mark in marks}
-    return sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)
+    through, lost = (folded.apply, folded.lost_applies) if folded is not None else (0, [])
+    newer = range(through + 1, max(numbers, default=0) + 1)
+    return sorted({*lost, *newer} - numbers)
 
 
-def check_event_ids(table: str, site: str, marks: Sequence[Mark], recorded: RecordedIds) -> None:
+def check_event_ids(
+    table: str,
+    site: str,
+    marks: Sequence[Mark],
+    recorded: RecordedIds,
+    folded: Summary | None = None,
+) -> None:
     """Raise LedgerError when IDs, or marks that make them count, are lost.
 
-    ``marks``: all of the table.
+    ``marks``: all of the table, except those in the summary ``folded``.
     """
     ledger = f"{table}: the ledger at site {site}"
-    for mark in marks:
-        if mark.new_ids and not recorded.has(mark):
+    folded_ids = folded.ids if folded is not None else ()
+    for ids in folded_ids:
+        if ids.count and not recorded.has_folded(ids):
             raise LedgerError(
-                f"{ledger} has lost the {mark.new_ids} event IDs of apply {mark.apply}: "
+                f"{ledger} has lost the {ids.count} event IDs of applies {ids.first} to "
+                f"{ids.last}: {_RESTORE.format('event_ids')} A backup of event_ids that is older "
+                "than the table `applied` needs `applied` from the same backup."
+            )
+    parts = [(mark, part) for mark in marks for part in mark.applied]
+    for mark, part in parts:
+        if part.new_ids and not recorded.has(mark, part):
+            raise LedgerError(
+                f"{ledger} has lost the {part.new_ids} event IDs of apply {mark.apply}: "
                 f"{_RESTORE.format('event_ids')}"
             )
     # Marks of version 0.1.0, which did not say how many.
-    uncounted = [mark for mark in marks if mark.ids and mark.new_ids is None]
-    if uncounted and not any(recorded.has(mark) for mark in uncounted):
+    uncounted = [each for each in parts if each[1].ids and each[1].new_ids is None]
+    old = [ids for ids in folded_ids if ids.count is None]
+    there = any(recorded.has(*each) for each in uncounted) or any(map(recorded.has_folded, old))
+    if (uncounted or old) and not there:
         raise LedgerError(
-            f"{ledger} has none of the event IDs of {len(uncounted)} applies: "
+            f"{ledger} has none of the event IDs of {len(uncounted) or 'all'} applies: "
             f"{_RESTORE.format('event_ids')}"
         )
-    lost = lost_applies(marks)
-    users = any(mark.ids for mark in marks) or recorded.tokens - {mark.token for mark in marks}
-    if lost and users:
+    lost = lost_applies(marks, folded)
+    users = any(part.ids for _, part in parts) or recorded.tokens - {mark.token for mark in marks}
+    if lost and (users or recorded.ranges):
         raise LedgerError(
             f"{ledger} has lost the marks of {len(lost)} applies, the first of them apply "
             f"{lost[0]}, and the table's history no longer has them. Event IDs that these applies "

@@ -16,18 +16,24 @@ from dataclasses import dataclass, field, replace
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError, resend_advice
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.event_ids import check_event_ids, lost_applies
+from spark_wan.ledger.event_ids import FoldedIds, check_event_ids, lost_applies
 from spark_wan.ledger.progress import Progress
 from spark_wan.ledger.records import (
     HistoryPosition,
+    LedgerRecord,
     LedgerRow,
     LedgerStore,
     TargetHistory,
     transaction_name,
 )
+from spark_wan.ledger.summary import Summary, ranges
 from spark_wan.wire.mark import Mark, read_mark
 
 log = logging.getLogger(__name__)
+
+KEPT_TOKENS = 1_000
+"""Number of applies whose tokens are kept in memory. A receiver looks for its own token right after
+its write. If others made more applies meanwhile, it plans again, and finds its epochs applied."""
 
 
 @dataclass
@@ -44,7 +50,8 @@ class Ledger:
     last_apply: int = 0
     local_commits: int = 0
     """Commits to the target since the load that change rows and are not a receiver's."""
-    tokens: set[str] = field(default_factory=set)
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Token -> apply number, of the newest :data:`KEPT_TOKENS` applies."""
     dead_letters: dict[str, int] = field(default_factory=dict)
     """Per stream, as counted by the marks."""
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -56,6 +63,8 @@ class Ledger:
     _user_streams: set[bool] = field(default_factory=set)
     """Whether user streams were applied (True), captured streams (False), or both."""
     _loaded: bool = False
+    _summary: Summary | None = None
+    """The loaded one."""
     _unchecked: list[LedgerRow] | None = None
     """The loaded rows, until their event IDs are checked."""
     _caught_up: bool = False
@@ -128,7 +137,7 @@ class Ledger:
         self._unchecked = None
         if rows:
             self.store.append(self.table, rows)
-            self._fold(rows)
+            self._take_up_rows(rows)
         self._read_version = max([after, *(commit.version for commit in newer)])
         self._read_identity = commits[-1].identity if commits else None
         self.columns = columns
@@ -152,27 +161,74 @@ class Ledger:
 
     def _load(self) -> None:
         if not self._loaded:
-            rows = self.store.load(self.table)
-            self._fold(rows)
-            self._unchecked = [row for row in rows if isinstance(row, LedgerRow)]
+            self._summary, self._unchecked, positions = sorted_rows(self.store.load(self.table))
+            self.take_up(self._summary, [*self._unchecked, *positions])
             self._loaded = True
 
-    def _fold(self, rows: Iterable[LedgerRow | HistoryPosition]) -> None:
-        rows = list(rows)
+    def take_up(self, summary: Summary | None, rows: Iterable[LedgerRow | HistoryPosition]) -> None:
+        """Add rows to the sum in memory; first ``summary``, if there is one."""
+        if summary is not None:
+            self._take_up_summary(summary)
+        self._take_up_rows(list(rows))
+
+    def sum(self, number: int, ids: Sequence[FoldedIds], lost: Iterable[int]) -> Summary:
+        """Return what was taken up as a summary. ``number``: of the fold."""
+        assert self.target_id is not None
+        progress = self.progress
+        return Summary(
+            target_id=self.target_id,
+            target_version=self.marked_version,
+            apply=self.last_apply,
+            token=max(self.tokens, key=self.tokens.__getitem__),
+            number=number,
+            through=tuple((*key, version) for key, version in progress.through.items()),
+            logs=tuple(
+                (*place, epoch, progress.fingerprints[place])
+                for place, epoch in progress.positions.items()
+            ),
+            dead_letters=dict(self.dead_letters),
+            user_streams=tuple(sorted(self._user_streams)),
+            columns=self.columns.columns,
+            moved=self.columns.moved,
+            ids=tuple(ids),
+            lost=ranges(lost),
+        )
+
+    def _take_up_summary(self, summary: Summary) -> None:
+        self.columns = AppliedColumns({**{path: path for path in summary.columns}, **summary.moved})
+        self._columns_at[summary.target_version] = self.columns
+        self.target_id, self.marked_version = summary.target_id, summary.target_version
+        self.last_apply, self.tokens = summary.apply, {summary.token: summary.apply}
+        self._user_streams.update(summary.user_streams)
+        self.dead_letters.update(summary.dead_letters)
+        for origin, table_id, selection, version in summary.through:
+            self.progress.through[origin, table_id, selection] = version
+        for stream, log_id, epoch, fingerprint in summary.logs:
+            self.progress.positions[stream, log_id] = epoch
+            self.progress.fingerprints[stream, log_id] = fingerprint
+
+    def _take_up_rows(self, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
         marked = [row for row in rows if isinstance(row, LedgerRow)]
         for row in sorted(marked, key=lambda row: row.mark.apply):
             mark = row.mark
-            self.columns = AppliedColumns({**self.columns.places, **AppliedColumns.of(mark).places})
+            older, newer = self.columns.places, AppliedColumns.of(mark).places
+            if mark.apply < self.last_apply:  # of an apply before the summary's last
+                older, newer = newer, older
+            self.columns = AppliedColumns({**older, **newer})
             self._columns_at[row.target_version] = self.columns
             self.target_id = row.target_id
             self.marked_version = max(self.marked_version, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)
-            self.tokens.add(mark.token)
-            self._user_streams.add(mark.ids)
-            self.dead_letters[mark.stream] = max(
-                mark.dead_letters, self.dead_letters.get(mark.stream, 0)
-            )
-            self.progress.advance(mark.key, mark.through, mark)
+            self.tokens[mark.token] = mark.apply
+            for part in mark.applied:
+                self._user_streams.add(part.ids)
+                self.dead_letters[part.stream] = max(
+                    part.dead_letters, self.dead_letters.get(part.stream, 0)
+                )
+                self.progress.advance(part.key, part.through, part)
+        if len(self.tokens) > KEPT_TOKENS:
+            newest = sorted(self.tokens.items(), key=lambda entry: entry[1])[-KEPT_TOKENS:]
+            self.tokens = dict(newest)
         for position in rows:
             if (
                 isinstance(position, HistoryPosition)
@@ -353,9 +409,10 @@ class Ledger:
         Returns whether lost marks were added again from the table's history. Raises LedgerError
         for event IDs that are lost, or do not count.
         """
-        marks = [row.mark for row in rows]
-        lost = lost_applies(marks)
-        if not lost and not any(mark.ids for mark in marks):
+        marks, folded = [row.mark for row in rows], self._summary
+        lost = lost_applies(marks, folded)
+        users = any(part.ids for mark in marks for part in mark.applied)
+        if not lost and not users and not (folded and folded.ids):
             return False
         if lost:
             recovered = [
@@ -373,7 +430,8 @@ class Ledger:
                 )
                 self.store.append(self.table, recovered)
                 return True
-        check_event_ids(self.table, self.site, marks, self.store.recorded_ids(self.table))
+        recorded = self.store.recorded_ids(self.table)
+        check_event_ids(self.table, self.site, marks, recorded, folded)
         self.progress.lost = bool(lost)
         return False
 
@@ -428,3 +486,28 @@ class Ledger:
                     f"({dict(commit.parameters)}). Nothing is applied to it; {self.resend_advice}."
                 ) from error
         return followed, columns
+
+
+def sorted_rows(
+    rows: Iterable[LedgerRecord],
+) -> tuple[Summary | None, list[LedgerRow], list[HistoryPosition]]:
+    """Return the newest summary, the marks that are not in it, and the positions.
+
+    Marks of folded applies may be there again: another receiver can record a mark late. Of an apply
+    whose mark was lost before it was folded, the mark counts.
+    """
+    summaries: list[Summary] = []
+    marks: list[LedgerRow] = []
+    positions: list[HistoryPosition] = []
+    for row in rows:
+        if isinstance(row, LedgerRow):
+            marks.append(row)
+        elif isinstance(row, HistoryPosition):
+            positions.append(row)
+        elif not row.claimed:
+            summaries.append(row)
+    newest = max(summaries, key=lambda summary: summary.number, default=None)
+    if newest is not None:
+        lost = set(newest.lost_applies)
+        marks = [row for row in marks if row.mark.apply > newest.apply or row.mark.apply in lost]
+    return newest, marks, positions

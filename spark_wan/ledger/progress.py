@@ -10,7 +10,7 @@ from spark_wan.wire.mark import Origin
 
 
 class LogEpoch(Protocol):
-    """An epoch of a log: a manifest, or a mark of its apply."""
+    """An epoch of a log: a manifest, or what a mark says of its stream."""
 
     @property
     def stream(self) -> str: ...

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from spark_wan.delta.commits import Commit
-from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
+from spark_wan.ledger.summary import Summary
 from spark_wan.wire.mark import Mark
 
 
@@ -54,10 +55,14 @@ class HistoryPosition:
     """Applied columns that were elsewhere at that version (see :class:`Mark`)."""
 
 
+LedgerRecord = LedgerRow | HistoryPosition | Summary
+"""A row of the ledger's table ``applied``."""
+
+
 class LedgerStore(Protocol):
     """Storage of the rows: Delta tables of the site, or a list in the simulation."""
 
-    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
+    def load(self, table: str) -> Sequence[LedgerRecord]:
         """Return all rows of a table, in any order."""
 
     def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
@@ -68,6 +73,21 @@ class LedgerStore(Protocol):
 
     def recorded_ids(self, table: str) -> RecordedIds:
         """Return which event IDs of the table are recorded."""
+
+    def claim(self, table: str, claim: Summary) -> None:
+        """Add a claim, durably, unless there was one with its number before."""
+
+    def rename_ids(self, table: str, tokens: Mapping[FoldedIds, Collection[str]]) -> None:
+        """Replace tokens of event IDs by that of the range, in one commit."""
+
+    def rename_letters(self, table: str, tokens: Collection[str], token: str) -> None:
+        """Replace tokens of a receiver's dead letters by ``token``, in one commit."""
+
+    def replace(self, table: str, summary: Summary, before: int) -> None:
+        """Add a summary and delete what it replaces, in one commit.
+
+        That is: the rows of applies up to the summary's, and positions before version ``before``.
+        """
 
 
 class TargetHistory(Protocol):

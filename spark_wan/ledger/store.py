@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_wan.errors import LedgerError
-from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.records import HistoryPosition, LedgerRow
-from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.delta.sql import literal
+from spark_wan.errors import LedgerError, NewerRecordError
+from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
+from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
+from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.tables import FLOOR, SUMMARY_VERSION, LedgerTables
 from spark_wan.wire.mark import Mark
+from spark_wan.wire.records import UNREADABLE
+
+ROWS_PER_FILE = 1_000_000
+"""Number of event IDs in a file that a fold writes, about 60 MB."""
 
 
 @dataclass
@@ -20,23 +26,25 @@ class DeltaLedgerStore:
 
     tables: LedgerTables
 
-    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
+    def load(self, table: str) -> Sequence[LedgerRecord]:
         from pyspark.sql import functions as F
 
         with self.tables.errors():
             rows = self.tables.read("applied").where(F.col("table") == table).collect()
-        newer = [row["version"] for row in rows if row["version"] > LEDGER_VERSION]
+        newer = [row["version"] for row in rows if row["version"] > SUMMARY_VERSION]
         if newer:
             raise LedgerError(
-                f"{table}: the ledger has rows of version {newer[0]}; this spark_wan reads version "
-                f"{LEDGER_VERSION}. Update spark_wan at this site."
+                f"{table}: the ledger has rows of version {newer[0]}; this spark_wan reads "
+                f"versions up to {SUMMARY_VERSION}. Update spark_wan at this site."
             )
         try:
             return [
-                decode_row(row["target_id"], row["target_version"], json.loads(row["mark"]))
+                decode_row(
+                    row["target_id"], row["target_version"], json.loads(row["mark"]), row["apply"]
+                )
                 for row in rows
             ]
-        except (TypeError, ValueError) as error:
+        except (NewerRecordError, *UNREADABLE) as error:
             raise LedgerError(
                 f"{table}: the ledger at {self.tables.location('applied')} has a mark that cannot "
                 f"be read ({error}): it was altered, or written by a newer spark_wan. Update "
@@ -57,35 +65,93 @@ class DeltaLedgerStore:
     def recorded_ids(self, table: str) -> RecordedIds:
         from pyspark.sql import functions as F
 
-        tokens = F.when(F.col("event_id").isNotNull(), F.col("token"))  # null: a floor
         with self.tables.errors():
             ids = self.tables.read("event_ids").where(F.col("table") == table)
-            rows = (
-                ids.groupBy("origin", tokens.alias("token"))
-                .agg(F.max("time").alias("time"))
-                .collect()
+            is_floor = F.col("token") == FLOOR
+            # Apart, because the times of all IDs are much to read.
+            tokens = ids.where(~is_floor).select("origin", "token").distinct()
+            floors = ids.where(is_floor).groupBy("origin").agg(F.max("time").alias("time"))
+            tokens = tokens.withColumn("time", F.lit(None).cast("bigint"))
+            rows = tokens.unionByName(
+                floors.select("origin", F.lit(None).cast("string").alias("token"), "time")
+            ).collect()
+        return RecordedIds.of((row["origin"], row["token"], row["time"]) for row in rows)
+
+    def claim(self, table: str, claim: Summary) -> None:
+        # Delta skips a transaction number that it has: of rival claims one is there.
+        with self.tables.errors():
+            self.tables.append(
+                "applied",
+                [{"table": table, **encode_row(claim)}],
+                txnAppId=f"spark_wan/fold/{table}",
+                txnVersion=claim.number,
             )
-        return RecordedIds(
-            frozenset(row["token"] for row in rows if row["token"] is not None),
-            {row["origin"]: row["time"] for row in rows if row["token"] is None},
+
+    def rename_ids(self, table: str, tokens: Mapping[FoldedIds, Collection[str]]) -> None:
+        from pyspark.sql import functions as F
+
+        conditions = {
+            ids: f"(origin = {literal(ids.origin)} AND {_one_of(replaced, ids.token)})"
+            for ids, replaced in tokens.items()
+        }
+        renamed = F.lit(None).cast("string")
+        for ids in tokens:
+            renamed = F.when(F.col("origin") == ids.origin, F.lit(ids.token)).otherwise(renamed)
+        files = -(-sum(ids.count or 0 for ids in tokens) // ROWS_PER_FILE)
+        # Sorted by ID, so that a look-up reads few pages of a file.
+        self.tables.replace(
+            "event_ids",
+            f"`table` = {literal(table)} AND ({' OR '.join(conditions.values())})",
+            lambda rows: (
+                rows.withColumn("token", renamed)
+                .repartitionByRange(max(1, files), "origin", "event_id")
+                .sortWithinPartitions("origin", "event_id")
+            ),
+        )
+
+    def rename_letters(self, table: str, tokens: Collection[str], token: str) -> None:
+        from pyspark.sql import functions as F
+
+        self.tables.replace(
+            "dead_letters",
+            f"`table` = {literal(table)} AND side = 'receiver' AND {_one_of(tokens, token)}",
+            lambda rows: rows.withColumn("token", F.lit(token)).coalesce(1),
+        )
+
+    def replace(self, table: str, summary: Summary, before: int) -> None:
+        row = [{"table": table, **encode_row(summary)}]
+        self.tables.replace(
+            "applied",
+            f"`table` = {literal(table)} AND (apply <= {summary.apply} OR (apply IS NULL AND "
+            f"target_version < {before}))",
+            lambda _: self.tables.frame("applied", row).coalesce(1),
         )
 
 
+def _one_of(tokens: Collection[str], token: str) -> str:
+    """Return the condition that a row has one of the tokens, or already ``token``."""
+    return f"token IN ({', '.join(map(literal, sorted({*tokens, token})))})"
+
+
 def decode_row(
-    target_id: str, target_version: int, mark: dict[str, Any]
-) -> LedgerRow | HistoryPosition:
+    target_id: str, target_version: int, mark: dict[str, Any], apply: int | None = None
+) -> LedgerRecord:
     """Return the row with the decoded JSON of its column ``mark``."""
     if "seen" in mark:
         return HistoryPosition(target_id, target_version, mark["seen"], mark.get("moved", {}))
+    if "summary" in mark or "claim" in mark:
+        return Summary.decode(target_id, target_version, int(apply or 0), mark)
     return LedgerRow(target_id, target_version, Mark.of(mark))
 
 
-def encode_row(row: LedgerRow | HistoryPosition) -> dict[str, Any]:
-    """Return the values of the columns of ``applied``, without ``version`` and ``table``."""
+def encode_row(row: LedgerRecord) -> dict[str, Any]:
+    """Return the values of the columns of ``applied``, without ``table``."""
     place = {"target_id": row.target_id, "target_version": row.target_version}
     if isinstance(row, HistoryPosition):
         moved = {"moved": dict(row.moved)} if row.moved else {}
         return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
+    if isinstance(row, Summary):
+        return {**place, "version": SUMMARY_VERSION, "apply": row.apply, "mark": row.encode()}
     mark = row.mark
     return {
         **place,

@@ -1,8 +1,13 @@
 """The Delta tables of a site's ledger, in the folder ``ledger`` of its ``state``.
 
-All three are append-only, except that expired event IDs are deleted. Appends do not conflict with
-each other. Each row has ``version int``, the version of the row's format (now 1), and ``table
-string``, the table's name in the topology. Delta enforces no key; the keys below are logical ones.
+Receivers append to all three; appends do not conflict with each other. Maintenance deletes expired
+event IDs and folds marks (:mod:`spark_wan.ledger.folding`). Each row has ``version int``, the
+version of the row's format (1; 2 for summaries), and ``table string``, the table's name in the
+topology. Delta enforces no key; the keys below are logical ones.
+
+A later spark_wan may add columns. :meth:`LedgerTables.ensure` adds those that a ledger of an
+earlier version lacks; they are null in the rows that are there, and in those that the earlier
+version still writes. Columns that this version does not know are left alone.
 
 ``applied``: the marks, written by receivers after each commit to a target table. Key: ``token``.
 Duplicate rows do no harm.
@@ -15,12 +20,16 @@ token           string   a random ID of this apply, also in the other two tables
 mark            string   JSON of :class:`spark_wan.wire.mark.Mark`, with the columns as known now
 ==============  =======  ==========================================================================
 
+A row of version 2, without ``token``, is a :class:`spark_wan.ledger.summary.Summary` of the applies
+up to ``apply``, or a claim of one. Its ``mark`` is ``{"summary": {…}}`` or ``{"claim": {…}}``.
+
 A row without ``apply`` and ``token`` is a :class:`spark_wan.ledger.records.HistoryPosition`: the
 target's history was read through ``target_version``. Its ``mark`` is ``{"seen": <identity of that
 commit>}``, with ``"moved"`` if columns were moved.
 
 ``event_ids``: the IDs of applied events of user streams, written by receivers before the commit to
-the target. A row counts when ``applied`` has its token. Key: (table, origin, event_id, token).
+the target. A row counts when ``applied`` has its token, or when its token is ``marked
+<first>-<last>``: that of folded applies. Key: (table, origin, event_id, token).
 
 ========  =======  ================================================================================
 origin    string   the site that the event comes from
@@ -34,7 +43,7 @@ A row without ``event_id``, with the token ``floor``, is a floor: event IDs with
 before its own have expired and were deleted.
 
 ``dead_letters``: events that could not be applied or sent. Key: (side, stream, event_id, token).
-Rows of a receiver count when ``applied`` has their token. Rows of a sender always count; a sender
+Rows of a receiver count as event IDs do. Rows of a sender always count; a sender
 adds an event ID of a stream once.
 
 ==============  =======  ==========================================================================
@@ -56,13 +65,13 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
-from spark_wan.delta.sql import reference
+from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_exists
 from spark_wan.errors import LedgerError, WanError, resend_advice
 
@@ -86,6 +95,10 @@ SCHEMAS = {
     ),
 }
 LEDGER_VERSION = 1
+SUMMARY_VERSION = 2
+"""Of rows of ``applied`` that are summaries or claims, which version 1 does not have."""
+FLOOR = "floor"
+"""The token of floors in ``event_ids``."""
 _NAMED = re.compile(rf"/ledger/({'|'.join(SCHEMAS)})\b")
 _ATTEMPTS = 5
 _creating = threading.Lock()
@@ -132,11 +145,21 @@ class LedgerTables:
         return _NAMED.search(str(error)) is not None
 
     def ensure(self) -> None:
-        """Create the tables that do not exist yet. Raises LedgerError when that fails."""
+        """Create the tables that do not exist yet, and add columns to those of earlier versions.
+
+        Another receiver or sender of the site may do the same at this moment. Raises LedgerError
+        when that fails.
+        """
         with _creating, self.errors():
             for name in SCHEMAS:
                 if not table_exists(self.spark, self.location(name)):
                     self._create(name)
+                if self._lacks_columns(name):
+                    self.append_frame(name, self.frame(name, []), mergeSchema="true")
+
+    def _lacks_columns(self, name: str) -> bool:
+        there = {column.lower() for column in load(self.spark, self.location(name)).columns}
+        return not there.issuperset(_columns(name))
 
     def _create(self, name: str) -> None:
         empty = self.spark.createDataFrame([], SCHEMAS[name])
@@ -152,15 +175,37 @@ class LedgerTables:
                 "Check that the site's `state` can be written to."
             ) from error
 
-    def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows (without their ``version``), durably."""
-        self.append_frame(name, self._frame(name, rows).coalesce(1))
+    def append(self, name: str, rows: Sequence[Mapping[str, Any]], **options: object) -> None:
+        """Add rows, durably. ``version`` is :data:`LEDGER_VERSION` unless a row has another.
 
-    def append_frame(self, name: str, frame: DataFrame) -> None:
+        ``options``: of the writer.
+        """
+        self.append_frame(name, self.frame(name, rows).coalesce(1), **options)
+
+    def append_frame(self, name: str, frame: DataFrame, **options: object) -> None:
         """Add the rows of a DataFrame with the table's columns. Retries after a conflict."""
+        values = {option: str(value) for option, value in options.items()}
+        writer = frame.write.format("delta").mode("append").options(**values)
+        self._retried(lambda: writer.save(self.location(name)))
+
+    def replace(self, name: str, condition: str, change: Callable[[DataFrame], DataFrame]) -> None:
+        """Replace the rows that meet a condition in SQL, in one commit. Retries after a conflict.
+
+        ``change`` returns the new rows, which must meet the condition too, of the old ones.
+        """
+
+        def overwrite() -> None:
+            old = self.read(name).where(condition)
+            writer = change(old).write.format("delta").mode("overwrite")
+            writer.option("replaceWhere", condition).save(self.location(name))
+
+        with self.errors():
+            self._retried(overwrite)
+
+    def _retried(self, write: Callable[[], object]) -> None:
         for attempt in range(_ATTEMPTS):
             try:
-                frame.write.format("delta").mode("append").save(self.location(name))
+                write()
                 return
             except Exception as error:
                 if not ErrorKind.CONFLICT.matches(error) or attempt == _ATTEMPTS - 1:
@@ -170,14 +215,19 @@ class LedgerTables:
         """Add a sender's dead letters, except those whose event ID the stream already has."""
         # A view for this call only: streams record concurrently in one session.
         view = f"wan_{uuid.uuid4().hex}"
-        self._frame("dead_letters", rows).createOrReplaceTempView(view)
+        # By name: a later version may have added columns.
+        columns = ", ".join(map(quoted, _columns("dead_letters")))
+        values = ", ".join(f"s.{quoted(column)}" for column in _columns("dead_letters"))
+        self.frame("dead_letters", rows).createOrReplaceTempView(view)
         try:
+            statement = (
+                f"MERGE INTO {reference(self.location('dead_letters'))} t USING {view} s "
+                "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream "
+                f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+            )
             with self.errors():
-                self.spark.sql(
-                    f"MERGE INTO {reference(self.location('dead_letters'))} t USING {view} s "
-                    "ON t.event_id = s.event_id AND t.side = s.side AND t.stream = s.stream "
-                    "WHEN NOT MATCHED THEN INSERT *"
-                ).collect()
+                # A conflict: maintenance has rewritten files meanwhile.
+                self._retried(lambda: self.spark.sql(statement).collect())
         finally:
             self.spark.catalog.dropTempView(view)
 
@@ -186,10 +236,14 @@ class LedgerTables:
         with self.errors():
             return load(self.spark, self.location(name))
 
-    def _frame(self, name: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-        columns = [part.split()[0] for part in SCHEMAS[name].split(", ")]
+    def frame(self, name: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """Return rows of a table as a DataFrame."""
         values = [
-            tuple({"version": LEDGER_VERSION, **row}.get(column) for column in columns)
+            tuple({"version": LEDGER_VERSION, **row}.get(column) for column in _columns(name))
             for row in rows
         ]
         return self.spark.createDataFrame(values, SCHEMAS[name])
+
+
+def _columns(name: str) -> list[str]:
+    return [part.split()[0] for part in SCHEMAS[name].split(", ")]

@@ -46,7 +46,7 @@ from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
-from spark_wan.wire.mark import Mark
+from spark_wan.wire.mark import AppliedStream, Mark
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ApplyBatch:
     duplicates: int = 0
     new_ids: int = 0
     ids_until: int | None = None
-    """See :class:`~spark_wan.wire.mark.Mark`."""
+    """See :mod:`spark_wan.wire.mark`."""
 
     @property
     def newest(self) -> Manifest:
@@ -169,7 +169,7 @@ class TableApplier:
         Errors of the stream, the table or its frames hold the stream: result and ack name epoch
         and cause. ``listed``: the epochs in the stream's log, if the caller has listed them.
         """
-        acked = self.log.acks().get(self.site)
+        acked = self.log.ack(self.site)
         result = self._nothing_planned(acked)
         # Only an apply may rest on a hint: its write detects when the hint was wrong.
         hint = self.ledger.seems_current(self.target)
@@ -210,7 +210,7 @@ class TableApplier:
 
     def unexpected(self, cause: str) -> ApplyResult:
         """Hold the stream after an unexpected error, and return the result of that round."""
-        acked = self.log.acks().get(self.site)
+        acked = self.log.ack(self.site)
         result = self._nothing_planned(acked)
         self._hold(result, result.applied + 1, TargetError(cause))
         self._ack(result, acked)
@@ -303,7 +303,11 @@ class TableApplier:
 
         An apply whose write failed is recorded once: its retry uses the same token.
         """
-        same = mark.apply, mark.new_ids, tuple(epoch.manifest.fingerprint for epoch in batch.epochs)
+        same = (
+            mark.apply,
+            batch.new_ids,
+            tuple(epoch.manifest.fingerprint for epoch in batch.epochs),
+        )
         if self._recorded is not None and self._recorded[0] == same and not batch.dead_letters:
             return replace(mark, token=self._recorded[1])
         self._recorded = None
@@ -345,8 +349,9 @@ class TableApplier:
 
     def _plan(self, listed: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
         plan = self._plan_listed(listed, acked)
-        if plan.held is not None and listed is not None:
-            # The listing may be outdated: the log may have been extended and trimmed since.
+        if plan.held is not None and (self.log.forget() or listed is not None):
+            # Listing and manifests may be outdated: the log may have been extended and trimmed, or
+            # replaced, since.
             plan = self._plan_listed(None, acked)
         return plan
 
@@ -381,11 +386,8 @@ class TableApplier:
         newest = batch.newest
         origin, table_id, selection = origin_of(newest)
         columns = self.ledger.columns.with_columns(column_paths(newest.schema))
-        return Mark(
-            site=self.site,
-            table=self.table,
-            apply=apply_number,
-            token=uuid.uuid4().hex,
+        stamps = [epoch.manifest.highest_stamp for epoch in batch.epochs]
+        applied = AppliedStream(
             origin=origin,
             table_id=table_id,
             selection=selection,
@@ -396,10 +398,19 @@ class TableApplier:
             fingerprint=newest.fingerprint,
             ids=batch.has_event_ids,
             dead_letters=self.ledger.dead_letters.get(newest.stream, 0) + batch.dead_letters,
-            columns=columns.columns,
-            moved=columns.moved,
             new_ids=batch.new_ids if batch.has_event_ids else None,
             ids_until=batch.ids_until,
+            clock=max((stamp for stamp in stamps if stamp is not None), default=None),
+            via=newest.via,
+        )
+        return Mark(
+            site=self.site,
+            table=self.table,
+            apply=apply_number,
+            token=uuid.uuid4().hex,
+            applied=(applied,),
+            columns=columns.columns,
+            moved=columns.moved,
         )
 
     def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, WanError
-from spark_wan.receiver.stream import RETRY_INTERVAL, InboundStream, Listing, TableStatus
+from spark_wan.receiver.stream import Due, InboundStream, Listing, TableStatus
 from spark_wan.topology.model import Topology
-from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import Manifest
 
-ACKS_PER_POLL = 10
-"""Maximum number of idle streams whose acks one poll reads. More would delay new epochs."""
+ACKS_INTERVAL = 30.0
+"""Seconds between listings of the acks."""
 
 
 class ChannelStreams:
@@ -30,12 +27,17 @@ class ChannelStreams:
         self.lock = threading.RLock()
         """Guards the streams and their appliers."""
         self._streams: dict[str, InboundStream] = {}
+        self.refused: ChannelError | None = None
+        """What the channel refused for a stream in the last listing."""
         self._unreachable: str | None = None
         """Why the last listing of the channel failed."""
         self._acks_at = 0.0
-        """When acks of idle streams are read again."""
-        self._ack_queue: list[str] = []
-        """Idle streams whose acks come next."""
+        """When the acks are listed again; 0: they never were."""
+        self._ack_tags: dict[str, str | None] = {}
+        """The tag of this site's ack, by stream, in the last listing."""
+        self._looked = False
+        self._listings: dict[str, tuple[str, Listing]] = {}
+        """Stream -> its tag in the channel, and what was listed then."""
 
     def get(self, name: str) -> InboundStream:
         """Return a stream by name, new or known."""
@@ -57,101 +59,121 @@ class ChannelStreams:
             return statuses
         return [replace(status, held=unreachable) for status in statuses]
 
-    def acked(self, open_channel: Callable[[], Channel]) -> list[TableStatus]:
-        """Return statuses as the channel's acks report them. An unreadable stream is held."""
-        try:
-            channel = open_channel()
-            listed = channel.epochs()
-        except WanError as error:
-            self._unreachable = str(error)
-            return self.statuses()
-        self._unreachable = None
-        self._release_removed(listed)
-        for name in listed:
-            stream = self.get(name)
-            try:
-                self._read_ack(stream, StreamLog(channel, name))
-            except WanError as error:
-                stream.report().held = str(error)
-        return self.statuses()
+    def due(self, channel: Channel) -> dict[str, list[Due]]:
+        """List the channel, and return what may have to be applied, by table.
 
-    def due(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[Listing]]:
-        """List the channel and return what may have to be applied, by table."""
+        Raises ChannelError when the channel cannot be listed. What it refuses for one stream holds
+        that stream, and is in ``refused`` until the next listing.
+        """
+        self.refused = None
         try:
-            epochs, announced = channel.epochs(), channel.announcements()
+            listings, acks = self._listed(channel), self._changed_acks(channel)
         except ChannelError as error:
             self._unreachable = str(error)
             raise
         self._unreachable = None
-        self._release_removed(epochs)
-        due: dict[str, list[Listing]] = {}
-        idle = {}
-        for name, listed in epochs.items():
-            listing = Listing(StreamLog(channel, name), listed, tuple(announced.get(name, ())))
-            if self.get(name).is_done(listing):
-                idle[name] = listing
-            elif self.get(name).is_due(listing):
-                self._add(listing, due, errors)
-        for name in self._next_for_acks(list(idle)):
-            if self._is_acked_as_held(idle[name].log):
-                self._add(idle[name], due, errors)
+        self._release_removed(listings)
+        due: dict[str, list[Due]] = {}
+        idle: dict[str, Due] = {}
+        for name, listing in listings.items():
+            each = Due(self.get(name), listing)
+            if not each.stream.is_done(listing):
+                if each.stream.is_due(listing):
+                    self._add(each, due)
+            elif each.stream.must_be_checked():
+                self._add(replace(each, idle=each.stream.done), due)
+            else:
+                idle[name] = each
+        for name in acks & idle.keys():
+            # Another receiver of this site may have left the stream held, and ended.
+            if self._is_acked_as_held(idle[name].listing.log):
+                self._add(idle[name], due)
         return due
 
-    def poll(self, channel: Channel, errors: dict[str, ChannelError]) -> dict[str, list[Listing]]:
-        """Do the same while tables are being written; a channel that fails must not end those."""
-        errors.clear()
+    def _listed(self, channel: Channel) -> dict[str, Listing]:
+        """Return what each stream has. Only what changed since the last call is listed."""
+        listings: dict[str, tuple[str, Listing]] = {}
+        heads = channel.heads(whole=not self._looked)
+        self._looked = True
+        for name, tag in heads.items():
+            before = self._listings.get(name)
+            if before is not None and before[0] == tag:
+                listings[name] = before
+                continue
+            stream_log = before[1].log if before is not None else StreamLog(channel, name)
+            epochs = self._epochs(stream_log, before[1] if before is not None else None)
+            announced = channel.announced(name)
+            if epochs:
+                again = () if announced is None else (announced,)
+                listings[name] = tag, Listing(stream_log, epochs, again)
+        self._listings = listings
+        return {name: listing for name, (_, listing) in sorted(listings.items())}
+
+    def _add(self, each: Due, due: dict[str, list[Due]]) -> None:
+        stream, listing = each.stream, each.listing
         try:
-            return self.due(channel, errors)
+            table = self._table_of(stream, listing)
         except ChannelError as error:
-            errors[self.url] = error
-            return {}
+            self.refused = error
+            stream.hold(str(error))
+            stream.schedule(listing, listing.newest)
+            return
+        if table is not None:
+            stream.done, stream.given = None, listing
+            due.setdefault(table, []).append(each)
 
-    def _add(
-        self, listing: Listing, due: dict[str, list[Listing]], errors: dict[str, ChannelError]
-    ) -> None:
-        with self.isolated(listing.log.stream, errors):
-            self.get(listing.log.stream).done = None
-            table = self._table_of(listing)
-            if table is not None:
-                due.setdefault(table, []).append(listing)
-
-    def _release_removed(self, listed: Mapping[str, Sequence[int]]) -> None:
+    def _release_removed(self, listed: Mapping[str, object]) -> None:
         """Forget holds of streams that were removed from the channel."""
         for stream in self.all():
             if stream.name not in listed:
-                stream.retry = None
+                stream.retry = stream.given = None
                 stream.release()
 
-    def _next_for_acks(self, idle: Sequence[str]) -> list[str]:
-        """Return the idle streams whose acks are read now: some of them, now and then, in turn."""
+    def _epochs(self, stream_log: StreamLog, before: Listing | None) -> Sequence[int]:
+        """Return the epochs of a log, from the applied one on if the log has only grown since
+        ``before``: other sites may be far behind."""
+        if before is not None:
+            newer = stream_log.epochs(before.newest - 1)
+            if newer and newer[0] == before.newest:
+                status = self.get(stream_log.stream).status
+                applied = status.applied if status is not None else 0
+                return [e for e in before.epochs if applied <= e < before.newest] + newer
+        return stream_log.epochs()
+
+    def _changed_acks(self, channel: Channel) -> set[str]:
+        """Return the streams whose ack of this site changed since the last listing of all acks,
+        which is made now and then."""
         now = time.monotonic()
         if now < self._acks_at:
-            return []
-        self._acks_at = now + RETRY_INTERVAL / 2
-        still_idle = set(idle)
-        queue = [stream for stream in self._ack_queue if stream in still_idle] or list(idle)
-        self._ack_queue = queue[ACKS_PER_POLL:]
-        return queue[:ACKS_PER_POLL]
+            return set()
+        first, self._acks_at = self._acks_at == 0.0, now + ACKS_INTERVAL
+        tags = {name: sites.get(self.site) for name, sites in channel.ack_tags().items()}
+        before, self._ack_tags = self._ack_tags, tags
+        if first:
+            return set()  # each stream has its round first, which reads its ack
+        return {name for name, tag in tags.items() if tag != before.get(name)}
 
     def _is_acked_as_held(self, stream_log: StreamLog) -> bool:
-        """Whether this site's ack says held: another receiver of the site has left it so."""
+        """Whether this site's ack says held."""
         try:
-            ack = stream_log.acks().get(self.site)
+            ack = stream_log.ack(self.site)
         except WanError:
             return True  # the round reports what is wrong
         return ack is not None and ack.held is not None
 
-    def _table_of(self, listing: Listing) -> str | None:
+    def _table_of(self, stream: InboundStream, listing: Listing) -> str | None:
         """Return the stream's table, or None when this site has no part in it or cannot read it."""
-        stream = self.get(listing.log.stream)
         if stream.table is None:
             try:
                 manifest = listing.log.read(listing.newest)
+            except ChannelError:
+                raise
             except WanError as error:
-                self.refuse(listing, None, str(error))
+                stream.refuse(listing, None, str(error), self.site)
                 return None
             if self.site not in manifest.addressees:
                 stream.status = None  # it may be held from when it could not be read
+                stream.schedule(listing, None)
                 return None
             tables = self.topology.tables
             if manifest.table not in tables or self.site not in tables[manifest.table].at:
@@ -159,48 +181,10 @@ class ChannelStreams:
                     f"{stream.name}: table {manifest.table!r} is not at site {self.site} in "
                     f"{self.topology.file}. Add it below `tables:` with `at: {{{self.site}: …}}`. "
                     "If the table has another name now, remove what is left of this stream from "
-                    f"the channel: log/{stream.name}, frames/{stream.name} and acks/{stream.name}."
+                    f"the channel: log/{stream.name}, heads/{stream.name}.json, "
+                    f"frames/{stream.name} and acks/{stream.name}."
                 )
-                self.refuse(listing, manifest, cause)
+                stream.refuse(listing, manifest, cause, self.site)
                 return None
             stream.table = manifest.table
         return stream.table
-
-    def refuse(self, listing: Listing, manifest: Manifest | None, cause: str) -> None:
-        """Hold a stream that no round can work on, and tell its sender."""
-        stream, stream_log = self.get(listing.log.stream), listing.log
-        stream.hold(cause)
-        if manifest is not None:
-            stream.report().table = manifest.table
-        acked = stream_log.acks().get(self.site)
-        if acked is not None:
-            ack = replace(acked, held=acked.applied + 1, cause=cause)
-        else:
-            log_id = manifest.log_id if manifest else ""
-            ack = Ack(self.site, stream.name, log_id, 0, listing.newest, cause)
-        if ack != acked:
-            stream_log.channel.put_ack(stream.name, self.site, ack.encode())
-
-    def _read_ack(self, stream: InboundStream, stream_log: StreamLog) -> None:
-        ack = stream_log.acks().get(self.site)
-        if ack is None:
-            stream.release()
-            return
-        if stream.table is None:
-            newest = stream_log.newest_manifest()
-            if newest is None:
-                return
-            stream.table = newest.table
-        status = stream.report()
-        status.applied, status.dead_letters, status.held = ack.applied, ack.dead_letters, ack.cause
-
-    @contextmanager
-    def isolated(self, stream: str, errors: dict[str, ChannelError]) -> Iterator[None]:
-        """Keep what the channel refuses for one stream until the others have had their turn."""
-        try:
-            yield
-        except ChannelError as error:
-            errors[stream] = error
-            self.get(stream).report().held = str(error)
-        else:
-            errors.pop(stream, None)

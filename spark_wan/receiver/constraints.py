@@ -41,7 +41,6 @@ from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.ledger.records import TargetName
-from spark_wan.receiver.evolve import table_properties
 from spark_wan.receiver.judge import Constraints
 
 _GENERATED, _IDENTITY = "delta.generationExpression", "delta.identity."
@@ -57,6 +56,8 @@ class ConstraintReader:
     target: DataFrame
     travelling: StructType
     keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    """The table's properties."""
     logged: Callable[[], Mapping[str, Any]]
     """Reads the table's columns from its log: Spark does not show which are generated."""
     lengths: bool
@@ -77,9 +78,9 @@ class ConstraintReader:
         fields = {f.name: f for f in self.target.schema.fields}
         origin = {f.name.lower(): f for f in self.travelling.fields}
         carried = {name: origin[name.lower()].name for name in fields if name.lower() in origin}
-        properties = table_properties(self.spark, self.name)
+        properties = self.properties
         metadata: dict[str, Mapping[str, Any]] = {}
-        if _may_compute_columns(properties):
+        if may_compute_columns(properties):
             metadata = {
                 entry["name"]: entry.get("metadata") or {} for entry in self.logged()["fields"]
             }
@@ -239,7 +240,7 @@ class ConstraintReader:
         return name.lower() in {key.lower() for key in self.keys}
 
 
-def _may_compute_columns(properties: Mapping[str, str]) -> bool:
+def may_compute_columns(properties: Mapping[str, str]) -> bool:
     """Whether the table's protocol allows generated or identity columns.
 
     By their features, or by a version from before features.

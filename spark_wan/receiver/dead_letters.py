@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
+from spark_wan.delta.schema import portable_schema
 from spark_wan.errors import DeadLettersError
-from spark_wan.events.arrow_types import arrow_ready
+from spark_wan.events.arrow_types import arrow_ready, as_type
+from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import ID, OP, VERSION, Operation
-from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.records import TargetName
 from spark_wan.ledger.tables import LEDGER_VERSION
 from spark_wan.receiver.judge import CAUSE
@@ -22,7 +24,7 @@ from spark_wan.receiver.rows import EXACT_JSON, EventRows
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
-_PAYLOAD, _HASH = "_wan_payload", "_wan_hash"
+_PAYLOAD, _EVENT_ID = "_wan_payload", "_wan_event_id"
 
 
 def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> DeadLettersError:
@@ -43,15 +45,14 @@ def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> 
 def ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mark) -> DataFrame:
     """Return dead letters as rows of the ledger's table ``dead_letters``."""
     # JSON is for people: it does not show all map keys and kinds of null. The payload is exact.
-    added = [StructField(_PAYLOAD, BinaryType()), StructField(_HASH, StringType())]
-    full = StructType([*dead.schema.fields, *added])
-    dead = map_in_arrow(dead, LetterTask(tuple(rows.columns)), full)
-    if ID in dead.columns:
-        event_id = F.col(ID)
-    else:
-        # Equal rows of a keyless table are different events.
-        nth = F.row_number().over(Window.partitionBy(VERSION, _HASH).orderBy(_HASH)) - 1
-        event_id = F.md5(F.concat_ws("/", F.lit(manifest.table_id), VERSION, _HASH, nth))
+    event_id, dead = F.col(ID), dead.coalesce(1)  # one task sees all equal rows
+    added = [StructField(_PAYLOAD, BinaryType())]
+    if ID not in dead.columns:
+        event_id = F.col(_EVENT_ID)
+        added.append(StructField(_EVENT_ID, StringType()))
+    types = to_arrow_schema(StructType.fromJson(portable_schema(manifest.schema)), timezone="UTC")
+    task = LetterTask(manifest.table_id, manifest.keys, types)
+    dead = map_in_arrow(dead, task, StructType([*dead.schema.fields, *added]))
     operations = F.array(*(F.lit(operation.name.lower()) for operation in Operation))
     return dead.select(
         F.lit(LEDGER_VERSION).alias("version"),
@@ -71,21 +72,27 @@ def ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mark
 
 @dataclass(frozen=True)
 class LetterTask:
-    """Adds to rows their hash and themselves as an Arrow IPC stream, so that they can be replayed.
+    """Adds to rows themselves as Arrow IPC streams, and the event IDs of captured ones."""
 
-    ``names``: the table's columns.
-    """
-
-    names: tuple[str, ...]
+    table_id: str
+    keys: tuple[str, ...]
+    schema: pa.Schema
+    """The table's columns, with their types at the source: here they may be wider."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ids = EventIds(self.table_id, self.keys)
         for batch in batches:
-            content = arrow_ready(batch.select(list(self.names)))
-            payloads = []
-            for index in range(content.num_rows):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, content.schema) as writer:
-                    writer.write_batch(content.slice(index, 1))
-                payloads.append(sink.getvalue().to_pybytes())
-            batch = batch.append_column(_PAYLOAD, pa.array(payloads, pa.binary()))
-            yield batch.append_column(_HASH, hex_ids(row_hashes(content)))
+            own = arrow_ready(batch.select(self.schema.names))
+            content = pa.RecordBatch.from_arrays(
+                [
+                    as_type(column, field.type)
+                    for column, field in zip(own, self.schema, strict=True)
+                ],
+                schema=self.schema,
+            )
+            letters = batch.append_column(_PAYLOAD, pa.array(row_payloads(content), pa.binary()))
+            if ID not in batch.schema.names:
+                versions = batch.column(VERSION).to_pylist()
+                found = ids.of(content, versions, batch.column(OP).to_pylist())
+                letters = letters.append_column(_EVENT_ID, pa.array(found, pa.string()))
+            yield letters

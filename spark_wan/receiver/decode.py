@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
+from spark_wan.channels.parallel import in_order
 from spark_wan.events.arrow_types import as_type
 from spark_wan.events.operations import OP, RESERVED_PREFIX, VERSION
 from spark_wan.events.row_hash import hex_ids, row_hashes
@@ -34,20 +36,22 @@ class DecodeTask:
     user_stream: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for entry in batch.to_pylist():
-                above, epoch = entry.pop("above"), entry.pop("epoch")
-                ref = FrameRef(**entry)
-                where = f"{self.channel.url}/{ref.path}"
-                _, events = decode_frame(self.channel.get_frame(ref.path), where, ref)
-                if self.user_stream:
-                    events = _identified(events, epoch)
-                elif above >= 0:
-                    events = events.filter(pc.greater(events.column(VERSION), above))
-                if self.keys:
-                    events = _last_of_runs(events, self.keys)
-                if events.num_rows:
-                    yield self._typed(events)
+        entries = (entry for batch in batches for entry in batch.to_pylist())
+        for entry, data in in_order(self._fetched, entries, size=lambda entry: entry["bytes"]):
+            above, epoch = entry.pop("above"), entry.pop("epoch")
+            ref = FrameRef(**entry)
+            _, events = decode_frame(data, f"{self.channel.url}/{ref.path}", ref)
+            if self.user_stream:
+                events = _identified(events, epoch)
+            elif above >= 0:
+                events = events.filter(pc.greater(events.column(VERSION), above))
+            if self.keys:
+                events = _last_of_runs(events, self.keys)
+            if events.num_rows:
+                yield self._typed(events)
+
+    def _fetched(self, entry: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        return entry, self.channel.get_frame(entry["path"])
 
     def _typed(self, events: pa.RecordBatch) -> pa.RecordBatch:
         places = {name.lower(): place for place, name in enumerate(events.schema.names)}

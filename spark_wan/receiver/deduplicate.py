@@ -1,19 +1,32 @@
-"""Exactly once, even when redelivered: the event IDs of user streams in the ledger."""
+"""Exactly once, even when redelivered: the event IDs of user streams in the ledger.
+
+The IDs of an apply are looked up; those that the ledger has are never read all. A few are literals
+of the query, so that Delta skips files, and Parquet pages, that cannot have them: folded IDs are
+sorted (:mod:`spark_wan.ledger.folding`). Many are joined.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from spark_wan.delta.sessions import SessionSettings, copied_session
 from spark_wan.delta.sql import literal, quoted, reference
+from spark_wan.delta.tables import load
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
-from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.ledger.event_ids import is_range_token
+from spark_wan.ledger.tables import FLOOR, LEDGER_VERSION, LedgerTables
 from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.decode import CONTENT
 from spark_wan.receiver.judge import CAUSE
 from spark_wan.receiver.rows import EventRows
+
+FEW_IDS = 5_000
+"""Maximum number of event IDs that are literals of a query."""
 
 _KNOWN, _NTH, _FIRST = "_wan_known", "_wan_nth", "_wan_first"
 
@@ -25,6 +38,8 @@ class AppliedEventIds:
     ledger: LedgerTables
     table: str
     origin: str
+    settings: SessionSettings | None = None
+    """For the sessions of look-ups; None: those of the ledger's session."""
 
     def drop_redelivered(self, batch: ApplyBatch) -> None:
         """Drop events that were applied before, and count dropped and new ones in ``batch``.
@@ -34,15 +49,19 @@ class AppliedEventIds:
         """
         rows: EventRows = batch.content
         order = Window.partitionBy(ID).orderBy(VERSION, SEQUENCE, CONTENT)
+        frame = rows.persist(rows.frame)
+        known, floor = self._look_up(rows, frame)
         judged = rows.persist(
-            rows.persist(rows.frame)
-            .join(self._known(), ID, "left")
+            (
+                frame.withColumn(_KNOWN, F.lit(None))
+                if known is None
+                else frame.join(known, ID, "left")
+            )
             .withColumn(_NTH, F.row_number().over(order))
             .withColumn(_FIRST, F.coalesce(_KNOWN, F.first(CONTENT).over(order)))
         )
         fresh = F.col(_KNOWN).isNull() & (F.col(_NTH) == 1)
         again = ~fresh & (F.col(CONTENT) == F.col(_FIRST))
-        floor = self._floor()
         below = (
             F.lit(False)
             if floor is None
@@ -82,42 +101,100 @@ class AppliedEventIds:
     def expire(self, before: int) -> None:
         """Delete IDs of events with a time at or before ``before`` (microseconds).
 
-        The same commit adds the floor: the ledger can only lose both.
+        The same commit replaces the floor: the ledger can only lose both.
         """
         columns = {
             "version": LEDGER_VERSION,
             "table": literal(self.table),
             "origin": literal(self.origin),
             "time": int(before),
-            "token": "'floor'",
+            "token": literal(FLOOR),
         }
         self.ledger.spark.sql(
             f"MERGE INTO {reference(self.ledger.location('event_ids'))} t "
             "USING (SELECT explode(array(true, false)) AS expires) s ON s.expires "
             f"AND t.`table` = {columns['table']} AND t.origin = {columns['origin']} "
-            f"AND t.event_id IS NOT NULL AND t.time <= {columns['time']} "
+            f"AND t.time <= {columns['time']} "
             "WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.expires THEN INSERT "
             f"({', '.join(map(quoted, columns))}) VALUES ({', '.join(map(str, columns.values()))})"
         ).collect()
 
-    def _known(self) -> DataFrame:
-        """Return each applied ID with its content hash. An ID counts once its token is marked."""
-        marks = self.ledger.read("applied").where(F.col("table") == self.table)
+    def _look_up(self, rows: EventRows, frame: DataFrame) -> tuple[DataFrame | None, int | None]:
+        """Return the applied IDs among those of ``frame``, with their content hashes, and the
+        floor: the time (microseconds) through which IDs may have expired. Either may be None.
+
+        An ID counts once its token is marked. A fold renames tokens and then deletes the marks: a
+        token that is not marked is looked up once more.
+        """
+        few = [row[0] for row in frame.select(ID).distinct().limit(FEW_IDS + 1).collect()]
+        before: set[str] | None = None
+        while True:
+            if len(few) <= FEW_IDS:
+                found, tokens, floor = self._few(few)
+            else:
+                found, tokens, floor = self._many(rows, frame)
+            unmarked = self._unmarked(tokens)
+            if not unmarked or unmarked == before:
+                break
+            before = unmarked
+        if found is None:
+            return None, floor
+        if unmarked:
+            found = found.where(~F.col("token").isin(list(unmarked)))
+        known = found.groupBy(F.col("event_id").alias(ID)).agg(F.min("content").alias(_KNOWN))
+        return known, floor
+
+    def _few(self, ids: Sequence[str]) -> tuple[DataFrame | None, set[str], int | None]:
+        """Return the rows of ``ids``, None if there are none, their tokens, and the floor."""
+        # As bytes, because a parser may replace parts of a text, by settings of the session.
+        texts = ", ".join(f"cast(X'{text.encode().hex()}' AS string)" for text in ids)
+        wanted = f"token = {literal(FLOOR)}" + (f" OR event_id IN ({texts})" if ids else "")
+        with self._session() as session, self.ledger.errors():
+            rows = (
+                load(session, self.ledger.location("event_ids"))
+                .where((F.col("table") == self.table) & (F.col("origin") == self.origin))
+                .where(wanted)
+                .select("event_id", "content", "token", "time")
+                .collect()
+            )
+        floors = [row["time"] for row in rows if row["token"] == FLOOR]
+        found = [row[:3] for row in rows if row["token"] != FLOOR]
+        schema = "event_id string, content string, token string"
         return (
-            self._recorded()
-            .join(marks.select("token").distinct(), "token", "left_semi")
-            .groupBy(F.col("event_id").alias(ID))
-            .agg(F.min("content").alias(_KNOWN))
+            self.ledger.spark.createDataFrame(found, schema) if found else None,
+            {token for _, _, token in found},
+            max(floors, default=None),
         )
 
-    def _floor(self) -> int | None:
-        """Return the time (microseconds) through which IDs may have expired; None: none have."""
-        with self.ledger.errors():
-            floors = self._recorded().where(F.col("event_id").isNull())
-            floor = floors.agg(F.max("time")).collect()[0][0]
-        return int(floor) if floor is not None else None
-
-    def _recorded(self) -> DataFrame:
-        return self.ledger.read("event_ids").where(
+    def _many(self, rows: EventRows, frame: DataFrame) -> tuple[DataFrame, set[str], int | None]:
+        """As :meth:`_few`, by a join with the IDs of ``frame``."""
+        recorded = self.ledger.read("event_ids").where(
             (F.col("table") == self.table) & (F.col("origin") == self.origin)
         )
+        with self.ledger.errors():
+            floor = recorded.where(F.col("token") == FLOOR).agg(F.max("time")).collect()[0][0]
+            ids = frame.select(F.col(ID).alias("event_id")).distinct()
+            found = rows.persist(
+                recorded.where(F.col("token") != FLOOR)
+                .join(ids, "event_id", "left_semi")
+                .select("event_id", "content", "token")
+            )
+            tokens = {row[0] for row in found.select("token").distinct().collect()}
+        return found, tokens, None if floor is None else int(floor)
+
+    def _unmarked(self, tokens: Collection[str]) -> set[str]:
+        """Return those of ``tokens`` that no mark has: IDs with them do not count."""
+        random = {token for token in tokens if not is_range_token(token)}
+        if not random:
+            return set()
+        with self.ledger.errors():
+            marks = self.ledger.read("applied").where(F.col("table") == self.table)
+            marked = marks.where(F.col("token").isin(list(random))).select("token").collect()
+        return random - {row[0] for row in marked}
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
+        """Yield a session in which Parquet's filters have all literals of an IN list."""
+        with copied_session(self.ledger.spark, self.settings) as session:
+            session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(FEW_IDS))
+            yield session

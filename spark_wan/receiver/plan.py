@@ -141,6 +141,7 @@ class StreamPlanner:
         return (
             len(plan.new) >= self.max_epochs
             or plan.size + manifest.bytes > self.max_bytes
+            or origin_of(manifest) != origin_of(last)
             or manifest.keys != last.keys
             or fingerprint(manifest.schema) != fingerprint(last.schema)
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -12,11 +13,16 @@ from pyspark.sql.types import ByteType, LongType, StringType, StructField, Struc
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.dataframes import select_columns
+from spark_wan.events.columns import char_lengths
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, VERSION
 from spark_wan.receiver.decode import CONTENT, DecodeTask
 from spark_wan.receiver.judge import Constraints
+from spark_wan.receiver.key_list import MAX_KEYS, KeyList
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.manifest import EVENTS
+
+SMALL_BYTES = 2 * 2**20
+"""Maximum bytes of the frames of a small apply, which the driver decodes."""
 
 EXACT_JSON = {
     "ignoreNullFields": "false",
@@ -36,6 +42,10 @@ class EventRows:
     columns: list[str]
     keys: tuple[str, ...]
     constraints: Constraints | None = None
+    key_list: KeyList | None = None
+    """The keys of the decoded events, if they are few."""
+    replaceable: bool = False
+    """Whether :meth:`spark_wan.receiver.write.MarkedWrite.replace` may write them."""
     dead: DataFrame | None = None
     """Events that cannot be applied, each with its :data:`~spark_wan.receiver.judge.CAUSE`."""
     new_ids: DataFrame | None = None
@@ -63,34 +73,81 @@ class EventRows:
         return F.to_json(F.struct(*select_columns(self.keys)), EXACT_JSON)
 
 
-def decode_epochs(
-    spark: SparkSession,
-    channel: Channel,
-    epochs: Sequence[PlannedEpoch],
-    schema: StructType,
-    all_of_a_key: bool,
-) -> DataFrame:
-    """Return the events of epochs, decoded by tasks, with the table's columns in ``schema``.
+@dataclass(frozen=True)
+class FrameDecoder:
+    """Decodes the frames of epochs, with the table's columns in ``schema``."""
 
-    ``all_of_a_key``: return also captured events that a later one of their key replaces.
-    """
-    newest = epochs[-1].manifest
-    user_stream = newest.kind == EVENTS
-    reserved = [StructField(OP, ByteType()), StructField(VERSION, LongType())]
-    if user_stream:
-        reserved += [
-            StructField(ID, StringType()),
-            StructField(SEQUENCE, LongType()),
-            StructField(TIME, LongType()),
-            StructField(CONTENT, StringType()),
+    channel: Channel
+    epochs: Sequence[PlannedEpoch]
+    schema: StructType
+    all_of_a_key: bool
+    """Also return captured events that a later one of their key replaces."""
+
+    def frame(self, spark: SparkSession) -> tuple[DataFrame, KeyList | None]:
+        """Return the events, and their keys if the apply is small.
+
+        Tasks decode the frames, unless the apply is small: the driver then has to know the keys,
+        and a job that decodes them again takes longer than the decoding.
+        """
+        if not self.is_small:
+            return self._by_tasks(spark), None
+        (refs,) = pa.Table.from_pylist(self._refs()).combine_chunks().to_batches()
+        events = pa.Table.from_batches(self._task([refs]), schema=self._task.schema)
+        key_list = KeyList.of(events, self._listed_keys)
+        if any(pa.types.is_nested(kind) for kind in events.schema.types):
+            # createDataFrame takes apart and rebuilds nested values; a task's result stays as is.
+            return self._by_tasks(spark), key_list
+        # Spark would write a file per core.
+        return spark.createDataFrame(events, self._columns).coalesce(1), key_list
+
+    @property
+    def is_small(self) -> bool:
+        manifests = [epoch.manifest for epoch in self.epochs]
+        return (
+            0 < sum(manifest.rows for manifest in manifests) <= MAX_KEYS
+            and sum(manifest.bytes for manifest in manifests) <= SMALL_BYTES
+        )
+
+    @property
+    def _listed_keys(self) -> tuple[str, ...]:
+        newest = self.epochs[-1].manifest
+        keys = {key.lower() for key in newest.keys}
+        if keys & {name.lower() for name in char_lengths(newest.schema)}:
+            return ()
+        return tuple(name for name in self.schema.names if name.lower() in keys)
+
+    def _by_tasks(self, spark: SparkSession) -> DataFrame:
+        columns = (
+            "path string, rows bigint, bytes bigint, checksum bigint, above bigint, epoch bigint"
+        )
+        refs = [tuple(ref.values()) for ref in self._refs()]
+        return spark.createDataFrame(refs, columns).mapInArrow(self._task, self._columns)
+
+    def _refs(self) -> list[dict[str, int | str]]:
+        return [
+            {**asdict(ref), "above": epoch.above, "epoch": epoch.manifest.epoch}
+            for epoch in self.epochs
+            for ref in epoch.manifest.frames
         ]
-    full = StructType([*reserved, *schema.fields])
-    keys = () if all_of_a_key or user_stream else newest.keys
-    task = DecodeTask(channel, keys, to_arrow_schema(full, timezone="UTC"), user_stream)
-    refs = [
-        (ref.path, ref.rows, ref.bytes, ref.checksum, epoch.above, epoch.manifest.epoch)
-        for epoch in epochs
-        for ref in epoch.manifest.frames
-    ]
-    columns = "path string, rows bigint, bytes bigint, checksum bigint, above bigint, epoch bigint"
-    return spark.createDataFrame(refs, columns).mapInArrow(task, full)
+
+    @property
+    def _user_stream(self) -> bool:
+        return self.epochs[-1].manifest.kind == EVENTS
+
+    @property
+    def _task(self) -> DecodeTask:
+        keys = () if self.all_of_a_key or self._user_stream else self.epochs[-1].manifest.keys
+        schema = to_arrow_schema(self._columns, timezone="UTC")
+        return DecodeTask(self.channel, keys, schema, self._user_stream)
+
+    @property
+    def _columns(self) -> StructType:
+        reserved = [StructField(OP, ByteType()), StructField(VERSION, LongType())]
+        if self._user_stream:
+            reserved += [
+                StructField(ID, StringType()),
+                StructField(SEQUENCE, LongType()),
+                StructField(TIME, LongType()),
+                StructField(CONTENT, StringType()),
+            ]
+        return StructType([*reserved, *self.schema.fields])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark_wan.channels.log import StreamLog
-from spark_wan.delta.commits import record_after
-from spark_wan.errors import WanError
 from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ RETRY_INTERVAL = 10.0
 LONGEST_RETRY = 30.0
 """Longest wait before a retry, in seconds."""
 IDLE_INTERVAL = 3_600.0
-"""Seconds between wake-ups of an idle receiver, which then checks its target tables."""
+"""Seconds, or up to half as much again, between looks at an idle stream's target table."""
 
 Announced = tuple[tuple[int, int], ...]
 """(epoch, attempt) of each epoch that was announced again."""
@@ -57,6 +58,11 @@ class Listing:
     def newest(self) -> int:
         return self.epochs[-1]
 
+    @property
+    def state(self) -> tuple[int, Announced]:
+        """What changes when there may be something to apply."""
+        return self.newest, self.announced
+
     def through(self, epoch: int | None) -> tuple[tuple[int, ...], Announced]:
         """Return the listing up to ``epoch`` (None: all). Later epochs release no hold."""
         return tuple(each for each in self.epochs if epoch is None or each <= epoch), self.announced
@@ -73,22 +79,23 @@ class Retry:
     """The epoch at which the stream is held."""
     listed: tuple[tuple[int, ...], Announced]
     """What the log looked like up to that epoch."""
-    cancelled: bool
-    """Its Spark job was cancelled from outside: the micro-batch must not end without it."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """When everything in a log was applied and acked, and what the log looked like."""
+    """Everything in a log was applied and acked: what the log looked like then."""
 
     newest: int
     announced: Announced
     at: float
+    """When the target was last caught up with."""
+    check_at: float
+    """When its table looks at the target though nothing happens."""
 
 
 @dataclass
 class InboundStream:
-    """One inbound stream. The table's thread and the thread that lists the channel share it."""
+    """One inbound stream. Its table and its channel share it, each in threads of their own."""
 
     name: str
     table: str | None = None
@@ -96,11 +103,11 @@ class InboundStream:
     applier: TableApplier | None = None
     status: TableStatus | None = None
     """None until there is something to report."""
+    given: Listing | None = None
+    """The listing that its table has, or works on."""
     done: Done | None = None
     retry: Retry | None = None
     """None unless the stream is held."""
-    expire_at: float = 0.0
-    """When event IDs expire the next time."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def report(self) -> TableStatus:
@@ -125,22 +132,21 @@ class InboundStream:
         if status is not None:
             status.held = None
 
-    def forget(self) -> None:
-        """Start over as a new receiver does. What was reported stays."""
-        self.applier = self.done = self.retry = None
-
     def is_done(self, listing: Listing) -> bool:
-        """Whether nothing is left to do for what was listed."""
+        """Whether nothing is left to do for what was listed, and its table has nothing to do."""
         done = self.done
-        return (
-            done is not None
-            and (done.newest, done.announced) == (listing.newest, listing.announced)
-            and not self._must_check_target(done)
-        )
+        return done is not None and (done.newest, done.announced) == listing.state
+
+    def must_be_checked(self) -> bool:
+        """Whether it is time to look at the target of an idle stream."""
+        done = self.done
+        return done is not None and time.monotonic() >= done.check_at
 
     def is_due(self, listing: Listing) -> bool:
         """Whether to try the stream: it is not held, its time has come, or its log changed."""
-        retry = self.retry
+        given, retry = self.given, self.retry
+        if given is not None and given.state == listing.state:
+            return False
         return (
             retry is None
             or time.monotonic() >= retry.at
@@ -178,23 +184,51 @@ class InboundStream:
                 result.events,
             )
 
-    def schedule(self, listing: Listing, held: int | None, cancelled: bool) -> None:
+    def schedule(self, listing: Listing, held: int | None) -> None:
         """Note that the listing is done, or when to retry the stream ``held`` at an epoch."""
+        now = time.monotonic()
         if held is None:
-            self.done = Done(listing.newest, listing.announced, time.monotonic())
+            self.done = Done(*listing.state, now, now + _check_interval(self.name))
             self.retry = None
-            return
-        wait = self.next_wait()
-        # The source wakes the receiver every RETRY_INTERVAL, a little early or late.
-        at = time.monotonic() + wait - RETRY_INTERVAL / 4
-        self.retry = Retry(at, wait, held, listing.through(held), cancelled)
+        else:
+            wait = self.next_wait()
+            self.retry = Retry(now + wait, wait, held, listing.through(held))
+        if self.given is listing:
+            self.given = None
 
-    def _must_check_target(self, done: Done) -> bool:
-        """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
-        passed, applier = time.monotonic() - done.at, self.applier
-        if passed < IDLE_INTERVAL or applier is None:
-            return False
-        try:
-            return passed * 1000 >= record_after(applier.target.log_retention())
-        except WanError:
-            return True  # the round reports what is wrong with the table
+    def postpone_check(self, idle: Done, listing: Listing) -> None:
+        """Note that the target of an idle stream need not be caught up with yet."""
+        self.done = replace(idle, check_at=time.monotonic() + _check_interval(self.name))
+        if self.given is listing:
+            self.given = None
+
+    def refuse(self, listing: Listing, manifest: Manifest | None, cause: str, site: str) -> None:
+        """Hold a stream that no round can work on, and tell its sender."""
+        self.hold(cause)
+        if manifest is not None:
+            self.report().table = manifest.table
+        acked = listing.log.ack(site)
+        if acked is not None:
+            ack = replace(acked, held=acked.applied + 1, cause=cause)
+        else:
+            log_id = manifest.log_id if manifest else ""
+            ack = Ack(site, self.name, log_id, 0, listing.newest, cause)
+        if ack != acked:
+            listing.log.channel.put_ack(self.name, site, ack.encode())
+        self.schedule(listing, listing.newest)
+
+
+@dataclass(frozen=True)
+class Due:
+    """A stream that may have something to apply, and its log as it was listed."""
+
+    stream: InboundStream
+    listing: Listing
+    idle: Done | None = None
+    """The stream is idle, and has been since then. Its target is caught up with now and then,
+    before log cleanup takes commits of it that the ledger has not seen."""
+
+
+def _check_interval(name: str) -> float:
+    """Return after how many seconds an idle stream's target is checked: not all at one time."""
+    return IDLE_INTERVAL * (1 + zlib.crc32(name.encode()) / 2**33)

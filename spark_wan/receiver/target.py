@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.log_files import commit_file, commit_identity, last_transaction, logged_schema
+from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import SessionSettings, lost_session
 from spark_wan.delta.sql import reference
@@ -32,12 +31,12 @@ from spark_wan.receiver.conflicts import last_event_wins
 from spark_wan.receiver.constraints import ConstraintReader
 from spark_wan.receiver.dead_letters import ledger_rows, too_many
 from spark_wan.receiver.deduplicate import AppliedEventIds
-from spark_wan.receiver.evolve import SchemaEvolution
+from spark_wan.receiver.evolve import SchemaEvolution, table_properties
 from spark_wan.receiver.judge import CAUSE
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import fitted
-from spark_wan.receiver.rows import EventRows, decode_epochs
-from spark_wan.receiver.write import MarkedWrite
+from spark_wan.receiver.rows import EventRows, FrameDecoder
+from spark_wan.receiver.write import MarkedWrite, is_listable, may_replace
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.topology.values import is_path
 from spark_wan.wire.frame import decode_frame
@@ -62,15 +61,27 @@ class DeltaTarget:
     settings: SessionSettings | None = None
     """For the sessions of the writes; None: those of ``spark``."""
     max_dead_letters: int = MAX_DEAD_LETTERS
+    deletion_vectors: bool = True
+    """Create the table with deletion vectors."""
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the object store that has the table."""
+    _log_files: LogFiles = field(init=False)
     _id: str | None = None
-    _end: tuple[int, tuple[int, ...]] | None = None
-    """The newest version that the history returned, and the identity of its file then."""
+    _end: tuple[int, object] | None = None
+    """The newest version that the history returned, and how the log's files looked then."""
     _retention: tuple[float, int] | None = None
     """When the log's retention was read, and its value."""
     _logged: tuple[object, dict[str, Any]] | None = None
     """Table ID and columns as Spark showed them, and the columns in the table's log then."""
     _refused: bool = False
     """The table has refused a row of the last write: the next apply checks everything."""
+
+    def __post_init__(self) -> None:
+        self._log_files = LogFiles(self.location, self.storage)
+
+    def use(self, spark: SparkSession) -> None:
+        """Go on in another session: that of the thread whose turn it is."""
+        self.spark = self.ledger.spark = spark
 
     def table_id(self) -> str | None:
         with self._errors():
@@ -82,16 +93,12 @@ class DeltaTarget:
             commits = history(self.spark, self.location, after, limit=8)
         if commits:
             newest = commits[-1].version
-            file = commit_identity(self.location, newest)
-            self._end = None if file is None else (newest, file)
+            seen = self._log_files.look(newest)
+            self._end = None if seen is None else (newest, seen)
         return commits
 
     def is_unchanged(self, version: int) -> bool:
-        return (
-            self._end is not None
-            and self._end == (version, commit_identity(self.location, version))
-            and not os.path.exists(commit_file(self.location, version + 1))
-        )
+        return self._end is not None and self._end == (version, self._log_files.look(version))
 
     def log_retention(self) -> int:
         if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
@@ -132,6 +139,8 @@ class DeltaTarget:
             writer = self.spark.createDataFrame([], schema).write.format("delta").mode("ignore")
             # Marked, so that it does not count as a user's write to the table.
             writer = writer.option("userMetadata", LOCAL_ONLY)
+            # An update then marks a row as deleted, where it would rewrite the row's file.
+            writer = writer.option("delta.enableDeletionVectors", self.deletion_vectors)
             if needs_column_mapping(epoch.manifest.schema):
                 writer = writer.option("delta.columnMapping.mode", "name")
             if is_path(self.location):
@@ -150,19 +159,26 @@ class DeltaTarget:
             schema = StructType.fromJson(
                 portable_schema(fitted(newest.schema, schema_json(target)))
             )
+            properties = table_properties(self.spark, self.name)
             constraints = ConstraintReader(
                 self.spark,
                 self.name,
                 target,
                 schema,
                 newest.keys,
+                properties,
                 logged=lambda: self._logged_schema(target),
                 lengths=self._refused,
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
             all_of_a_key = constraints is not None
-            frame = decode_epochs(self.spark, self.channel, epochs, schema, all_of_a_key)
-            batch.content = EventRows(frame, schema.names, newest.keys, constraints)
+            decoder = FrameDecoder(self.channel, epochs, schema, all_of_a_key)
+            frame, key_list = decoder.frame(self.spark)
+            if key_list is not None and not is_listable(key_list, schema, target.schema):
+                key_list = None
+            rows = EventRows(frame, schema.names, newest.keys, constraints, key_list)
+            rows.replaceable = may_replace(rows, target.schema, properties)
+            batch.content = rows
         return batch
 
     def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
@@ -183,7 +199,9 @@ class DeltaTarget:
                 if refused:
                     rows.reject(judged.where(F.col(CAUSE).isNotNull()))
                 rows.frame = judged.where(F.col(CAUSE).isNull()).drop(CAUSE)
-            if newest.keys and (constrained or len(batch.epochs) > 1 or not newest.disjoint):
+            unique = rows.key_list is not None and rows.key_list.unique
+            may_repeat = constrained or len(batch.epochs) > 1 or not newest.disjoint
+            if newest.keys and may_repeat and not unique:
                 rows.frame = last_event_wins(rows.frame, newest.keys, batch.has_event_ids)
             if rows.dead is not None:
                 rows.dead = rows.persist(rows.dead)
@@ -195,7 +213,7 @@ class DeltaTarget:
         rows: EventRows = batch.content
         with self._errors(of_ledger=True):
             if rows.new_ids is not None and batch.new_ids:
-                self._event_ids(mark.origin).record(rows.new_ids, mark.token)
+                self._event_ids(batch.newest.origin).record(rows.new_ids, mark.token)
             if rows.dead is not None and batch.dead_letters:
                 letters = ledger_rows(rows, rows.dead, batch.newest, mark)
                 self.ledger.append_frame("dead_letters", letters)
@@ -206,10 +224,15 @@ class DeltaTarget:
         transaction = transaction_name(self.site, self.table, str(self._id))
         write = MarkedWrite(self.spark, self.settings, self.location, transaction, mark)
         with self._errors():
-            if batch.newest.keys:
-                write.merge(batch.content, batch.newest.schema)
+            rows: EventRows = batch.content
+            # Without dropped events, the keys that were listed are those of the rows.
+            whole = not batch.dead_letters and not batch.duplicates
+            if not batch.newest.keys:
+                write.append(rows)
+            elif rows.key_list is not None and rows.replaceable and whole:
+                write.replace(rows, rows.key_list)
             else:
-                write.append(batch.content)
+                write.merge(rows, batch.newest.schema)
         self._refused = False
 
     def done(self, batch: ApplyBatch) -> None:
@@ -228,7 +251,7 @@ class DeltaTarget:
             self._event_ids(origin).expire(before)
 
     def _event_ids(self, origin: str) -> AppliedEventIds:
-        return AppliedEventIds(self.ledger, self.table, origin)
+        return AppliedEventIds(self.ledger, self.table, origin, self.settings)
 
     @contextmanager
     def _errors(self, of_ledger: bool = False) -> Iterator[None]:

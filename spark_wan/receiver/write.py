@@ -1,4 +1,10 @@
-"""The write of an apply: one commit, marked and numbered.
+"""The write of an apply: one commit, marked and numbered, in one of three ways.
+
+*Append* adds the events of a table without keys. *Merge* is a MERGE, which any apply can use.
+*Replace* deletes the rows with the keys of the events and adds the new rows (``replaceWhere``). It
+reads the table once and only its keys, but takes the keys as a list, gives whole rows, and shows
+updates as deletes and inserts to a change feed: it is for small applies to plain tables
+(:func:`may_replace`). Both find rows and write files in one transaction on one snapshot.
 
 ``txnAppId`` is the site, the table's name and the target's ID, ``txnVersion`` the apply number: of
 two writers with the same number, Delta lets one through.
@@ -6,22 +12,23 @@ two writers with the same number, Delta lets one through.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
-from spark_wan.delta.sessions import SessionSettings, cloned_session, is_connect
+from spark_wan.delta.sessions import SessionSettings, copied_session
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.events.columns import CHAR_VARCHAR, SchemaJson
+from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
+from spark_wan.receiver.constraints import may_compute_columns
 from spark_wan.receiver.judge import widened
+from spark_wan.receiver.key_list import MAX_KEYS, KeyList
 from spark_wan.receiver.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
@@ -45,15 +52,33 @@ class MarkedWrite:
         if rows.constraints is not None:
             frame = _widened(frame, rows.constraints.target.schema)
         with self._session_with(frame) as (session, view):
-            writer = session.table(view).write.format("delta").mode("append")
-            writer = writer.option("txnAppId", self.transaction).option(
-                "txnVersion", self.mark.apply
-            )
-            writer = writer.option("userMetadata", self.mark.user_metadata())
-            if is_path(self.location):
-                writer.save(self.location)
-            else:
-                writer.saveAsTable(reference(self.location))
+            self._save(session.table(view).write.mode("append"))
+
+    def replace(self, rows: EventRows, key_list: KeyList) -> None:
+        """Replace the rows with the listed keys by those of resolved events, at most one per key.
+
+        ``key_list``: exactly the keys of ``rows``.
+        """
+        kept = rows.frame.where(F.col(OP) != int(Operation.DESTROY))
+        frame = kept.select(*select_columns(rows.columns)).coalesce(1)
+        with self._session_with(frame) as (session, view):
+            _skip_by_keys(session)
+            # The mode of the user's session must not decide what is overwritten.
+            session.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
+            session.conf.set("spark.databricks.delta.replaceWhere.dataColumns.enabled", "true")
+            # Delta checks that each row it writes meets the condition.
+            session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "true")
+            writer = session.table(view).write.mode("overwrite")
+            self._save(writer.option("replaceWhere", key_list.condition()))
+
+    def _save(self, writer: DataFrameWriter) -> None:
+        writer = writer.format("delta").option("txnAppId", self.transaction)
+        writer = writer.option("txnVersion", self.mark.apply)
+        writer = writer.option("userMetadata", self.mark.user_metadata())
+        if is_path(self.location):
+            writer.save(self.location)
+        else:
+            writer.saveAsTable(reference(self.location))
 
     def merge(self, rows: EventRows, schema: SchemaJson) -> None:
         """Merge resolved events, at most one per key. ``schema``: the columns as they travel."""
@@ -66,20 +91,18 @@ class MarkedWrite:
             session.conf.set(
                 "spark.databricks.delta.commitInfo.userMetadata", self.mark.user_metadata()
             )
-            session.sql(
-                merge_statement(self.location, view, rows.keys, rows.columns, char_lengths(schema))
-            ).collect()
+            if rows.key_list is not None:
+                _skip_by_keys(session)
+            statement = merge_statement(
+                self.location, view, rows.keys, rows.columns, char_lengths(schema), rows.key_list
+            )
+            session.sql(statement).collect()
 
     @contextmanager
     def _session_with(self, frame: DataFrame) -> Iterator[tuple[SparkSession, str]]:
         """Yield a session for the write, and the view that has the rows in it."""
         view = f"wan_{self.mark.token}"
-        if is_connect(self.spark):
-            opened: AbstractContextManager[SparkSession] = cloned_session(self.spark)
-        else:
-            settings = self.settings or SessionSettings.of(self.spark)
-            opened = nullcontext(settings.new_session(self.spark))
-        with opened as session:
+        with copied_session(self.spark, self.settings) as session:
             _keep_values_exact(session)
             frame.createOrReplaceGlobalTempView(view)
             try:
@@ -94,11 +117,12 @@ def merge_statement(
     keys: Sequence[str],
     columns: Sequence[str],
     chars: Mapping[str, int] | None = None,
+    key_list: KeyList | None = None,
 ) -> str:
     """Return the MERGE of resolved events into a table. Only columns that travel are assigned.
 
     ``chars``: the lengths of char columns. They are compared padded, since the table may store them
-    without padding.
+    without padding. ``key_list``: the keys of the source, and perhaps more.
     """
     lengths = chars or {}
 
@@ -107,6 +131,8 @@ def merge_statement(
         return f"rpad({column}, {lengths[key]}, ' ')" if key in lengths else column
 
     on = " AND ".join(f"{padded('t', key)} = {padded('s', key)}" for key in keys)
+    if key_list is not None:
+        on += f" AND {key_list.condition('t.')}"
     lowered = {key.lower() for key in keys}
     assigned = [quoted(name) for name in columns if name.lower() not in lowered]
     updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
@@ -122,19 +148,34 @@ def merge_statement(
     return " ".join(filter(None, clauses))
 
 
-def char_lengths(schema: SchemaJson) -> dict[str, int]:
-    """Return the lengths of char columns, by name.
+def is_listable(key_list: KeyList, travelling: StructType, target: StructType) -> bool:
+    """Whether the key columns have the same types at the target: literals must have its types."""
+    types = {f.name.lower(): f.dataType for f in target}
+    return all(travelling[name].dataType == types[name.lower()] for name in key_list.columns)
 
-    >>> metadata = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
-    >>> char_lengths({"fields": [{"name": "code", "type": "string", "metadata": metadata}]})
-    {'code': 5}
+
+def may_replace(rows: EventRows, target: StructType, properties: Mapping[str, str]) -> bool:
+    """Whether *replace* leaves the table as *merge* would, for its columns and its properties.
+
+    Not if it has columns that do not travel or that Delta computes, or if its readers see which
+    rows were updated: in a change feed, or by row IDs.
     """
-    declared = (
-        (entry["name"], (entry.get("metadata") or {}).get(CHAR_VARCHAR, ""))
-        for entry in schema["fields"]
+    tracked = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
+    if any(properties.get(name, "").lower() == "true" for name in tracked):
+        return False
+    if may_compute_columns(properties):
+        return False
+    types = {f.name: f.dataType.simpleString() for f in rows.frame.schema if f.name in rows.columns}
+    return types == {f.name: f.dataType.simpleString() for f in target} and not any(
+        "void" in kind for kind in types.values()
     )
-    matches = ((name, re.fullmatch(r"char\((\d+)\)", text)) for name, text in declared)
-    return {name: int(match[1]) for name, match in matches if match is not None}
+
+
+def _skip_by_keys(session: SparkSession) -> None:
+    """Let Parquet's reader use a whole list of keys: Spark gives it the bounds of a longer one."""
+    session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(MAX_KEYS))
+    # Keys are written with escapes.
+    session.conf.set("spark.sql.parser.escapedStringLiterals", "false")
 
 
 def _keep_values_exact(session: SparkSession) -> None:

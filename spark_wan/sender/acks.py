@@ -5,10 +5,13 @@ work on one channel cost requests and nothing else. The numbered path, per strea
 
     acks.1  acks-read         the acks of all sites, and the log
     acks.2  checkpointed      what was acked, before anything is trimmed because of it
-    acks.3  announced         overdue epochs (``ack_timeout``), to sites that have acked before
-    acks.4  frames-trimmed    of the lowest epoch that is done; after a crash before acks.5, the
-                              next round trims its manifest
-    acks.5  manifest-trimmed  each stream keeps its newest manifest
+    acks.3  announced         the newest epoch, where its writer died before it told the readers;
+                              overdue epochs (``ack_timeout``), to sites that have acked before
+    acks.4  trimmed           the epochs that are done, frames before manifests; after a crash in
+                              it, the next round goes on. Each stream keeps its newest manifest
+
+With an :class:`~spark_wan.channels.watch.AckWatch`, a stream without news needs no round and no
+request (:meth:`AckManager.due`).
 
 Only sites that the sender still serves count: the ack manager does not wait for one that was taken
 out of the topology, and names it in the log. But where another sender has appended an epoch for
@@ -20,9 +23,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from spark_wan.channels.base import write_of
-from spark_wan.channels.log import StreamLog
+from spark_wan.channels.base import PAGE, write_of
+from spark_wan.channels.log import StreamLog, read_acks
+from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.sender.checkpoints import CheckpointStore, published_state
 from spark_wan.sender.epochs import ORPHAN_AGE, newest_frames
@@ -34,6 +39,13 @@ from spark_wan.wire.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
+READ_AT_FIRST = 4
+"""Number of manifests that are read to find those that are done; doubles while all are."""
+READ_AT_MOST = 256
+SWEPT_AT_ONCE = 200
+"""Number of manifests that one call of :meth:`AckManager.sweep_when_due` reads."""
+ROUND_INTERVAL = 300_000
+"""Milliseconds after which a round is due although nothing seems to have happened."""
 SWEEP_INTERVAL = 3_600.0
 """Seconds between sweeps of orphans."""
 NO_ACKS_POLL_INTERVAL = 5_000
@@ -57,6 +69,20 @@ class StreamState:
 
 
 @dataclass
+class OrphanSearch:
+    """The search for the manifests that name old frames."""
+
+    candidates: set[str]
+    """Old frames that no manifest read so far names."""
+    through: int = 0
+    """The manifests through this epoch were read."""
+    missing: int = 0
+    """The highest epoch below it that has no manifest."""
+    ended: bool = False
+    removed: int = 0
+
+
+@dataclass
 class AckManager:
     """Ack manager of one stream."""
 
@@ -72,10 +98,20 @@ class AckManager:
     former: Collection[str] | None = None
     """The sites that it no longer serves; None: all others."""
     state: StreamState = field(default_factory=StreamState)
+    watch: AckWatch | None = None
+    """Of the channel, for all its streams. None: each round lists the acks of the stream."""
     _next_poll: int = 0
+    _next_round: int = 0
+    """With a watch: when a round is due at the latest, by ``clock``."""
+    _acted_on: object = None
+    """With a watch: what the last round that succeeded had seen."""
+    _announced: tuple[int, int] | None = None
+    _knows_announced: bool = False
+    """Whether ``_announced`` was read."""
+    _orphans: OrphanSearch | None = None
+    """A sweep that has manifests left to read."""
     _waiting: tuple[str, int, int] | None = None
     """(log ID, lowest epoch not acked, since when)"""
-    _attempts: int = 0
     _swept: int = 0
     _logged: frozenset[str] = frozenset()
     """The sites no longer served that the log has named."""
@@ -85,10 +121,29 @@ class AckManager:
     _without_frames: tuple[str, int] | None = None
     """(log ID, epoch) of the newest manifest, once its frames are trimmed."""
 
+    def look(self, max_age: float) -> None:
+        """With a watch, list the channel's acks, unless that was done for another of its streams
+        in the last ``max_age`` seconds. Raises ChannelError."""
+        if self.watch is not None:
+            self.watch.look(max_age)
+
     def due(self) -> bool:
         """Whether to poll now: always while sites ack, every 5 s while there are no acks, and
-        whenever the clock was set back."""
-        return not 0 < self._next_poll - self.clock() <= NO_ACKS_POLL_INTERVAL
+        whenever the clock was set back.
+
+        With a watch: when an ack was replaced since the last round, an epoch was appended here, or
+        time makes something overdue. Costs no request."""
+        if self.watch is None:
+            return not 0 < self._next_poll - self.clock() <= NO_ACKS_POLL_INTERVAL
+        seen = self.watch.tag(self.log.stream), self.log.newest_seen
+        waits = 0 < self._next_round - self.clock() <= ROUND_INTERVAL
+        return self._acted_on != seen or not waits
+
+    def _news(self, last: Manifest | None) -> object:
+        """Return what :meth:`due` compares, once the log was read and before the acks are."""
+        if self.watch is None:
+            return None
+        return self.watch.tag(self.log.stream), last.epoch if last is not None else 0
 
     def acked_by(self, manifest: Manifest) -> set[str]:
         """Return the sites that have applied ``manifest``, by what the last round read."""
@@ -108,12 +163,13 @@ class AckManager:
 
     def round(self) -> Steps[StreamState]:
         """Read the acks and act on them."""
-        epochs, strays = self.log.fold()
-        if not epochs:
+        epochs, strays, last = self.log.oldest()
+        news = self._news(last)
+        if last is None:
             self.state = StreamState()
+            self._rest(news)
             return self.state
-        last = self.log.read(epochs[-1])
-        acks = self.log.acks()
+        acks = self._acks()
         state = self.state = StreamState(newest=last, acks=acks)
         yield "acks.1 acks-read"
         self._find_other_senders(last)
@@ -123,62 +179,107 @@ class AckManager:
         state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
         acked = self._record_acks(last, applied)
         yield "acks.2 checkpointed"
+        if self.log.told != (last.log_id, last.epoch):
+            self.log.tell(last)
         # A site that has acked another log of this name must hear of this one.
         self._announce(last, acked_by_all, bool(acks) or any(acked.values()))
         yield "acks.3 announced"
         self._log_not_served(last, current)
         self.log.check_gap(epochs, strays, acked)
-        self._check_strays(last, strays)
-        for epoch in strays:
-            # The sweep takes its frames: the writer, once it goes on, may name them in another
+        if strays:
+            self._check_strays(last, strays)
+            # The sweep takes their frames: the writer, once it goes on, may name them in another
             # manifest.
-            self.log.channel.trim_manifest(self.log.stream, epoch)
-            yield "acks.5 manifest-trimmed"
-        yield from self._trim(epochs, last, acked)
+            self.log.trim(strays[-1], [])
+            yield "acks.4 trimmed"
+        page_done = yield from self._trim(epochs, last, acked)
         self._next_poll = self.clock() + (
             NO_ACKS_POLL_INTERVAL if state.backlog and not current else 0
         )
+        self._rest(None if page_done and epochs[-1] < last.epoch else news)
         return state
 
-    def _trim(self, epochs: Sequence[int], last: Manifest, acked: Mapping[str, int]) -> Steps[None]:
-        """Trim, from the lowest epoch on, what every addressee has and the policy calls done."""
-        stream, channel = self.log.stream, self.log.channel
+    def _rest(self, news: object) -> None:
+        """Note what this round has acted on (None: there is more), and when the next is due."""
+        self._acted_on = news
+        self._next_round = self.clock() + ROUND_INTERVAL
+        if self._waiting is not None:
+            self._next_round = min(self._next_round, self._waiting[2] + self.ack_timeout)
+
+    def _acks(self) -> Mapping[str, Ack]:
+        if self.watch is None:
+            return self.log.acks()
+        return read_acks(self.log.stream, self.watch.acks(self.log.stream))
+
+    def _trim(self, epochs: Sequence[int], last: Manifest, acked: Mapping[str, int]) -> Steps[bool]:
+        """Trim, from the lowest epoch on, what every addressee has and the policy calls done.
+
+        Returns whether all of ``epochs`` was."""
         self.state.oldest = epochs[0]
-        manifest = last if epochs[0] == last.epoch else self._read(epochs[0])
+        at_once, left = READ_AT_FIRST, list(epochs)
+        while left:
+            part, left = left[:at_once], left[at_once:]
+            at_once = min(2 * at_once, READ_AT_MOST)
+            done, frames = self._done(part, last, acked)
+            through = min(done, last.epoch - 1)
+            if frames or through >= part[0]:
+                self.log.trim(through, frames)
+                yield "acks.4 trimmed"
+            self.state.oldest = through + 1
+            if done == last.epoch:
+                self._without_frames = (last.log_id, last.epoch)
+            if done < part[-1]:
+                return False
+        return True
+
+    def _done(
+        self, epochs: Sequence[int], last: Manifest, acked: Mapping[str, int]
+    ) -> tuple[int, list[str]]:
+        """Return through which of ``epochs`` (ascending) all is done, and the frames to trim."""
+        through, frames = epochs[0] - 1, list[str]()
+        below = [epoch for epoch in (*epochs, epochs[-1] + 1) if epoch < last.epoch]
+        manifests = chain(self.log.read_each(below), [last])
+        manifest = next(manifests)
         for epoch in epochs:
-            following = last if epoch + 1 >= last.epoch else self._read(epoch + 1)
+            try:
+                following = next(manifests) if epoch < last.epoch else None
+            except ManifestError:
+                if not frames:
+                    raise
+                break  # what is done below it is trimmed first
+            # None: another ack manager has trimmed it since it was listed.
             if manifest is not None:
                 stray = epoch < last.epoch and (
                     following is None or following.previous != manifest.fingerprint
                 )
                 if stray:
                     if epoch > min(acked.values(), default=epoch):
-                        return
+                        break
                 elif not (self._all_acked(manifest) and self.done(manifest)):
-                    return
+                    break
                 elif (manifest.log_id, epoch) != self._without_frames:
-                    channel.trim_frames(stream, [frame.path for frame in manifest.frames])
-                    yield "acks.4 frames-trimmed"
-                if epoch == last.epoch:
-                    self._without_frames = (manifest.log_id, epoch)
-                    return
-                channel.trim_manifest(stream, epoch)
-                yield "acks.5 manifest-trimmed"
-                self.state.oldest = epoch + 1
-            manifest = following
+                    frames += [frame.path for frame in manifest.frames]
+            through, manifest = epoch, following
+        return through, frames
 
     def sweep_when_due(self) -> None:
-        """Remove orphans, once an hour."""
-        checkpoint = self.checkpoints.load(self.log.stream)
+        """Remove orphans, once an hour. A part of the work, if there are many manifests: the next
+        call goes on."""
         now = self.clock()
-        known = (0, self._swept, checkpoint.swept if checkpoint is not None else 0)
-        swept = max(time for time in known if time <= now)
-        if now - swept < SWEEP_INTERVAL * 1000:
-            return
-        self.sweep(ORPHAN_AGE)
-        self._swept = now
-        if checkpoint is not None:
-            self.checkpoints.save(self.log.stream, replace(checkpoint, swept=now))
+        if self._orphans is None:
+            if 0 <= now - self._swept < SWEEP_INTERVAL * 1000:
+                return
+            checkpoint = self.checkpoints.load(self.log.stream)
+            if checkpoint is not None and 0 <= now - checkpoint.swept < SWEEP_INTERVAL * 1000:
+                self._swept = checkpoint.swept
+                return
+            self._orphans = self._old_frames(ORPHAN_AGE)
+            self._swept = now
+            if checkpoint is not None:
+                self.checkpoints.save(self.log.stream, replace(checkpoint, swept=now))
+        self._search(self._orphans, SWEPT_AT_ONCE)
+        if self._orphans.ended:
+            self._orphans = None
 
     def sweep(self, older_than: float) -> int:
         """Remove frames that no manifest names and that are older than ``older_than`` seconds: what
@@ -186,30 +287,54 @@ class AckManager:
 
         Removes nothing while manifests are missing that some site may still need: once they are
         restored, they name their frames."""
+        search = self._old_frames(older_than)
+        self._search(search, None)
+        return search.removed
+
+    def _old_frames(self, older_than: float) -> OrphanSearch:
+        """Return the frames that are old enough to be orphans, if no manifest names them."""
         channel, stream = self.log.channel, self.log.stream
         written = channel.frames(stream)
-        # The log is read after the frames: a frame that is named in between is spared.
-        epochs = self.log.since(0)
-        manifests = [self._read(epoch) for epoch in epochs]
-        last = manifests[-1] if manifests else None
-        if not written or last is None or not self._is_whole(epochs, last):
-            return 0
-        named = {frame.path for manifest in manifests if manifest for frame in manifest.frames}
-        unnamed = [path for path, _ in written if path not in named]
-        if not unnamed:
-            return 0
+        if not written:
+            return OrphanSearch(set())
         # By the store's clock: to a wrong clock here, another writer's frames would look old.
         newest, now = newest_frames(written), channel.now()
-        orphans = [path for path in unnamed if newest[write_of(path)] < now - older_than]
-        channel.trim_frames(stream, orphans)
-        return len(orphans)
+        return OrphanSearch(
+            {path for path, _ in written if newest[write_of(path)] < now - older_than}
+        )
+
+    def _search(self, search: OrphanSearch, most: int | None) -> None:
+        """Read manifests from the lowest on, at most ``most``, and remove what none names.
+
+        They are read after the frames were listed: a frame that is named in between is spared."""
+        channel, stream = self.log.channel, self.log.stream
+        while search.candidates:
+            page = channel.stream_epochs(stream, search.through, most or PAGE)
+            if not page:
+                epochs, _, last = self.log.oldest()
+                if last is None or last.epoch != search.through:
+                    break
+                # What is missing below the log is trimmed. In it, it may be restored.
+                if search.missing < epochs[0] and self._is_whole(epochs, last):
+                    channel.trim_frames(stream, sorted(search.candidates))
+                    search.removed = len(search.candidates)
+                break
+            for epoch, manifest in zip(page, self.log.read_each(page), strict=True):
+                if epoch > search.through + 1:
+                    search.missing = epoch - 1
+                search.through = epoch
+                if manifest is not None:
+                    search.candidates -= {frame.path for frame in manifest.frames}
+            if most is not None:
+                return
+        search.ended = True
 
     def _check_strays(self, last: Manifest, strays: Sequence[int]) -> None:
         """Raise LogGapError where the strays are a log that began later than that of the newest
         manifest. That manifest is the stray then: its writer was frozen while its log was lost, and
         killed right after it."""
         for epoch in strays:
-            stray = self._read(epoch)
+            (stray,) = self.log.read_each([epoch])
             if stray is not None and stray.log_id != last.log_id and stray.created > last.created:
                 raise LogGapError(
                     f"{self.log.channel.url}: manifest {last.epoch} of {self.log.stream} belongs "
@@ -226,7 +351,7 @@ class AckManager:
         lost = checkpoint is not None and (
             checkpoint.log_id != last.log_id or checkpoint.epoch > last.epoch
         )
-        acked = self._ever_acked(last, self._applied(last, self.log.acks()), checkpoint)
+        acked = self._ever_acked(last, self._applied(last, self._acks()), checkpoint)
         lacking = sorted(site for site, epoch in acked.items() if epoch < epochs[0] - 1)
         if lost:
             cause = "the log does not follow from the sender's checkpoint"
@@ -243,15 +368,6 @@ class AckManager:
             cause,
         )
         return False
-
-    def _read(self, epoch: int) -> Manifest | None:
-        """Read a manifest that was listed; None when another ack manager has trimmed it since."""
-        try:
-            return self.log.read(epoch)
-        except ManifestError:
-            if epoch in self.log.channel.stream_epochs(self.log.stream):
-                raise
-            return None
 
     def _addressees(self, manifest: Manifest) -> set[str]:
         """Return the addressees that are still served."""
@@ -337,35 +453,33 @@ class AckManager:
         """Announce again from the lowest epoch that is not acked, once per ``ack_timeout`` without
         progress."""
         stream, channel = self.log.stream, self.log.channel
-        announced = channel.announcements().get(stream, [])
-        acked = [entry for entry in announced if entry[0] <= acked_by_all]
-        if acked:
-            channel.withdraw(stream, acked)
+        if not self._knows_announced:
+            self._announced, self._knows_announced = channel.announced(stream), True
+        if self._announced is not None and self._announced[0] <= acked_by_all:
+            channel.withdraw(stream)
+            self._announced, self._knows_announced = None, False  # the next round looks again
         if acked_by_all >= last.epoch:
             self._waiting = None
             return
         lowest, now = acked_by_all + 1, self.clock()
-        attempts = [attempt for epoch, attempt in announced if epoch == lowest]
         if self._waiting is None or self._waiting[:2] != (last.log_id, lowest):
             self._waiting = (last.log_id, lowest, now)
-            self._attempts = max(attempts, default=0)
             return
         if 0 <= now - self._waiting[2] < self.ack_timeout:
             return
         self.state.overdue = True
         if any_acks:
-            self._attempts += 1
-            channel.announce(stream, lowest, self._attempts)
+            before = channel.announced(stream)  # another ack manager may have announced it too
+            attempt = before[1] + 1 if before is not None and before[0] == lowest else 1
+            self._announced = lowest, attempt
+            channel.announce(stream, lowest, attempt)
             log.warning(
                 "%s: epoch %d not acked for %d ms: announced again (attempt %d)",
                 stream,
                 lowest,
                 self.ack_timeout,
-                self._attempts,
+                attempt,
             )
-            # Only the newest announcement of an epoch counts.
-            older = [(lowest, attempt) for attempt in attempts if attempt < self._attempts]
-            channel.withdraw(stream, older)
         self._waiting = (last.log_id, lowest, now)
 
 

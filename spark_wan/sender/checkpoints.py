@@ -13,9 +13,10 @@ from typing import Protocol
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.state import StateObjects
-from spark_wan.errors import FULL_COPY, LogGapError
+from spark_wan.errors import FULL_COPY, LogGapError, NewerRecordError
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.records import UPDATE
 
 
 class CheckpointStore(Protocol):
@@ -36,7 +37,13 @@ class StoredCheckpoints:
 
     def load(self, stream: str) -> SenderCheckpoint | None:
         data = self.objects.read(stream)
-        return None if data is None else SenderCheckpoint.decode(data)
+        try:
+            return None if data is None else SenderCheckpoint.decode(data)
+        except NewerRecordError as error:
+            raise NewerRecordError(
+                f"{stream}: the sender's checkpoint {self.objects.url}/{stream}.json was {error}. "
+                f"{UPDATE}"
+            ) from error
 
     def save(self, stream: str, checkpoint: SenderCheckpoint) -> None:
         self.objects.write(stream, checkpoint.encode())

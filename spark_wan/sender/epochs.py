@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
+from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ManifestExists, StaleWriteError
 from spark_wan.events.columns import fingerprint
 from spark_wan.wire.frame import FrameHeader, FrameRef
@@ -84,6 +85,7 @@ def append_in_time(
     if clock() - appending_since > STALE_AGE * 1000 and not are_there(log, manifest.frames):
         if log.newest_epoch() == manifest.epoch:
             log.channel.trim_manifest(log.stream, manifest.epoch)
+            log.forget()
         raise ManifestExists(
             f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them"
         )
@@ -100,16 +102,21 @@ def stale_write(log: StreamLog) -> StaleWriteError:
 
 def are_safe(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
     """Whether the frames of a write that took long are there, and no sweep takes them soon."""
-    written, now = log.channel.frames(log.stream), log.channel.now()
-    newest, paths = newest_frames(written), {path for path, _ in written}
-    return all(
-        frame.path in paths and newest[write_of(frame.path)] > now - STALE_AGE for frame in frames
-    )
+    times = frame_times(log, frames)
+    newest = newest_frames((path, time) for path, time in times.items() if time is not None)
+    young = log.channel.now() - STALE_AGE
+    return all(time is not None and newest[write_of(path)] > young for path, time in times.items())
 
 
 def are_there(log: StreamLog, frames: Iterable[FrameRef]) -> bool:
     """Whether none of the frames was swept or trimmed."""
-    return {frame.path for frame in frames} <= {path for path, _ in log.channel.frames(log.stream)}
+    return None not in frame_times(log, frames).values()
+
+
+def frame_times(log: StreamLog, frames: Iterable[FrameRef]) -> dict[str, float | None]:
+    """Return, by path, when each frame was written; None for one that is not there."""
+    paths = [frame.path for frame in frames]
+    return dict(zip(paths, in_order(log.channel.frame_time, paths), strict=True))
 
 
 def newest_frames(written: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -48,6 +48,8 @@ from spark_wan.wire.manifest import EVENTS, Manifest, WriteRef
 
 KEPT_WRITES = 100
 """Number of (query, batch, digest) triples that a manifest keeps, to recognise an equal replay."""
+RECENT_EPOCHS = 10
+"""Number of newest epochs that may name the frames of a write that has just been made."""
 USER_TABLE_ID = "events"
 """The table ID of a user stream: its rows come from no table."""
 
@@ -243,15 +245,15 @@ def append_epoch(
     while True:
         # The checkpoint first: another writer may extend the log and save its own in between.
         checkpoint = checkpoints.load(log.stream)
-        last = log.newest_manifest()
+        last = log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
         try:
             check_log(log, checkpoint, last, options.new_log.__contains__, NEW_LOG)
             writes = last.writes if last is not None else ()
             yield "sink.2 log-read"
-            if write in writes:
+            if last is not None and write in writes:
                 # The same micro-batch again, after a crash between the manifest and Spark's
                 # checkpoint: the manifest names the frames of the first attempt.
-                remove_unnamed(log, frames)
+                remove_unnamed(log, frames, last.epoch - writes[::-1].index(write))
                 return last
             if last is not None:
                 check_acks(log, last, NEW_LOG)
@@ -338,12 +340,15 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
         )
 
 
-def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef]) -> None:
+def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef], epoch: int | None = None) -> None:
     """Remove those of ``frames`` that no manifest names: those of a write that was refused, or was
-    done already. The sweep takes what cannot be removed now. Not for a write whose manifest may
-    still arrive."""
+    done already, by ``epoch``. The manifests that may name them are that one and the newest. The
+    sweep takes what cannot be removed now. Not for a write whose manifest may still arrive."""
     with suppress(WanError):
-        named = {frame.path for epoch in log.since(0) for frame in log.read(epoch).frames}
+        newest = log.newest_epoch()
+        recent = {*range(max(1, newest - RECENT_EPOCHS + 1), newest + 1), epoch or newest} - {0}
+        manifests = log.read_each(sorted(recent))
+        named = {frame.path for manifest in manifests if manifest for frame in manifest.frames}
         unnamed = [frame.path for frame in frames if frame.path not in named]
         log.channel.trim_frames(log.stream, unnamed)
 

@@ -1,6 +1,7 @@
 """The gateway sender as a job: captures the tables attached to a site's senders.
 
-Each stream (one table of one sender) has a thread of its own; one that is held stops no other.
+Each stream (one table of one sender) is an activity of the scheduler; one that is held stops no
+other.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from typing import TYPE_CHECKING
 
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
-from spark_wan.channels.base import Channel
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
+from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions, StoredDecisions
-from spark_wan.delta.sessions import SessionSettings, is_connect
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.pace import Pace
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
-from spark_wan.sender.handle import SenderHandle
+from spark_wan.sender.outbound import OutboundChannel
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.stream import SenderRun, SenderStream, StreamStatus
+from spark_wan.sender.stream import Job, SenderStream, StreamStatus
 from spark_wan.topology import model
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.units import milliseconds
@@ -50,7 +52,9 @@ class Sender:
             so once is enough.
         parallel: Maximum number of tables captured concurrently; default: the site's
             ``send_parallel``. First snapshots and commits with more than ``max_epoch_rows`` rows
-            count apart, so that they stop no other table; polling does not count.
+            count apart, so that they stop no other table; looking does not count.
+        idle_interval: Longest interval in seconds between looks at a table or channel where nothing
+            happens; default: the site's ``idle_interval``.
 
     Raises:
         TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
@@ -72,6 +76,7 @@ class Sender:
         tables: Sequence[str] | None = None,
         decisions: Mapping[str, Decisions] | None = None,
         parallel: int | None = None,
+        idle_interval: float | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -104,37 +109,47 @@ class Sender:
             topology.table(name).name: decided for name, decided in (decisions or {}).items()
         }
         self.parallel = self.site.send_parallel if parallel is None else parallel
+        self.idle_interval = self.site.idle_interval if idle_interval is None else idle_interval
 
-    def start(self, available_now: bool = False) -> SenderHandle:
+    def start(self, available_now: bool = False) -> JobHandle[StreamStatus]:
         """Start capturing. ``available_now``: publish the versions that are there now, collect the
         acks, and end.
 
         Raises ChannelError when a channel cannot be written to, before anything is captured."""
-        run = SenderRun(self.spark, available_now, self.parallel)
-        channels: dict[str, Channel] = {}
+        watches: dict[str, AckWatch] = {}
         for sender, _ in self.streams:
-            if sender.channel not in channels:
-                channels[sender.channel] = open_channel(sender.channel, sender.storage)
-                channels[sender.channel].prepare()
-        settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
+            if sender.channel not in watches:
+                channel = open_channel(sender.channel, sender.storage)
+                channel.prepare()
+                watches[sender.channel] = AckWatch(channel)
+        channels: list[OutboundChannel] = []
+        handle = JobHandle(
+            self.spark,
+            "sender",
+            self.parallel,
+            lambda: [status for channel in channels for status in channel.statuses()],
+            available_now=available_now,
+        )
         streams = [
-            self._stream(run, sender, table, channels[sender.channel], settings)
+            self._stream(handle, sender, table, watches[sender.channel], available_now)
             for sender, table in self.streams
         ]
-        handle = SenderHandle(run, streams)
-        handle._begin()
+        for url, watch in watches.items():
+            sent = [
+                stream
+                for (sender, _), stream in zip(self.streams, streams, strict=True)
+                if sender.channel == url
+            ]
+            shortest = min(sender.batch_interval for sender, _ in self.streams)
+            pace = Pace(shortest, max(shortest, self.idle_interval))
+            channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
+        handle.begin([*streams, *([] if available_now else channels)])
         return handle
 
     def _stream(
-        self,
-        run: SenderRun,
-        sender: model.Sender,
-        table: Table,
-        channel: Channel,
-        inherited: SessionSettings | None,
+        self, job: Job, sender: model.Sender, table: Table, watch: AckWatch, available_now: bool
     ) -> SenderStream:
         name = stream_name(sender.site, sender.name, table.name)
-        spark = self.spark if inherited is None else inherited.new_session(self.spark)
         status = StreamStatus(name, table.name)
         checkpoints = StoredCheckpoints(
             f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage
@@ -150,45 +165,56 @@ class Sender:
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
         )
+        channel = watch.channel
         stream_log = StreamLog(channel, name)
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
-        interrupt: Callable[[str], object]
-        publisher: Publisher | None
+        publisher: Publisher | None = None
+        use: Callable[[SparkSession], None] = _no_session
         if table.source == "table":
+            ledger = LedgerTables(self.spark, self.site.state)
             source = DeltaSource(
-                spark,
+                self.spark,
                 CapturedTable(
                     table.name, table.location(sender.site), table.keys, table.max_dead_letters
                 ),
                 channel,
                 BatchLimits(sender.batch_size, sender.batch_bytes),
-                partial(self._record_dead_letters, status),
+                partial(_record_dead_letters, ledger, status),
+                self.site.storage,
             )
             decided = partial(decisions.load, table.name)
             publisher = Publisher(settings, stream_log, source, checkpoints, milliseconds, decided)
-            interrupt = source.interrupt
-        else:
-            publisher, interrupt = None, spark.interruptTag
+
+            def use_in_source(spark: SparkSession) -> None:
+                source.use(spark)
+                ledger.spark = spark
+
+            use = use_in_source
+
         policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
         acks = AckManager(
-            stream_log, checkpoints, policy, timeout, milliseconds, settings.addressees
+            stream_log, checkpoints, policy, timeout, milliseconds, settings.addressees, watch=watch
         )
-        interval, block = sender.batch_interval, sender.block_on_ack
+        pace = Pace(sender.batch_interval, max(sender.batch_interval, self.idle_interval))
         return SenderStream(
-            run, spark, inherited, interrupt, status, publisher, acks, interval, block
+            job, available_now, use, status, publisher, acks, pace, sender.block_on_ack
         )
 
-    def _record_dead_letters(
-        self, status: StreamStatus, letters: Sequence[SenderDeadLetter]
-    ) -> None:
-        ledger = LedgerTables(self.spark, self.site.state)
-        ledger.ensure()
-        rows = [{"side": "sender", **asdict(letter)} for letter in letters]
-        for row in rows:
-            row["origin_version"] = row.pop("version")  # the ledger's own column is its format's
-        ledger.merge_dead_letters(rows)
-        status.dead_letters += len(letters)
-        log.warning(
-            "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause
-        )
+
+def _no_session(spark: SparkSession) -> None:
+    """A stream without a source needs no session."""
+
+
+def _record_dead_letters(
+    ledger: LedgerTables, status: StreamStatus, letters: Sequence[SenderDeadLetter]
+) -> None:
+    ledger.ensure()
+    rows = [{"side": "sender", **asdict(letter)} for letter in letters]
+    for row in rows:
+        row["origin_version"] = row.pop("version")  # the ledger's own column is its format's
+    ledger.merge_dead_letters(rows)
+    status.dead_letters += len(letters)
+    log.warning(
+        "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause
+    )

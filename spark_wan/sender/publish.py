@@ -24,6 +24,7 @@ from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, 
 from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import NEW_LOG, Decisions
+from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
     FULL_COPY,
@@ -41,6 +42,7 @@ from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.records import TableClock
 
 T = TypeVar("T")
 
@@ -63,19 +65,16 @@ class SourceTable(Protocol):
     def table_id(self) -> str:
         """Return the table's ID. Raises SourceError when there is no table."""
 
-    def latest(self, known: int) -> int:
-        """Return the newest version, or ``known + 1`` when it is higher than ``known``. Cheap when
-        it is ``known``: every poll asks for it."""
-
-    def stamp(self, version: int) -> object:
-        """Return something that changes when the commit of a version may be another one than
-        before: the table was replaced, or restored and written to again. Cheap."""
+    def look(self, version: int) -> object:
+        """Return something that stays equal while ``version`` is the newest version, and its commit
+        the same one. Cheap. A hint: what is published is decided by the history."""
 
     def newest(self) -> Commit:
         """Return the newest commit."""
 
     def history(self, after: int) -> list[Commit]:
-        """Return the commits above ``after`` that the history still has, ascending; -1: all."""
+        """Return the commits above ``after`` that the history still has, ascending; of thousands
+        perhaps only the first. -1: from the beginning."""
 
     def commit(self, version: int) -> Commit | None:
         """Return a commit of the history, or None when it is no longer there."""
@@ -126,17 +125,25 @@ class Publisher:
     """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are
     none."""
     _latest: int = -1
-    _checked: object = None
-    """The source's stamp when the source last agreed with the log; None: not since this publisher
-    began, or since an error in between."""
+    """The newest version when the history was last read."""
+    _seen: object = None
+    """How the source looked right after that."""
+    _quiet: tuple[int, object] | None = None
+    """``_latest`` and ``_seen`` when the last round left nothing to publish; None: it left
+    something, or failed."""
+
+    def is_quiet(self) -> bool:
+        """Whether a round would find nothing to publish, as far as the source shows at a glance."""
+        return self._quiet is not None and self._is_still(self._quiet)
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,
         SchemaError or LogGapError, each of which holds this stream only."""
         stream, settings = self.settings.stream, self.settings
+        quiet, self._quiet = self._quiet, None
         # The checkpoint first: another publisher may extend the log and save its own in between.
         checkpoint = self.checkpoints.load(stream)
-        last = self.log.newest_manifest()
+        last = self.log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
         checkpointed = checkpoint.published if checkpoint is not None else None
         new_log: str | None = f"run `spark-wan send --decide {settings.table}@{{log}}={NEW_LOG}`"
         replaced = checkpoint is not None and last is not None and last.log_id != checkpoint.log_id
@@ -153,25 +160,21 @@ class Publisher:
             )
         self._published = PublishedState.by(last) if last is not None else checkpointed
         yield "publish.1 log-read"
-        checked, self._checked = self._checked, None
-        newer, stamp = self._newer(), self.source.stamp(self._through)
-        if not newer and (self._published is None or stamp == checked):
-            self._checked = checked
+        if quiet is not None and quiet[0] == self._known and self._is_still(quiet):
+            self._quiet = quiet
             return None
-        if self._published is None:
-            table_id = self.source.table_id()
-        else:
-            table_id = self._check_source(self._published)
-        self._checked = stamp
+        table_id = self._check_source()
         yield "publish.2 source-checked"
-        planned = self._plan() if newer else None
+        planned = self._plan()
         if planned is None:
+            self._note_quiet()
             return None
         yield self._step_of(planned)
         check_acks(self.log, last, new_log)
         began = self.clock()
         manifest = self._write(last, table_id, planned)
         if manifest is None:
+            self._note_quiet()
             return None
         yield "publish.4 frames-written"
         try:
@@ -182,12 +185,27 @@ class Publisher:
         self._record_at = None
         yield "publish.5 manifest-added"
         record_appended(self.checkpoints, checkpoint, manifest)
+        self._published = PublishedState.by(manifest)
+        self._note_quiet()
         yield "publish.6 checkpointed"
         return manifest
 
-    def _check_source(self, known: PublishedState) -> str:
+    def _is_still(self, quiet: tuple[int, object]) -> bool:
+        """Whether the source looks as it did, and no commits without events must be recorded."""
+        version, seen = quiet
+        due = self._record_at is not None and self.clock() >= self._record_at
+        return not due and self.source.look(version) == seen
+
+    def _note_quiet(self) -> None:
+        """Note that there is nothing to publish, if that is so."""
+        if self._latest == self._known:
+            self._quiet = self._latest, self._seen
+
+    def _check_source(self) -> str:
         """Compare the source with the last commit that was published, and return the table's ID."""
-        table = self.settings.table
+        table, known = self.settings.table, self._published
+        if known is None:
+            return self.source.table_id()
         if known.keys != self.settings.keys:
             raise SourceError(
                 f"{table}: its keys are {list(self.settings.keys)} in the topology, but the stream "
@@ -210,6 +228,14 @@ class Publisher:
                 "was restored to an older state and written to again (or its log was copied "
                 f"without its files' times). The stream is held; make {FULL_COPY}."
             )
+        latest = self.source.newest().version
+        if latest < known.through:
+            raise TableReplacedError(
+                f"{table}: its newest version is {latest}, but version {known.through} was "
+                "published: the table was restored to an older state (from a backup?). The stream "
+                "is held, so that new commits with old numbers are not mistaken for what the "
+                f"remote sites have. Make {FULL_COPY}."
+            )
         return table_id
 
     @property
@@ -223,34 +249,10 @@ class Publisher:
     def _begins_with_snapshot(self) -> bool:
         return self._published is None and self.settings.start is None
 
-    def _newer(self) -> bool:
-        """Whether the source may have something to publish. Each poll asks: cheap when it has
-        not."""
-        published, table = self._through, self.settings.table
-        if self._begins_with_snapshot:
-            return True
-        known = max(published, self._quiet_through)
-        latest = self.source.latest(known)
-        if latest > known:
-            return True
-        if self._published is None:
-            if latest < published:
-                raise SourceError(
-                    f"{table}: it is to start at version {self.settings.start}, but its newest is "
-                    f"{latest}."
-                )
-        elif latest < published:
-            raise TableReplacedError(
-                f"{table}: its newest version is {latest}, but version {published} was published: "
-                "the table was restored to an older state (from a backup?). The stream is held, so "
-                "that new commits with old numbers are not mistaken for what the remote sites "
-                f"have. Make {FULL_COPY}."
-            )
-        if latest < known:
-            # Restored too, but not to before what was published: the quiet commits may be others.
-            self._quiet_through = -1
-            return latest > published
-        return self._record_at is not None and self.clock() >= self._record_at
+    @property
+    def _known(self) -> int:
+        """The version through which there is nothing to publish."""
+        return max(self._through, self._quiet_through)
 
     def _plan(self) -> CaptureRange | None:
         settings, before = self.settings, self._published
@@ -259,6 +261,11 @@ class Publisher:
         published = self._through
         history = self.source.history(published)
         self._latest = history[-1].version if history else published
+        self._seen = self.source.look(self._latest)
+        if not history and before is None:
+            self._check_start()
+        # Commits without events may have been replaced by others: the table was restored.
+        self._quiet_through = min(self._quiet_through, self._latest)
         planner = RangePlanner(
             settings.table,
             self.source.schema_at,
@@ -281,6 +288,15 @@ class Publisher:
             return None
         return planned
 
+    def _check_start(self) -> None:
+        """Check that the version to start at follows what the table has."""
+        latest = self.source.newest().version
+        if latest < self._through:
+            raise SourceError(
+                f"{self.settings.table}: it is to start at version {self.settings.start}, but its "
+                f"newest is {latest}."
+            )
+
     def _step_of(self, planned: CaptureRange) -> str:
         """Return the name of step 3, which says how much there is to write."""
         if self._begins_with_snapshot or planned.rows > self.settings.max_epoch_rows:
@@ -289,6 +305,7 @@ class Publisher:
 
     def _first_snapshot(self) -> CaptureRange:
         commit = self.source.newest()
+        self._latest, self._seen = commit.version, self.source.look(commit.version)
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
         return CaptureRange(0, commit.version, schema, (), (commit,), 0)
@@ -318,6 +335,7 @@ class Publisher:
         has no events after all, and need not be recorded."""
         settings = self.settings
         snapshot = self._begins_with_snapshot
+        clock = self._clock_before(planned.commits[0])
         header = settings.header(table_id, planned.schema, uuid.uuid4().hex)
         if snapshot:
             captured = self._all_or_nothing(
@@ -330,8 +348,19 @@ class Publisher:
             if not captured.frames and not self._worth_recording(planned):
                 self._quiet_through = planned.last_version
                 return None
+        stamped = stamps(planned.commits, clock)
+        # A snapshot stands for all commits before it, too.
+        highest = stamped.clock.stamp if snapshot and stamped.clock is not None else None
         carried = set(captured.versions)
-        commits = [commit for commit in planned.commits if commit.version in carried]
+        commits = [
+            {
+                "version": commit.version,
+                "time": commit.time,
+                "clock": stamped.by_version[commit.version] if highest is None else highest,
+            }
+            for commit in planned.commits
+            if commit.version in carried
+        ]
         return settings.manifest(
             last,
             kind=SNAPSHOT if snapshot else CAPTURE,
@@ -340,12 +369,32 @@ class Publisher:
             first_version=planned.first_version,
             last_version=planned.last_version,
             start=self._published is None,
-            commits=tuple({"version": commit.version, "time": commit.time} for commit in commits),
+            commits=tuple(commits),
             identity=planned.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
             created=self.clock(),
+            clock=stamped.clock,
         )
+
+    def _clock_before(self, commit: Commit) -> TableClock | None:
+        """Return the source table's clock before a commit; None: nothing is before it.
+
+        A stream that begins, and one of a version of spark_wan that kept no clock, reads the whole
+        history once.
+        """
+        if self._published is not None and self._published.clock is not None:
+            return self._published.clock
+        if commit.version == 0:
+            return None
+        clock: TableClock | None = None
+        read = -1
+        while read < commit.version - 1:  # a long history comes in parts
+            before = [c for c in self.source.history(read) if read < c.version < commit.version]
+            if not before:
+                break
+            clock, read = stamps(before, clock).clock, before[-1].version
+        return clock
 
     def _all_or_nothing(self, header: FrameHeader, write: Callable[[], T]) -> T:
         """Write frames, or leave none: a held stream is retried again and again."""
@@ -354,9 +403,8 @@ class Publisher:
         except Exception:
             channel, stream = self.log.channel, self.settings.stream
             with suppress(WanError):  # the sweep takes them then
-                paths = [path for path, _ in channel.frames(stream)]
-                own = [path for path in paths if write_of(path) == write_of(header.attempt)]
-                channel.trim_frames(stream, own)
+                written = channel.frames(stream, write_of(header.attempt))
+                channel.trim_frames(stream, [path for path, _ in written])
             raise
 
     def _capture(

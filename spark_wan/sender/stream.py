@@ -1,22 +1,22 @@
-"""One stream of a running sender: its loop, its status, and what holds it."""
+"""One stream of a running sender: when to look, what to do, its status, and what holds it."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import SessionSettings, lost_session
+from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import StoppedError, WanError
+from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
-from spark_wan.sender.slots import Slots
-from spark_wan.steps import Steps, T, reached, run
+from spark_wan.steps import Steps, reached, run
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLL_INTERVAL = 0.2
-"""Seconds between polls of whatever is waited for: acks, or the end of a thread."""
-RENEW_INTERVAL = 5.0
-"""Seconds between polls of the settings of the user's session."""
-_MAX_WAIT = 30.0
-"""Seconds until a held stream is retried, at most."""
+ACK_POLL_INTERVAL = 0.2
+"""Seconds between polls of the acks while ``block_on_ack`` waits for them."""
+LONGEST_RETRY = 30.0
+"""Longest wait before a held stream is retried, in seconds."""
+LONGEST_JOIN = 10.0
+"""Longest time for which commits wait for later ones, in seconds."""
+_NEWER_SHARE = 0.3
+"""Weight of the newest time in an average."""
 
 
 @dataclass
@@ -59,117 +61,224 @@ class StreamStatus:
     """Addressees of the newest epoch that the sender no longer serves."""
 
 
-class SenderRun:
-    """What the streams of a running sender share: the user's session, the stop event, the slots."""
+class Job(Protocol):
+    """What a stream needs of the job that it is part of."""
 
-    def __init__(self, spark: SparkSession, available_now: bool, parallel: int) -> None:
-        self.spark = spark
-        self.available_now = available_now
-        self.stop = threading.Event()
-        self.slots = {PLANNED: Slots(parallel), LARGE_PLANNED: Slots(parallel)}
+    @property
+    def is_stopping(self) -> bool: ...
+
+    def check_stopped(self) -> None:
+        """Raise StoppedError once the job is stopped."""
 
 
 @dataclass
-class SenderStream:
-    """A stream of a running sender. :meth:`loop` runs in a thread of its own."""
+class _Pipeline:
+    """How long captures and acks take: while a receiver applies an epoch, more commits wait for the
+    next one.
 
-    run: SenderRun
-    spark: SparkSession
-    """In a classic session, one of its own: settings made there affect no other stream."""
-    inherited: SessionSettings | None
-    """Settings of the user's session, as last copied. None: under Connect it is that session."""
-    interrupt: Callable[[str], object]
-    """Cancels the stream's Spark jobs that have a tag."""
+    A receiver takes about as long for one small epoch as for ten. So commits are captured only when
+    a receiver is about to be ready for them: earlier, they would compete with it for the machine,
+    and wait. Later, it would wait for them.
+    """
+
+    published_at: float | None = None
+    """When the newest epoch was published; None: a receiver has acked it."""
+    capture_time: float = 0.0
+    ack_time: float | None = None
+    """From a manifest to its first ack, in seconds."""
+
+    def capture_took(self, seconds: float) -> None:
+        self.capture_time += _NEWER_SHARE * (seconds - self.capture_time)
+
+    def published(self) -> None:
+        self.published_at = time.monotonic()
+
+    def acked(self) -> None:
+        """Note that some receiver has acked the newest epoch."""
+        if self.published_at is not None:
+            passed = time.monotonic() - self.published_at
+            known = passed if self.ack_time is None else self.ack_time
+            self.ack_time = known + _NEWER_SHARE * (passed - known)
+            self.published_at = None
+
+    def wait(self) -> float:
+        """Return the seconds until the next capture should begin."""
+        if self.published_at is None or self.ack_time is None:
+            return 0.0
+        join = min(LONGEST_JOIN, self.ack_time - self.capture_time)
+        return max(0.0, self.published_at + join - time.monotonic())
+
+
+@dataclass(frozen=True)
+class _Hold:
+    """Why a part of the work failed, and when it is retried."""
+
+    cause: str
+    wait: float
+    """Seconds until then. Doubles while the part fails."""
+    retry_at: float
+
+
+@dataclass(eq=False)
+class SenderStream(Activity):
+    """A stream of a running sender."""
+
+    job: Job
+    available_now: bool
+    """Publish the versions that are there at the start, collect the acks, and end."""
+    use: Callable[[SparkSession], None]
+    """Makes the source go on in another session."""
     status: StreamStatus
     publisher: Publisher | None
     """None: a sink publishes the stream, and the sender only collects its acks."""
     acks: AckManager
-    interval: float
+    pace: Pace
     block_on_ack: float
-    _wait: float = 0.0
-    """Seconds until the next round. Doubles while the stream is held."""
-    _causes: dict[str, str] = field(default_factory=dict)
+    _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
-    _renew_at: float = 0.0
+    _through: int | None = None
+    """With ``available_now``, the version to end with."""
+    _pipeline: _Pipeline = field(default_factory=_Pipeline)
+    _blocking: tuple[Manifest, float] | None = None
+    """The epoch whose acks ``block_on_ack`` waits for, and until when."""
 
-    def loop(self) -> None:
-        """Publish and collect acks until the sender stops; with ``available_now``, until the
-        versions that were there at the start are published."""
-        stop, available_now = self.run.stop, self.run.available_now
-        self._wait = self.interval
-        through: int | None = None
-        while not stop.is_set():
-            began = time.monotonic()
-            if available_now and through is None:
-                through = self._newest_version()
-            published = self._publish()
-            self._collect_acks(force=available_now)
-            if available_now:
-                if published is None:
-                    return
-                if through is not None and published.last_version >= through:
-                    return
-                continue
-            if published is not None:
-                self._block_on_ack(published)
-            self._wait = self._longer_wait() if self.status.held else self.interval
-            if published is None:
-                stop.wait(max(0.05, self._wait - (time.monotonic() - began)))
+    def __post_init__(self) -> None:
+        self.name = self.status.stream
 
-    def _longer_wait(self) -> float:
-        return min(_MAX_WAIT, self._wait * 2)
-
-    def _newest_version(self) -> int | None:
-        """Return the source's newest version. A run with ``available_now`` ends there, however fast
-        other writers are."""
+    def look(self, spark: SparkSession) -> Turn:
+        """Collect acks if it is time, and find out whether there is something to publish."""
+        self.job.check_stopped()
+        if self.available_now:
+            return self._look_once(spark)
+        if self._must_collect_acks():
+            self._collect_acks(spark)
+        if self._is_blocking(spark):
+            return Next(ACK_POLL_INTERVAL)
         if self.publisher is None:
-            return None
-        try:
-            return self.publisher.source.newest().version
-        except Exception as error:
-            self._hold("publishing", error)
-            return None
+            return Next(self.pace.wait())
+        hold = self._holds.get("publishing")
+        wait = hold.retry_at - time.monotonic() if hold is not None else 0.0
+        if wait > 0:
+            return Next(min(wait, self.pace.wait()))
+        if hold is None and self._is_quiet(spark):
+            return Next(self.pace.wait())
+        join = self._pipeline.wait()
+        if join > 0:
+            return Next(min(join, self.pace.wait()))
+        return self._plan(self.publisher, spark)
 
-    def _publish(self) -> Manifest | None:
+    def _look_once(self, spark: SparkSession) -> Turn:
+        """Look in a run with ``available_now``, which ends with the version that was the newest at
+        its start, however fast other writers are."""
         if self.publisher is None:
+            self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
             return None
+        if self._through is None:
+            self.use(spark)
+            try:
+                self._through = self.publisher.source.newest().version
+            except Exception as error:
+                self._hold("publishing", error, spark)
+                self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
+                return None
+        return self._plan(self.publisher, spark)
+
+    def _must_collect_acks(self) -> bool:
+        """Whether there are new acks, something is overdue, or a fault may have passed. Costs no
+        request."""
+        hold = self._holds.get("acks")
+        return self.acks.due() if hold is None else time.monotonic() >= hold.retry_at
+
+    def _is_quiet(self, spark: SparkSession) -> bool:
+        """Whether there is nothing to publish, as far as a glance shows."""
+        assert self.publisher is not None
+        self.use(spark)
         try:
-            self._renew_settings()
-            published = self._run_stoppable(self.publisher.round())
+            return self.publisher.is_quiet()
         except Exception as error:
-            self._hold("publishing", error)
-            return None
-        self._release("publishing")
+            log.debug("%s: the look failed, a round will tell: %s", self.name, error)
+            return False
+
+    def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
+        """Begin a round. A worker writes the frames, if there are any to write."""
+        self.use(spark)
+        return self._go_on(publisher.round(), spark)
+
+    def _capture(self, steps: Steps[Manifest | None], spark: SparkSession) -> Turn:
+        """Go on with a round, in a worker."""
+        began = time.monotonic()
+        self.use(spark)
+        turn = self._go_on(steps, spark, in_worker=True)
+        self._pipeline.capture_took(time.monotonic() - began)
+        return turn
+
+    def _go_on(
+        self, steps: Steps[Manifest | None], spark: SparkSession, in_worker: bool = False
+    ) -> Turn:
+        """Run numbered steps, unless the sender is stopped in between."""
+        published: Manifest | None = None
+        try:
+            while True:
+                self.job.check_stopped()
+                step = next(steps)
+                reached(step)
+                if step in (PLANNED, LARGE_PLANNED) and not in_worker:
+                    return Found(partial(self._capture, steps), large=step == LARGE_PLANNED)
+        except StopIteration as end:
+            published = end.value
+            self._release("publishing")
+        except Exception as error:
+            self._hold("publishing", error, spark)
         if published is not None:
-            status = self.status
-            status.epochs += 1
-            status.events += published.rows
-            status.batches += len(published.frames)
-            status.bytes += published.bytes
-            log.info(
-                "%s: epoch %d, versions %d to %d, %d events",
-                status.stream,
-                published.epoch,
-                published.first_version,
-                published.last_version,
-                published.rows,
-            )
-        return published
+            self._count(published)
+            self.pace.happened()
+            self._pipeline.published()
+            if self.block_on_ack:
+                self._blocking = published, time.monotonic() + self.block_on_ack
+        if self.available_now:
+            self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
+            assert self._through is not None
+            if published is None or published.last_version >= self._through:
+                return None
+        return Next(0.0 if published is not None else self.pace.wait())
 
-    def _renew_settings(self) -> None:
-        """Copy, now and then, what the user has set since: a token that was renewed."""
-        if self.inherited is not None and time.monotonic() >= self._renew_at:
-            self.inherited = self.inherited.renewed(self.run.spark, self.spark)
-            self._renew_at = time.monotonic() + RENEW_INTERVAL
+    def _count(self, published: Manifest) -> None:
+        status = self.status
+        status.epochs += 1
+        status.events += published.rows
+        status.batches += len(published.frames)
+        status.bytes += published.bytes
+        log.info(
+            "%s: epoch %d, versions %d to %d, %d events",
+            status.stream,
+            published.epoch,
+            published.first_version,
+            published.last_version,
+            published.rows,
+        )
 
-    def _collect_acks(self, force: bool = False) -> None:
-        if not (force or self.acks.due()):
-            return
+    def _is_blocking(self, spark: SparkSession) -> bool:
+        """Whether ``block_on_ack`` still waits for the ack policy to be met."""
+        if self._blocking is None:
+            return False
+        published, until = self._blocking
+        if not self.acks.done(published):
+            self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
+        if time.monotonic() < until and not self.acks.done(published):
+            return True
+        self._blocking = None
+        return False
+
+    def _collect_acks(self, spark: SparkSession, max_age: float | None = None) -> None:
+        """Act on the acks that the channel's last look has shown. ``max_age``: look again if that
+        was longer ago, in seconds."""
         try:
+            if max_age is not None:
+                self.acks.look(max_age)
             state = run(self.acks.round())
             self.acks.sweep_when_due()
         except Exception as error:
-            self._hold("acks", error)
+            self._hold("acks", error, spark)
             return
         self._release("acks")
         status = self.status
@@ -177,6 +286,8 @@ class SenderStream:
             status.published = state.newest.epoch
             if state.newest.kind != EVENTS:
                 status.version = state.newest.last_version
+            if self.acks.acked_by(state.newest):
+                self._pipeline.acked()
         status.backlog = state.backlog
         status.acked = {site: ack.applied for site, ack in state.acks.items()}
         status.not_served = list(state.not_served)
@@ -184,53 +295,30 @@ class SenderStream:
             site: ack.cause or "" for site, ack in state.acks.items() if ack.held is not None
         }
 
-    def _block_on_ack(self, published: Manifest) -> None:
-        """Wait until the ack policy is met, at most ``block_on_ack`` seconds."""
-        stop, end = self.run.stop, time.monotonic() + self.block_on_ack
-        while not stop.is_set() and time.monotonic() < end and not self.acks.done(published):
-            self._collect_acks(force=True)
-            stop.wait(POLL_INTERVAL)
-
     def _release(self, part: str) -> None:
         """Note that a part of the work succeeded; another part may still hold the stream."""
-        self._causes.pop(part, None)
-        self.status.held = next(iter(self._causes.values()), None)
+        self._holds.pop(part, None)
+        self.status.held = next((hold.cause for hold in self._holds.values()), None)
 
-    def _hold(self, part: str, error: Exception) -> None:
+    def _hold(self, part: str, error: Exception, spark: SparkSession) -> _Hold:
         """Hold the stream. Raises StoppedError once the sender is stopped, SessionLostError once
         the session has ended."""
-        table = self.status.table
-        if self.run.stop.is_set():
+        table, before = self.status.table, self._holds.get(part)
+        if self.job.is_stopping:
             raise StoppedError("stopped") from error
-        lost = lost_session(self.spark)
+        lost = lost_session(spark)
         if lost is not None:
             raise lost from error
+        wait = min(LONGEST_RETRY, 2 * (before.wait if before is not None else self.pace.shortest))
         if ErrorKind.CANCELLED.matches(error):
             # Nothing was published, and the next round plans it again.
-            retry = f"Will retry in {self._longer_wait():g} s."
-            if self.run.available_now:
-                retry = "Start again."
+            retry = "Start again." if self.available_now else f"Will retry in {wait:g} s."
             error = WanError(f"{table}: its Spark job was cancelled from outside. {retry}")
         expected = isinstance(error, WanError)
         cause = str(error) if expected else f"{table}: {error_text(error)}"
-        if cause != self._causes.get(part):
+        if before is None or cause != before.cause:
             traceback = None if expected else error
             log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
-        self._causes[part] = self.status.held = cause
-
-    def _run_stoppable(self, steps: Steps[T]) -> T:
-        """Run numbered steps, unless the sender is stopped in between. Only writing frames takes a
-        slot: any table may poll at any time."""
-        with ExitStack() as slot:
-            while True:
-                if self.run.stop.is_set():
-                    raise StoppedError("the sender was stopped")
-                try:
-                    step = next(steps)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
-                reached(step)
-                slot.close()
-                if step in self.run.slots:
-                    slot.enter_context(self.run.slots[step].taken())
+        hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait)
+        self.status.held = cause
+        return hold

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog, acked_through
+from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.topology.model import Sender, Stream, Topology
@@ -138,9 +139,9 @@ def _stream(channel: Channel, unpublished: StreamReport, epochs: Sequence[int]) 
         acked = acked_through(newest, acks)
         log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
         lowest = min(acked.values(), default=newest.epoch)
-        waiting = [log.read(epoch) for epoch in whole if epoch > lowest]
+        waiting = list(in_order(log.read, [epoch for epoch in whole if epoch > lowest]))
     except WanError as error:
-        now = channel.stream_epochs(name)
+        now = log.epochs()
         if now != list(epochs):  # the log was published to or trimmed while it was read
             return _stream(channel, unpublished, now)
         return replace(unpublished, epoch=epochs[-1], sites=(), problem=str(error))

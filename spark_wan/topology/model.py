@@ -13,6 +13,7 @@ from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
     OnTableOperation,
     Source,
+    parse_flag,
     parse_on_table_operation,
     parse_source,
 )
@@ -29,11 +30,11 @@ class Site:
 
     name: str
     state: str  # directory (absolute) or URL of the site's ledger and checkpoints
-    storage: Mapping[str, str] = store_options()  # for the sender's checkpoints in that state
+    storage: Mapping[str, str] = store_options()  # for that state, and the logs of its tables
     receive_interval: float = setting(
         0.5,
         parse_seconds,
-        "Interval between the receiver's polls of a channel: seconds, or 500ms, 1m.",
+        "Interval between the receiver's looks at a channel: seconds, or 500ms, 1m.",
     )
     receive_parallel: int = setting(
         2, parse_count, "Maximum number of tables that the receiver writes concurrently."
@@ -45,6 +46,12 @@ class Site:
     )
     send_parallel: int = setting(
         2, parse_count, "Maximum number of tables that the site's senders capture concurrently."
+    )
+    idle_interval: float = setting(
+        5.0,
+        parse_seconds,
+        "Longest interval between looks at a table or channel where nothing happens: seconds, or"
+        " 500ms, 1m.",
     )
 
 
@@ -67,7 +74,7 @@ class Sender:
         8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB."
     )
     batch_interval: float = setting(
-        1.0, parse_seconds, "Interval between polls of a source table: seconds, or 500ms, 1m."
+        1.0, parse_seconds, "Interval between looks at a source table: seconds, or 500ms, 1m."
     )
     max_epoch_rows: int = setting(
         1_000_000, parse_count, "Number of rows after which an epoch ends. A commit is never split."
@@ -118,6 +125,11 @@ class Table:
         MAX_DEAD_LETTERS,
         parse_count,
         "Number of dead letters of one epoch beyond which the stream is held.",
+    )
+    deletion_vectors: bool = setting(
+        True,
+        parse_flag,
+        "Whether receivers create the table with deletion vectors: true or false.",
     )
 
     def location(self, site: str) -> str:

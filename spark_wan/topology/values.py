@@ -70,6 +70,13 @@ def parse_text(value: object) -> str:
     return value
 
 
+def parse_flag(value: object) -> bool:
+    """Return true or false; ValueError for anything else."""
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value
+
+
 def parse_name(value: object) -> str:
     """Return a name that can be part of a path; ValueError otherwise."""
     if not _NAME.fullmatch(parse_text(value)):

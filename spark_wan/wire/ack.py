@@ -15,12 +15,14 @@ A JSON object:
 ================  ==============  =============================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
+Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_wan.errors import NewerRecordError
 from spark_wan.wire.records import read_record, write_record
 
 
@@ -41,9 +43,26 @@ class Ack:
 
     @classmethod
     def decode(cls, data: bytes) -> Ack | None:
-        """Return the ack in ``data``, or None when it cannot be read.
+        """Return the ack in ``data``, or None when it cannot be read. Raises NewerRecordError.
 
         An unreadable ack is no ack: the sender announces the epoch again.
         """
         ack = read_record(cls, data)
         return ack if ack is not None and type(ack.applied) is int else None
+
+    @classmethod
+    def of(cls, data: bytes, site: str, stream: str) -> Ack | None:
+        """Return the ack of ``site`` for ``stream`` in ``data``; None when it is none.
+
+        An ack of a newer spark_wan is one for no log, with its cause: it acks nothing, and the
+        status shows why.
+        """
+        try:
+            ack = cls.decode(data)
+        except NewerRecordError as error:
+            cause = (
+                f"the ack of site {site} was {error}. It counts as none: nothing is trimmed, and "
+                "epochs are announced again. Update spark_wan at the sender's site."
+            )
+            return cls(site, stream, log_id="", applied=0, held=0, cause=cause)
+        return ack if ack is not None and (ack.site, ack.stream) == (site, stream) else None

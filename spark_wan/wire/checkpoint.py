@@ -14,9 +14,10 @@ A JSON object:
 ==============  ===============  ==================================================================
 
 ``published`` holds ``through`` (int: newest published version), ``identity`` (string: of that
-version's commit), ``table_id`` (string), ``keys`` (list of strings) and ``schema`` (Spark's schema
-JSON), as in the manifest of that epoch. Version 1 has ``incarnation`` for ``log_id`` and ``number``
-for ``epoch``.
+version's commit), ``table_id`` (string), ``keys`` (list of strings), ``schema`` (Spark's schema
+JSON) and ``clock`` (object, or null: unknown), as in the manifest of that epoch. Version 1 has
+``incarnation`` for ``log_id`` and ``number`` for ``epoch``. Unknown fields are ignored, unless
+``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.records import read_record, write_record
+from spark_wan.wire.records import TableClock, from_fields, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,13 @@ class PublishedState:
     table_id: str
     keys: tuple[str, ...]
     schema: Mapping[str, Any]
+    clock: TableClock | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
+        clock: Any = self.clock
+        if isinstance(clock, Mapping):  # and objects
+            object.__setattr__(self, "clock", from_fields(TableClock, clock))
 
     @classmethod
     def by(cls, manifest: Manifest) -> PublishedState:
@@ -53,6 +58,7 @@ class PublishedState:
             manifest.table_id,
             manifest.keys,
             manifest.schema,
+            manifest.clock,
         )
 
 
@@ -71,5 +77,8 @@ class SenderCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> SenderCheckpoint | None:
-        """Return the checkpoint in ``data``; None when it cannot be read, as if it were lost."""
+        """Return the checkpoint in ``data``; None when it cannot be read, as if it were lost.
+
+        Raises NewerRecordError.
+        """
         return read_record(cls, data, published=PublishedState)

@@ -4,7 +4,7 @@
 
 ===============  ========  ========================================================================
 magic            4 bytes   ``WANF``
-version          u16       1, the only one so far
+version          u16       2; version 1 differs in nothing but its number
 flags            u16       0, reserved
 header length    u32       in bytes
 payload length   u64       in bytes
@@ -14,7 +14,8 @@ payload          bytes     Arrow IPC stream of one record batch, zstd; any Arrow
                            reads it
 ===============  ========  ========================================================================
 
-The fields of the header, all of which are required and no others allowed:
+The fields of the header, all of which must be there. Others are ignored, unless ``requires`` lists
+them (:mod:`spark_wan.wire.records`):
 
 ==============  ===============  ==================================================================
 ``origin``      string           the sender's site
@@ -44,10 +45,19 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from crc32c import crc32c
 
-from spark_wan.errors import FrameError
-from spark_wan.wire.records import RESTORE, UNREADABLE, UPDATE
+from spark_wan.errors import FrameError, NewerRecordError
+from spark_wan.wire.records import (
+    OR_RESTORE,
+    RESTORE,
+    UNREADABLE,
+    UPDATE,
+    VERSION,
+    check_requires,
+    check_version,
+    from_fields,
+    known_names,
+)
 
-WIRE_VERSION = 1
 _MAGIC = b"WANF"
 _FIXED = struct.Struct("<4sHHIQ")
 _CHECKSUM = struct.Struct("<I")
@@ -72,8 +82,10 @@ class FrameHeader:
 
     @classmethod
     def from_json(cls, text: bytes) -> FrameHeader:
+        """Read a header. Raises NewerRecordError, and UNREADABLE errors for any other text."""
         fields = json.loads(text)
-        return cls(**{**fields, "sent_to": tuple(fields["sent_to"])})
+        check_requires(fields, known_names(cls))
+        return from_fields(cls, {**fields, "sent_to": tuple(fields["sent_to"])})
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
         writer.write_batch(packed)
     payload = sink.getvalue()
     head = json.dumps(asdict(header), separators=(",", ":")).encode()
-    start = _FIXED.pack(_MAGIC, WIRE_VERSION, 0, len(head), payload.size) + head
+    start = _FIXED.pack(_MAGIC, VERSION, 0, len(head), payload.size) + head
     checksum = crc32c(payload, crc32c(start))
     return b"".join((start, _CHECKSUM.pack(checksum), payload))
 
@@ -130,6 +142,8 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
         )
     try:
         return FrameHeader.from_json(bytes(view[_FIXED.size : end]))
+    except NewerRecordError as error:
+        raise FrameError(f"{where}: its header was {error}. {UPDATE}") from error
     except UNREADABLE as error:
         raise FrameError(
             f"{where}: its header cannot be read ({error}); spark_wan did not write it. {RESTORE}"
@@ -166,15 +180,13 @@ def _fixed(data: bytes, where: str) -> tuple[int, int]:
     if len(data) < _FIXED.size or data[:4] != _MAGIC:
         raise FrameError(f"{where}: not a spark_wan frame (foreign or empty object). {RESTORE}")
     _, version, flags, head, payload = _FIXED.unpack_from(data)
-    if version != WIRE_VERSION:
-        raise FrameError(
-            f"{where}: wire version {version}; this spark_wan reads version {WIRE_VERSION}. "
-            f"{UPDATE}"
-        )
+    try:
+        check_version(version)
+    except (NewerRecordError, ValueError) as error:
+        raise FrameError(f"{where}: frame {error}. {UPDATE} {OR_RESTORE}") from error
     if flags:
         raise FrameError(
-            f"{where}: flags {flags:#x}, which this spark_wan does not know. {UPDATE} If no newer "
-            f"version wrote it: {RESTORE}"
+            f"{where}: flags {flags:#x}, which this spark_wan does not know. {UPDATE} {OR_RESTORE}"
         )
     if len(data) < _FIXED.size + head + _CHECKSUM.size:
         raise FrameError(f"{where}: truncated inside its header. {RESTORE}")

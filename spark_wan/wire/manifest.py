@@ -20,8 +20,9 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``last_version``   int              last source version of the epoch
 ``start``          bool             nothing before ``first_version`` belongs to the stream: a
                                     receiver that has nothing of the table may begin here
-``commits``        list of objects  source commits whose rows the frames carry: ``version`` and
-                                    ``time`` (milliseconds since 1970 UTC); no reader uses them
+``commits``        list of objects  source commits whose rows the frames carry: ``version``,
+                                    ``time`` and ``clock``, the commit's stamp (both in milliseconds
+                                    since 1970 UTC); see :mod:`spark_wan.delta.clock`
 ``identity``       string           of the source's commit ``last_version``: hash of what its
                                     history entry says, ``@``, its time; empty: a user stream
 ``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int)
@@ -29,6 +30,11 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``created``        int              by the sender's clock, in milliseconds since 1970 UTC
 ``writes``         list of objects  newest writes of a user stream that the log has: ``query``,
                                     ``batch``, ``digest``; a replay that is equal is done already
+``clock``          object           the source table's clock after ``last_version``: ``stamp``, the
+                                    highest so far, and ``time``, that commit's (both int, in
+                                    milliseconds since 1970 UTC); absent: unknown, or a user stream
+``via``            object           the inbound epoch that was forwarded: ``stream``, ``log_id``,
+                                    ``epoch``, ``fingerprint``; absent: none, as always so far
 =================  ===============  ===============================================================
 
 A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A
@@ -37,8 +43,8 @@ it; its ``first_version`` is 0. ``events`` are of a user stream; both versions a
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
 written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
-``epoch``, ``first_version`` and ``last_version``, and one more field, ``generation``. A reader
-refuses unknown fields, except in ``commits``.
+``epoch``, ``first_version`` and ``last_version``, and one more field, ``generation``. Unknown
+fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -47,17 +53,32 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from crc32c import crc32c
 
-from spark_wan.errors import ManifestError
+from spark_wan.errors import ManifestError, NewerRecordError
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.records import READABLE, RESTORE, UNREADABLE, UPDATE, VERSION, upgraded
+from spark_wan.wire.records import (
+    OR_RESTORE,
+    RESTORE,
+    UNREADABLE,
+    UPDATE,
+    VERSION,
+    EpochRef,
+    TableClock,
+    check_requires,
+    check_version,
+    from_fields,
+    known_names,
+    upgraded,
+    written_fields,
+)
 
 CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
+KINDS = (CAPTURE, SNAPSHOT, EVENTS)
 _Data = bytes  # where a class has a member called bytes
 
 
@@ -101,6 +122,8 @@ class Manifest:
     disjoint: bool
     created: int
     writes: tuple[WriteRef, ...] = ()
+    clock: TableClock | None = None
+    via: EpochRef | None = None
 
     @classmethod
     def following(cls, last: Manifest | None, **fields: Any) -> Manifest:
@@ -125,8 +148,15 @@ class Manifest:
         """Fingerprint of the manifest as it was read, or else as it is encoded."""
         return fingerprint(self.encode())
 
+    @property
+    def highest_stamp(self) -> int | None:
+        """The highest stamp of what the epoch carries; None: unknown, or a user stream."""
+        stamps = [commit["clock"] for commit in self.commits if "clock" in commit]
+        return max(stamps, default=None if self.clock is None else self.clock.stamp)
+
     def encode(self) -> _Data:
-        body = json.dumps(asdict(self), separators=(",", ":")).encode()
+        content = written_fields(self, clock=None, via=None)
+        body = json.dumps(content, separators=(",", ":")).encode()
         return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
 
     @classmethod
@@ -139,26 +169,39 @@ class Manifest:
                 f"{where}: not a spark_wan manifest (foreign or empty object). {RESTORE}"
             )
         _, version, checksum = words
-        if version not in [str(readable).encode() for readable in READABLE]:
-            raise ManifestError(
-                f"{where}: manifest version {version.decode(errors='replace')}; this spark_wan "
-                f"reads versions 1 and {VERSION}. {UPDATE}"
-            )
+        try:
+            check_version(int(version))
+        except (NewerRecordError, ValueError) as error:
+            raise ManifestError(f"{where}: manifest {error}. {UPDATE} {OR_RESTORE}") from error
         if checksum != f"{crc32c(body):08x}".encode():
             raise ManifestError(f"{where}: truncated or altered (checksum). {RESTORE}")
         try:
-            fields = upgraded(json.loads(body))
+            record = json.loads(body)
+            check_requires(record, _KNOWN)
+            fields = upgraded(record)
             for name in ("sent_to", "addressees", "keys"):
                 fields[name] = tuple(fields[name])
             fields["commits"] = tuple(map(dict, fields["commits"]))
-            fields["frames"] = tuple(FrameRef(**entry) for entry in fields["frames"])
-            fields["writes"] = tuple(WriteRef(**entry) for entry in fields["writes"])
-            manifest = cls(**fields)
+            fields["frames"] = tuple(from_fields(FrameRef, entry) for entry in fields["frames"])
+            fields["writes"] = tuple(from_fields(WriteRef, entry) for entry in fields["writes"])
+            manifest = from_fields(cls, fields, clock=TableClock, via=EpochRef)
+            if manifest.kind not in KINDS:
+                raise NewerRecordError(
+                    f"written by a newer spark_wan: its kind is {manifest.kind!r}, unknown to this "
+                    "spark_wan"
+                )
+        except NewerRecordError as error:
+            raise ManifestError(f"{where}: {error}. {UPDATE}") from error
         except UNREADABLE as error:
             raise ManifestError(
-                f"{where}: cannot be read ({error}); this version of spark_wan did not write it. "
-                f"{RESTORE}"
+                f"{where}: cannot be read ({error}); no version of spark_wan that this one knows "
+                f"wrote it. {RESTORE}"
             ) from error
         # Of the bytes that were read: encoded again, one of version 1 would have another.
         manifest.__dict__["fingerprint"] = fingerprint(data)
         return manifest
+
+
+_KNOWN = known_names(Manifest, frames=FrameRef, writes=WriteRef, clock=TableClock, via=EpochRef) | {
+    f"commits.{name}" for name in ("version", "time", "clock")
+}

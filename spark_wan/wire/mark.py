@@ -3,35 +3,47 @@
 A mark is a JSON object under the key ``spark_wan`` of a commit's ``userMetadata``, which is a JSON
 object. A user's mark is ``{"local_only": true}``. A receiver's mark:
 
-================  ===============  ================================================================
-``version``       int              2
-``site``          string           the receiver's site
-``table``         string           the table's name in the topology
-``apply``         int              number of this apply of the table, from 1
-``token``         string           of this apply, as in the ledger
-``origin``        string           site where the events come from
-``table_id``      string           Delta's ID of the source table
-``selection``     string           ``all``
-``through``       int              the source's newest version that was applied; -1: a user stream
-``stream``        string           the stream that was applied
-``log_id``        string           its log
-``epoch``         int              its newest epoch that was applied
-``fingerprint``   string           of the manifest of ``epoch``
-``ids``           bool             a user stream, whose events have IDs
-``dead_letters``  int              events of the stream that became dead letters here, by this
-                                   apply and all before it
-``columns``       list of strings  columns and fields that were applied to the table, by this apply
-                                   and all before it; absent: none
-``moved``         object           those of them that are elsewhere in the table: column -> its
-                                   path now, or null; absent: none
-``new_ids``       int or null      event IDs that this apply recorded; absent or null: unknown, or
-                                   the stream has none
-``ids_until``     int or null      newest event time among them, in microseconds since 1970 UTC;
-                                   absent or null: one of them has none, and is kept forever
-================  ===============  ================================================================
+===========  ===============  =====================================================================
+``version``  int              2
+``site``     string           the receiver's site
+``table``    string           the table's name in the topology
+``apply``    int              number of this apply of the table, from 1
+``token``    string           of this apply, as in the ledger
+``applied``  list of objects  what was applied: one object per stream (see below)
+``columns``  list of strings  columns and fields that were applied to the table, by this apply and
+                              all before it; absent: none
+``moved``    object           those of them that are elsewhere in the table: column -> its path
+                              now, or null; absent: none
+===========  ===============  =====================================================================
 
-Version 1 has ``incarnation`` for ``log_id``. The four fields that may be absent are not in marks
-of spark_wan 0.1.0.
+What was applied of a stream:
+
+================  =============  ==================================================================
+``origin``        string         site where the events come from
+``table_id``      string         Delta's ID of the source table
+``selection``     string         ``all``
+``through``       int            the source's newest version that was applied; -1: a user stream
+``stream``        string         the stream that was applied
+``log_id``        string         its log
+``epoch``         int            its newest epoch that was applied
+``fingerprint``   string         of the manifest of ``epoch``
+``ids``           bool           a user stream, whose events have IDs
+``dead_letters``  int            events of the stream that became dead letters here, by this apply
+                                 and all before it
+``new_ids``       int or null    event IDs that this apply recorded; absent or null: unknown, or
+                                 the stream has none
+``ids_until``     int or null    newest event time among them, in microseconds since 1970 UTC;
+                                 absent or null: one of them has none, and is kept forever
+``clock``         int or null    the highest stamp of what was applied
+                                 (:mod:`spark_wan.delta.clock`); absent or null: it has none
+``via``           object         the inbound epoch that was forwarded, as in a manifest; absent:
+                                 none
+================  =============  ==================================================================
+
+A mark of version 1 has one stream, whose fields are beside those of the mark. It has
+``incarnation`` for ``log_id``. ``columns``, ``moved``, ``new_ids`` and ``ids_until`` are not in
+marks of spark_wan 0.1.0. Unknown fields are ignored, unless ``requires`` lists them
+(:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -41,8 +53,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_wan.errors import LedgerError
-from spark_wan.wire.records import READABLE, UNREADABLE, VERSION, from_fields, written_fields
+from spark_wan.errors import LedgerError, NewerRecordError
+from spark_wan.wire.records import (
+    UNREADABLE,
+    UPDATE,
+    VERSION,
+    EpochRef,
+    check_requires,
+    check_version,
+    from_fields,
+    known_names,
+    written_fields,
+)
 
 MARK = "spark_wan"
 """The key in a commit's ``userMetadata`` under which spark_wan keeps its marks."""
@@ -66,14 +88,32 @@ def read_mark(user_metadata: str | None) -> dict[str, Any] | None:
     return mark if isinstance(mark, dict) else None
 
 
-@dataclass(frozen=True)
-class Mark:
-    """What one commit to a target table applied, with the fields of the format."""
+def applied_parts(mark: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a mark of any version says was applied, as far as it can be read.
 
-    site: str
-    table: str
-    apply: int
-    token: str
+    For those who only look at the commits of other sites and tables.
+    """
+    parts = mark.get("applied", [mark])
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def newer_mark(mark: Mapping[str, Any]) -> str | None:
+    """Return why a mark, a receiver's or a user's, needs a newer spark_wan; None: it does not."""
+    try:
+        if "version" in mark:
+            check_version(mark["version"])
+        check_requires(mark, _KNOWN | {"local_only"})
+    except NewerRecordError as error:
+        return str(error)
+    except ValueError:
+        return None  # no version of spark_wan wrote it
+    return None
+
+
+@dataclass(frozen=True)
+class AppliedStream:
+    """What one commit applied of a stream, with the fields of the format."""
+
     origin: str
     table_id: str
     selection: str
@@ -84,30 +124,54 @@ class Mark:
     fingerprint: str
     ids: bool
     dead_letters: int = 0
+    new_ids: int | None = None
+    ids_until: int | None = None
+    clock: int | None = None
+    via: EpochRef | None = None
+
+    @property
+    def key(self) -> Origin:
+        return (self.origin, self.table_id, self.selection)
+
+    def content(self) -> dict[str, object]:
+        """Return the fields that are written."""
+        return written_fields(self, new_ids=None, ids_until=None, clock=None, via=None)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What one commit to a target table applied, with the fields of the format."""
+
+    site: str
+    table: str
+    apply: int
+    token: str
+    applied: tuple[AppliedStream, ...]
     columns: tuple[str, ...] = ()
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """See :class:`AppliedColumns`."""
-    new_ids: int | None = None
-    ids_until: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
 
     def content(self) -> dict[str, object]:
         """Return the fields that are written, without the version."""
-        return written_fields(self, columns=(), moved={}, new_ids=None, ids_until=None)
+        applied = [part.content() for part in self.applied]
+        return {**written_fields(self, columns=(), moved={}), "applied": applied}
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": VERSION, **self.content()}}, separators=(",", ":"))
 
-    @property
-    def key(self) -> Origin:
-        return (self.origin, self.table_id, self.selection)
-
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Mark:
-        """Return the mark with these fields. Raises TypeError when one is missing."""
-        return from_fields(cls, content)
+        """Return the mark with these fields, of any version that is readable.
+
+        Raises TypeError when one is missing, NewerRecordError when an unknown one is required.
+        """
+        check_requires(content, _KNOWN)
+        parts = content.get("applied", [content])
+        applied = tuple(from_fields(AppliedStream, part, via=EpochRef) for part in parts)
+        return from_fields(cls, {**content, "applied": applied})
 
     @classmethod
     def read(cls, user_metadata: str | None, site: str, table: str) -> Mark | None:
@@ -118,15 +182,15 @@ class Mark:
         content = read_mark(user_metadata)
         if content is None or (content.get("site"), content.get("table")) != (site, table):
             return None
-        version = content.get("version")
-        if version not in READABLE:
-            raise LedgerError(
-                f"{table}: a commit carries a mark of version {version}; this spark_wan reads "
-                f"versions 1 and {VERSION}. Update spark_wan at this site."
-            )
         try:
+            check_version(content.get("version"))
             return cls.of(content)
-        except TypeError as error:
+        except NewerRecordError as error:
+            raise LedgerError(f"{table}: a commit carries a mark {error}. {UPDATE}") from error
+        except UNREADABLE as error:
             raise LedgerError(
                 f"{table}: a commit carries a mark that spark_wan did not write ({error})."
             ) from error
+
+
+_KNOWN = known_names(Mark, applied=AppliedStream) | known_names(AppliedStream)

@@ -8,6 +8,8 @@ import pytest
 from processes import Worker
 from sites import Sites
 
+from spark_wan.steps import run
+
 TABLES = ("orders", "readings")
 
 
@@ -22,7 +24,7 @@ def test_f01_a_sender_killed_before_publish_loses_nothing(
     """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
-    assert [replicated.numbers(table) for table in TABLES] == [[1, 2], [1, 2]]
+    assert [replicated.numbers(table)[-1] for table in TABLES] == [2, 2]
     orphans = {table: replicated.frames(table) - replicated.named_frames(table) for table in TABLES}
     assert any(orphans.values()) or step != "publish.4"
 
@@ -43,8 +45,7 @@ def test_f02_a_sender_killed_after_publish_publishes_nothing_twice(
     """
     replicated.change(50)
     worker.killed_by(replicated, do="send", crash_at=step)
-    published = {table: replicated.numbers(table) for table in TABLES}
-    assert [1, 2, 3] in published.values()
+    assert 3 in [replicated.numbers(table)[-1] for table in TABLES]
 
     replicated.send(spark)
     assert [replicated.numbers(table)[-1] for table in TABLES] == [3, 3]
@@ -66,7 +67,7 @@ def test_f03_frames_of_a_sender_killed_mid_batch_are_never_named(
     worker.killed_by(replicated, do="send", crash_at_frame=1, tables=["orders"])
     half = replicated.frames("orders") - replicated.named_frames("orders")
     assert half
-    assert replicated.numbers("orders") == [1, 2]
+    assert replicated.numbers("orders")[-1] == 2
 
     replicated.send(spark)
     assert not half & replicated.named_frames("orders")
@@ -74,25 +75,25 @@ def test_f03_frames_of_a_sender_killed_mid_batch_are_never_named(
     replicated.assert_equal()
 
 
-@pytest.mark.parametrize("step", ["acks.1", "acks.2", "acks.3:2", "acks.4", "acks.5"])
+@pytest.mark.parametrize("step", ["acks.1", "acks.2", "acks.3:2", "acks.4"])
 def test_an_ack_manager_killed_at_any_step_trims_nothing_unacked(
     spark: Any, replicated: Sites, worker: Worker, step: str
 ) -> None:
     """Two epochs are acked and may be trimmed. The third stays readable, is re-announced, and is
     trimmed once it is acked.
 
-    Fails when `AckManager.round` trims the manifest before its frames, or does not ask whether
-    every site has acked the epoch.
+    Fails when `AckManager.round` does not ask whether every site has acked the epoch, or leaves
+    what the killed one has begun.
     """
     replicated.write_topology(ack_timeout="1ms")
     replicated.change(50)
+    run(replicated.publisher(spark, "orders").round())
+    assert replicated.numbers("orders") == [1, 2, 3]
     worker.killed_by(replicated, do="send", crash_at=step, tables=["orders"])
     log = replicated.log("orders")
     assert replicated.numbers("orders")[-1] == 3
     assert {frame.path for frame in log.read(3).frames} <= replicated.frames("orders")
-    assert log.channel.announcements().get(log.stream, []) == (
-        [(3, 1)] if step == "acks.3:2" else []
-    )
+    assert log.channel.announced(log.stream) == ((3, 1) if step == "acks.3:2" else None)
 
     replicated.send(spark)
     replicated.apply(spark)

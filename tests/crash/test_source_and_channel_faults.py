@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from sites import NEWARK, SEATTLE, Sites
-from waiting import DEADLINE, started, wait_until
+from waiting import wait_until
 
 from spark_wan.errors import WanError
 from spark_wan.receiver.job import Receiver
@@ -53,11 +52,11 @@ def test_f12_both_ends_retry_while_the_channel_is_unreachable(
 ) -> None:
     """The site keeps writing. Once the channel is back, both ends catch up by themselves.
 
-    Fails when an error ends the sender's stream instead of holding it (`SenderStream._publish`).
+    Fails when an error ends the sender's stream instead of holding it (`SenderStream._go_on`).
     """
     topology = replicated.topology
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
-    receiver = started(Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1))
+    receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
     try:
         with unreachable(replicated):
             replicated.change(50)
@@ -84,24 +83,6 @@ def test_f12_both_ends_retry_while_the_channel_is_unreachable(
         sender.stop()
         receiver.stop()
     replicated.assert_equal()
-
-
-def test_f12_a_micro_batch_waits_for_a_channel_lost_in_its_middle(
-    spark: Any, waiting: Sites, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The channel is lost after the receiver woke up: the micro-batch neither fails nor counts as
-    done.
-
-    Fails without the wait in `ChannelReceiver._until_applied`.
-    """
-    inbound = waiting.inbound()
-    micro_batch = threading.Thread(target=inbound, args=(spark.range(0), 0))
-    with unreachable(waiting):
-        micro_batch.start()
-        wait_until(lambda: "cannot be opened" in caplog.text, "the warning")
-        assert micro_batch.is_alive()
-    micro_batch.join(DEADLINE)
-    waiting.assert_equal()
 
 
 @contextmanager

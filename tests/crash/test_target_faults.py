@@ -4,36 +4,68 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
-from wrapped_channels import CollidingChannel
+from wrapped_channels import Collision
 
 import spark_wan.receiver.apply as apply
+import spark_wan.receiver.rows as rows_module
+from spark_wan.delta.dataframes import map_in_arrow
+from spark_wan.receiver.target import DeltaTarget
+from spark_wan.receiver.write import MarkedWrite
 from spark_wan.steps import run
 
 
+def collide(monkeypatch: pytest.MonkeyPatch, way: str, collision: Collision) -> None:
+    """Let another writer commit while a task of the write reads the rows: merge or replace."""
+    if way == "merge":
+        monkeypatch.setattr(rows_module, "SMALL_BYTES", 0)
+    write = getattr(MarkedWrite, way)
+
+    def collided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            collision()
+            yield batch
+
+    def colliding(marked: MarkedWrite, rows: Any, *more: Any) -> None:
+        rows.frame = map_in_arrow(rows.frame, collided, rows.frame.schema)
+        write(marked, rows, *more)
+
+    monkeypatch.setattr(MarkedWrite, way, colliding)
+
+
+@pytest.mark.parametrize("way", ["merge", "replace"])
 @pytest.mark.parametrize("writer", ["OPTIMIZE", "local writer"])
 def test_f26_an_apply_that_collides_with_another_commit_is_retried(
-    spark: Any, waiting: Sites, tmp_path: Path, writer: str
+    spark: Any,
+    waiting: Sites,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    writer: str,
+    way: str,
 ) -> None:
-    """Another writer commits to the target during the MERGE. The apply starts again at step 1 and
+    """Another writer commits to the target during the write. The apply starts again at step 1 and
     takes effect once; the stream is not held.
 
     Fails when `DeltaTarget._errors` does not raise `WriteConflict`.
     """
     split_into_two_files(waiting)
-    applier = waiting.applier(spark, "orders")
     version = waiting.version("orders")
-    applier.target.channel = CollidingChannel(
-        waiting.channel(), waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1
-    )
-    outcome = run(applier.round())
+    collision = Collision(waiting.path("orders", SEATTLE), writer, tmp_path / "collided", 1)
+    collide(monkeypatch, way, collision)
+    attempts: list[Any] = []
+    read = DeltaTarget.read
+    monkeypatch.setattr(DeltaTarget, "read", lambda *given: attempts.append(given) or read(*given))
+    outcome = run(waiting.applier(spark, "orders").round())
     assert (outcome.applied, outcome.held) == (3, None)
     assert waiting.version("orders") == version + 2
+    assert len(attempts) == 2, "the other commit was no conflict"
     waiting.assert_equal("orders")
 
 
@@ -45,10 +77,9 @@ def test_f26_an_apply_that_always_collides_holds_the_stream(
     Fails without the limit `ATTEMPTS`.
     """
     monkeypatch.setattr(apply, "ATTEMPTS", 2)
+    collision = Collision(waiting.path("orders", SEATTLE), "local writer", tmp_path / "collided", 2)
+    collide(monkeypatch, "merge", collision)
     applier = waiting.applier(spark, "orders")
-    applier.target.channel = CollidingChannel(
-        waiting.channel(), waiting.path("orders", SEATTLE), "local writer", tmp_path / "collided", 2
-    )
     outcome = run(applier.round())
     assert (outcome.applied, outcome.held) == (2, 3)
     assert "2 writes in a row lost" in str(outcome.cause)

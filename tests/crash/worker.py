@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
-from waiting import started
 from wrapped_channels import ChannelWrapper
 
 import spark_wan.sender.job as sender_job
@@ -87,11 +86,12 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         sender = Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables)
         sender.start().await_termination()
     elif what == "receive":
-        started(Receiver(spark, sites.topology, SEATTLE, senders=senders)).await_termination()
+        receiver = Receiver(spark, sites.topology, SEATTLE, senders=senders)
+        receiver.start().await_termination()
     else:
         handles = [
             Sender(spark, sites.topology, NEWARK, senders=senders).start(),
-            started(Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1)),
+            Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1).start(),
         ]
         answer({"running": os.getpid()})
         while json.loads(sys.stdin.readline())["do"] != "stop":

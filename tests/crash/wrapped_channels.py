@@ -23,20 +23,16 @@ class ChannelWrapper:
         return getattr(self.inner, name)
 
 
-class CollidingChannel(ChannelWrapper):
-    """Lets ``writer`` commit to ``target`` while a task reads a frame: in the middle of a MERGE.
+class Collision:
+    """Lets ``writer`` commit to ``target``, in each of the first ``times`` calls.
 
-    ``writer`` is ``OPTIMIZE`` or ``local writer``; neither changes rows. It commits during each of
-    the first ``times`` reads.
+    ``writer`` is ``OPTIMIZE`` or ``local writer``; neither changes rows. Calls may come from tasks.
     """
 
-    def __init__(
-        self, inner: Channel, target: Path, writer: str, counter: Path, times: int
-    ) -> None:
-        super().__init__(inner)
+    def __init__(self, target: Path, writer: str, counter: Path, times: int) -> None:
         self.target, self.writer, self.counter, self.times = target, writer, counter, times
 
-    def get_frame(self, path: str) -> bytes:
+    def __call__(self) -> None:
         for nth in range(self.times):
             try:
                 Path(f"{self.counter}.{nth}").touch(exist_ok=False)
@@ -44,7 +40,6 @@ class CollidingChannel(ChannelWrapper):
                 continue
             self._collide()
             break
-        return self.inner.get_frame(path)
 
     def _collide(self) -> None:
         table = DeltaTable(self.target)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sites import NEWARK, SEATTLE, Sites
-from spark_connect import connect, start_receiver
+from spark_connect import connect
 from waiting import wait_until
 
 from spark_wan import Receiver, Sender
@@ -32,10 +32,7 @@ def main() -> None:
         spark = local_session("ended", quick=True, **{"spark.master": "local[2]"})
     sites.change(10)
     sender = Sender(spark, sites.topology, NEWARK, senders=["east"]).start()
-    if kind == "connect":
-        receiver: Any = start_receiver(spark, sites)
-    else:
-        receiver = Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
+    receiver = Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
     handles: dict[str, Any] = {"sender": sender, "receiver": receiver}
 
     wait_until(

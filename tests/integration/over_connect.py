@@ -9,40 +9,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sites import NEWARK, Sites
-from spark_connect import connect, start_receiver
+from sites import NEWARK, SEATTLE, Sites
+from spark_connect import connect
 from waiting import wait_until
 
 import spark_wan.capture.source as source
-from spark_wan import Sender
+from spark_wan import Receiver, Sender
 from spark_wan.delta.sessions import is_connect
+from spark_wan.sender.stream import SenderStream
 
 
 def histories_while_idle(*handles: Any) -> int:
-    """Return how often an idle sender reads a history (a Spark job) in ten polls of its tables."""
-    polls, histories = [], []
-    load, history = source.load, source.history
+    """Return how often an idle sender reads a history (a Spark job) in ten looks at its tables."""
+    looks, histories = [], []
+    look, history = SenderStream.look, source.history
 
-    def counted_load(*args: Any, **options: Any) -> Any:
-        polls.append(args)
-        return load(*args, **options)
+    def counted_look(stream: SenderStream, spark: Any) -> Any:
+        looks.append(stream.name)
+        return look(stream, spark)
 
-    def counted_history(*args: Any) -> Any:
+    def counted_history(*args: Any, **options: Any) -> Any:
         histories.append(args)
-        return history(*args)
+        return history(*args, **options)
 
-    source.load, source.history = counted_load, counted_history
+    SenderStream.look, source.history = counted_look, counted_history  # type: ignore[method-assign]
     try:
-        wait_until(lambda: len(polls) >= 10, "the sender polls its tables", *handles)
+        wait_until(lambda: len(looks) >= 10, "the sender looks at its tables", *handles)
     finally:
-        source.load, source.history = load, history
+        SenderStream.look, source.history = look, history  # type: ignore[method-assign]
     return len(histories)
 
 
 def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     sites.change(10)
     handles: list[Any] = [
-        start_receiver(spark, sites),
+        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
         Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
     ]
 
@@ -67,7 +68,6 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     for handle in handles:
         handle.stop()
     report["active"] = [handle.is_active for handle in handles]
-    report["queries"] = len(spark.streams.active)
 
     sites.send(spark)
     sites.apply(spark)

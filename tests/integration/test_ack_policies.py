@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
-from waiting import started, wait_until
+from waiting import wait_until
 
-import spark_wan.receiver.job as receiver_job
 import spark_wan.receiver.stream as receiver_stream
-from spark_wan.receiver.handle import ReceiverHandle
 from spark_wan.receiver.job import Receiver
-from spark_wan.sender.handle import SenderHandle
+from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.job import Sender
 from spark_wan.sender.stream import StreamStatus
 from spark_wan.units import milliseconds
@@ -28,21 +26,20 @@ ORDERS = "newark.east.orders"
 @pytest.fixture(scope="module")
 def running(
     spark: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Sites, SenderHandle, ReceiverHandle]]:
+) -> Iterator[tuple[Sites, JobHandle[Any], JobHandle[Any]]]:
     """A running sender and receiver with a short ack timeout and a short retry interval."""
     wan = Sites.make(tmp_path_factory.mktemp("acks") / "wan", ack_timeout="300ms")
     wan.change(10)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (receiver_job, receiver_stream):
-            patch.setattr(module, "RETRY_INTERVAL", 0.5)
+        patch.setattr(receiver_stream, "RETRY_INTERVAL", 0.5)
         sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
-        receiver = started(Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1))
+        receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1).start()
     yield wan, sender, receiver
     sender.stop()
     receiver.stop()
 
 
-def status(sender: SenderHandle, table: str = "orders") -> StreamStatus:
+def status(sender: JobHandle[Any], table: str = "orders") -> StreamStatus:
     return next(status for status in sender.status() if status.table == table)
 
 
@@ -59,7 +56,7 @@ def wait_until_all_acked(wan: Sites, *handles: Any) -> None:
 
 
 def test_epochs_that_every_site_has_acked_are_trimmed(
-    running: tuple[Sites, SenderHandle, ReceiverHandle],
+    running: tuple[Sites, JobHandle[Any], JobHandle[Any]],
 ) -> None:
     """Frames first; each stream keeps its newest manifest."""
     wan, *handles = running
@@ -77,7 +74,7 @@ def test_epochs_that_every_site_has_acked_are_trimmed(
 
 
 def test_f11_a_lost_ack_is_restored_from_the_ledger(
-    running: tuple[Sites, SenderHandle, ReceiverHandle],
+    running: tuple[Sites, JobHandle[Any], JobHandle[Any]],
 ) -> None:
     """The sender re-announces the epoch after ``ack_timeout``, and the receiver acks it without
     another write to the table.
@@ -92,13 +89,15 @@ def test_f11_a_lost_ack_is_restored_from_the_ledger(
     ack.unlink()
     wait_until(ack.exists, "another ack", *handles)
     assert replace(before, dead_letters=0) == wan.ack("orders")
-    wait_until(lambda: not wan.channel().announcements(), "the announcement is withdrawn", *handles)
+    wait_until(
+        lambda: wan.channel().announced(ORDERS) is None, "the announcement is withdrawn", *handles
+    )
     assert wan.version("orders") == version
     wan.assert_equal()
 
 
 def test_b34_a_hold_is_reported_and_retried(
-    running: tuple[Sites, SenderHandle, ReceiverHandle],
+    running: tuple[Sites, JobHandle[Any], JobHandle[Any]],
 ) -> None:
     """The target is away: the ack has the held epoch and the cause, the sender's status has the
     cause, and nothing of the epoch is trimmed. The other table is not affected. Once the target

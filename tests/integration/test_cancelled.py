@@ -14,6 +14,7 @@ from waiting import wait_until
 
 import spark_wan.receiver.stream as receiver_stream
 from spark_wan import Receiver, Sender
+from spark_wan.receiver.inbound import InboundChannel
 
 TABLES = ("orders", "readings")
 SCRIPT = Path(__file__).with_name("ended_session.py")
@@ -23,11 +24,9 @@ CAUSE = "its Spark job was cancelled from outside"
 def test_f50_cancelled_jobs_are_reported_and_retried(
     spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """First a job of the sender, then one of the receiver. No stream ends, and the receiver's
-    micro-batch is not committed before all is applied.
+    """First a job of the sender, then one of the receiver. No stream ends.
 
-    Fails without the retry in `SenderStream._hold` (the thread ends silently), or without the wait
-    for cancelled streams in `ChannelReceiver.apply_all` (the micro-batch is committed).
+    Fails without the retry in `SenderStream._hold`, or in `InboundTable._round`.
     """
     monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 3_600.0)
     monkeypatch.setattr(receiver_stream, "LONGEST_RETRY", 3_600.0)
@@ -44,9 +43,9 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
         return bool(held[side])
 
     def retried(receiver: Any) -> bool:
-        for stream in receiver._supervised[0].channel.streams.all():
-            if stream.retry is not None:
-                stream.retry.at = 0.0
+        for activity in list(receiver.scheduler._entries):
+            for stream in activity.streams.all() if isinstance(activity, InboundChannel) else ():
+                stream.retry_now()
         return True
 
     def acked() -> bool:
@@ -61,7 +60,6 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
 
         receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.2).start()
         try:
-            query = receiver.queries[0]
             wait_until(
                 lambda: cancelled("receiver", receiver), "a receiver's job is cancelled", receiver
             )
@@ -73,15 +71,12 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
                     receiver,
                 )
                 assert CAUSE in str(wan.ack(table).cause)  # type: ignore[union-attr]
-            assert not list(wan.receiver_checkpoint.glob("*/commits/0"))
             wait_until(lambda: retried(receiver) and acked(), "all is acked", sender, receiver)
             wait_until(
-                lambda: bool(list(wan.receiver_checkpoint.glob("*/commits/0"))),
-                "the micro-batch is committed",
+                lambda: [status.held for status in receiver.status()] == [None, None],
+                "nothing is held",
                 receiver,
             )
-            assert receiver.queries == [query] and query.isActive
-            assert [status.held for status in receiver.status()] == [None, None]
             assert receiver.is_active and receiver.exception() is None
         finally:
             receiver.stop()
@@ -95,7 +90,7 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
 def test_f50_the_end_of_the_session_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
     """In a process of its own. Both report the error, neither hangs, and no stream is held.
 
-    Fails without `lost_session` in `SenderStream._hold` and `ReceiverHandle._end`.
+    Fails without `lost_session` in `SenderStream._hold` and `InboundTable._round`.
     """
     reports = run_script(SCRIPT, tmp_path, kind, tmp_path / "wan", timeout=500)
     assert reports == {

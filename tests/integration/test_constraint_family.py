@@ -22,6 +22,7 @@ from sites import SEATTLE
 
 import spark_wan.receiver.judge as judge
 from spark_wan.delta.tables import load
+from spark_wan.events.operations import keyed_event_id
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.write import merge_statement
 from spark_wan.wire.ack import Ack
@@ -424,6 +425,10 @@ def test_f53_dead_letters_are_counted_once(family: Family) -> None:
         len({letter["event_id"] for letters in family.letters.values() for letter in letters})
         == 2 * len(BROKEN) + 5
     )
+    table_id = family.pair.manifests("keyed")[-1].table_id
+    for letter in family.letters["keyed"]:
+        key = (str(json.loads(letter["key"])["id"]),)
+        assert letter["event_id"] == keyed_event_id(table_id, letter["origin_version"], key)
 
 
 @pytest.mark.parametrize("table", HELD)

@@ -231,7 +231,7 @@ CASES = [
         PLAIN,
         "DROP",
         "CREATE TABLE {t} (id bigint, qty int) USING delta",
-        ends="older state.*new table name",
+        ends="dropped and created again.*new table name",
         rows="",
     ),
     source("truncate", PLAIN, "TRUNCATE TABLE {t}", MORE, ends="is a .*--decide"),

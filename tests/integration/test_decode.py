@@ -132,8 +132,8 @@ def reencoded(frame: bytes) -> bytes:
         (lambda frame: frame[:-1], "truncated or overlong"),
         (lambda frame: b"something else", "not a spark_wan frame"),
         (
-            lambda frame: frame[:4] + b"\x02" + frame[5:],
-            "wire version 2; this spark_wan reads version 1",
+            lambda frame: frame[:4] + b"\x03" + frame[5:],
+            "frame written by a newer spark_wan, in version 3",
         ),
     ],
     ids=["altered", "another", "truncated", "foreign", "version"],

@@ -4,37 +4,32 @@ target.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from sites import NEWARK, SEATTLE, Sites
-from waiting import started, wait_until
+from waiting import wait_until
 
 from spark_wan import Receiver, Sender
 from spark_wan.ledger.tables import SCHEMAS
-from spark_wan.sender.publish import Publisher
+from spark_wan.receiver.inbound import InboundChannel
+from spark_wan.sender.stream import SenderStream
 
 TABLES = ("orders", "readings")
 POLLS = 8
 
 
-class IdleEvents(StreamingQueryListener):
-    """Counts polls of a query that found nothing."""
+def counted(look: Any, looks: Counter[str]) -> Any:
+    """Count the looks at each activity."""
 
-    def __init__(self) -> None:
-        self.polls = 0
+    def count(activity: Any, spark: Any) -> Any:
+        looks[activity.name] += 1
+        return look(activity, spark)
 
-    def onQueryStarted(self, event: Any) -> None: ...
-
-    def onQueryProgress(self, event: Any) -> None: ...
-
-    def onQueryIdle(self, event: Any) -> None:
-        self.polls += 1
-
-    def onQueryTerminated(self, event: Any) -> None: ...
+    return count
 
 
 def versions(sites: Sites) -> dict[str, int]:
@@ -59,25 +54,16 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     """No Delta commits, no channel writes and no Spark jobs at either end, over several polls; also
     after a commit at the source that changes no rows. A change then wakes them at once.
 
-    Fails when `Publisher.round` does not look at the newest version first: it runs jobs to read the
+    Fails when `SenderStream.look` begins a round without a glance: it runs jobs to read the
     history.
     """
     wan.change(10)
-    polls_by_table = dict.fromkeys(TABLES, 0)
-    publisher_round = Publisher.round
-
-    def counted(publisher: Publisher) -> Any:
-        polls_by_table[publisher.settings.table] += 1
-        return publisher_round(publisher)
-
-    monkeypatch.setattr(Publisher, "round", counted)
-    before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")
-    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
-    listener = IdleEvents()
-    spark.streams.addListener(listener)
+    looks: Counter[str] = Counter()
+    for kind in (SenderStream, InboundChannel):
+        monkeypatch.setattr(kind, "look", counted(kind.look, looks))
     handles = (
         Sender(spark, wan.topology, NEWARK, senders=["east"]).start(),
-        started(Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1)),
+        Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1).start(),
     )
 
     def settled() -> bool:
@@ -93,13 +79,12 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
         return versions(wan), *map(files, folders), jobs()
 
     def wait_for_polls() -> None:
-        sent, received = dict(polls_by_table), listener.polls
+        before = Counter(looks)
         wait_until(
-            lambda: all(polls_by_table[t] >= sent[t] + POLLS for t in TABLES),
-            "the sender polls",
+            lambda: all(looks[name] >= before[name] + POLLS for name in looks),
+            "all are looked at",
             *handles,
         )
-        wait_until(lambda: listener.polls >= received + POLLS, "the receiver polls", *handles)
 
     try:
         wait_until(
@@ -126,7 +111,5 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     finally:
         for handle in handles:
             handle.stop()
-        spark.streams.removeListener(listener)
-        spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", before)
     wan.replicate(spark)
     wan.assert_equal()

@@ -13,18 +13,16 @@ from typing import Any
 
 import pytest
 from sites import NEWARK, SEATTLE, Sites
-from waiting import children, connections, started, wait_until, wan_threads, workers
+from waiting import children, connections, wait_until, wan_threads, workers
 
-import spark_wan.receiver.inbound as receiver_inbound
-import spark_wan.receiver.job as receiver_job
 import spark_wan.receiver.stream as receiver_stream
+import spark_wan.receiver.table as receiver_table
 import spark_wan.sender.stream as sender_stream
 from spark_wan import Receiver, Sender, register
 from spark_wan.errors import WanError
-from spark_wan.receiver.handle import ReceiverHandle
+from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import NoCheckpoints
-from spark_wan.sender.handle import SenderHandle
 from spark_wan.steps import reached, run
 from spark_wan.topology.ack_policy import AckPolicy
 
@@ -33,10 +31,10 @@ PACE = 0.2
 """Seconds between commits of the writers: few commits keep the tests short."""
 
 
-def start(spark: Any, sites: Sites) -> tuple[SenderHandle, ReceiverHandle]:
+def start(spark: Any, sites: Sites) -> tuple[JobHandle[Any], JobHandle[Any]]:
     return (
         Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
-        started(Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2)),
+        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start(),
     )
 
 
@@ -90,16 +88,15 @@ def thread_names() -> set[str]:
 
 
 def test_b15_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -> None:
-    """No thread, no process, no connection, no streaming query.
+    """No thread, no process, no connection.
 
-    Fails without `query.stop()` in `ReceiverHandle.stop`: the query, its thread and its source's
-    process are left.
+    Fails when `JobHandle.stop` does not wait for the threads.
     """
     wan.change(10)
     wan.send(spark)
     wan.receive(spark)  # starts what a session starts once and keeps
     gc.collect()
-    queries, processes, connected = len(spark.streams.active), set(workers()), connections(spark)
+    processes, connected = set(workers()), connections(spark)
     threads = thread_names()
 
     handles = start(spark, wan)
@@ -108,18 +105,14 @@ def test_b15_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -> None:
         lambda: acked_through(wan, 2)() and wan.are_equal(), "all is applied and acked", *handles
     )
     assert wan_threads()
-    assert len(spark.streams.active) == queries + 1
-    assert set(workers()) - processes
     for handle in handles:
         handle.stop()
         assert not handle.is_active
         assert handle.exception() is None
 
-    # Spark's stop does not wait for the py4j thread in which a micro-batch ends.
-    wait_until(lambda: not wan_threads(), f"our threads end {wan_threads()}")
+    assert not wan_threads()
     wait_until(lambda: thread_names() <= threads, "all threads end")
-    assert len(spark.streams.active) == queries
-    wait_until(lambda: not set(workers()) - processes, f"the source's process ends {children()}")
+    wait_until(lambda: not set(workers()) - processes, f"all processes end {children()}")
     gc.collect()
     wait_until(
         lambda: connections(spark) <= connected,
@@ -145,8 +138,7 @@ def test_b27_stop_never_hangs_while_writers_run(
     """Stopped right after a step, while commits go on; then started again, and everything arrives
     (b39).
 
-    Fails without the stop event in `SenderHandle.stop`, or without `query.stop()` in
-    `ReceiverHandle.stop`.
+    Fails without the stop event in `JobHandle.stop`.
     """
     wan.change(10)
     at_step = threading.Event()
@@ -164,7 +156,7 @@ def test_b27_stop_never_hangs_while_writers_run(
             )
         else:
             wan.send(spark)
-            monkeypatch.setattr(receiver_inbound, "reached", reached_here)
+            monkeypatch.setattr(receiver_table, "reached", reached_here)
         handles = start(spark, wan)
         try:
             wait_until(at_step.is_set, f"the step {step}", *handles)
@@ -222,8 +214,7 @@ def test_b33_a_dropped_target_table_is_reported_and_the_others_go_on(
     Fails without the check in `Ledger.catch_up` for a table that the ledger knows: the receiver
     creates the table again, without its older rows.
     """
-    for module in (receiver_job, receiver_stream):
-        monkeypatch.setattr(module, "RETRY_INTERVAL", 0.5)
+    monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 0.5)
     wan.change(10)
     handles = start(spark, wan)
     sender, receiver = handles

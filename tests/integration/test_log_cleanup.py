@@ -96,9 +96,7 @@ def test_f49_a_target_idle_past_its_log_retention_goes_on(
     """
     here = pair()
     place, name = here.location("orders", SEATTLE), here.name("orders", SEATTLE)
-    applied = max(
-        commit.version for commit in history(spark, place, -1) if commit.operation == "MERGE"
-    )
+    applied = max(commit.version for commit in history(spark, place, -1) if commit.received_from)
     maintain(spark, name, 5)
     age(place, 3)
     if polled:

@@ -113,8 +113,8 @@ def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(spark: Any, tmp_
         at={**pair.topology.table("orders").at, SEATTLE: str(pair.folder / "elsewhere")},
     )
     pair.send(spark)
-    inbound = pair.inbound("east")
-    inbound.apply_all(spark)
+    inbound = pair.inbound(spark, "east")
+    inbound.apply(spark)
     held = {status.stream: status.held for status in inbound.statuses()}
     assert held["newark.east.orders2"] is None
     folders = re.findall(
@@ -123,8 +123,8 @@ def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(spark: Any, tmp_
     assert len(folders) == 3
     for folder in folders:
         shutil.rmtree(pair.folder / "channel-east" / folder, ignore_errors=True)
-    inbound = pair.inbound("east")
-    inbound.apply_all(spark)
+    inbound = pair.inbound(spark, "east")
+    inbound.apply(spark)
     assert {status.stream: status.held for status in inbound.statuses()} == {
         "newark.east.orders2": None
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inline import inbound_of
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
@@ -18,7 +19,7 @@ from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.inbound import ChannelReceiver
+from spark_wan.receiver.job import Receiver
 from spark_wan.topology.values import catalog_parts
 
 ODD = [
@@ -133,9 +134,7 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle_site(spark: Any, tmp_pa
     second.write_text(SECOND_TOPOLOGY)
     topology = load_topology(second)
     LedgerTables(spark, topology.site("tacoma").state).ensure()
-    inbound = ChannelReceiver(
-        topology, "tacoma", topology.sender("next").channel, {}, parallel=1, max_bytes=1 << 28
-    )
+    inbound = inbound_of(Receiver(spark, topology, "tacoma"))
 
     def send(**settings: Any) -> None:
         Sender(spark, topology, SEATTLE, **settings).start(available_now=True).await_termination()
@@ -144,7 +143,7 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle_site(spark: Any, tmp_pa
         return sorted((row["id"], row["item"]) for row in load(spark, location).collect())
 
     def at_tacoma() -> list[tuple[Any, ...]]:
-        inbound.apply_all(spark)
+        inbound.apply(spark)
         return rows(topology.table("orders").location("tacoma"))
 
     send()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ DEADLINE = 180
 PACE = 0.5
 """Seconds between commits of the writer."""
 PATIENT = (
-    f"import spark_wan.receiver.handle as handle; handle.STOP_WAIT = {DEADLINE}; "
+    f"import spark_wan.receiver.job as job; job.STOP_WAIT = {DEADLINE}; "
     "from spark_wan.cli.app import main; main()"
 )
 """``spark-wan``, with a stop that gives the running step as long as a busy machine needs."""
@@ -177,9 +177,8 @@ def test_a_signal_to_the_process_group_stops_the_command_cleanly(
 def test_stopping_a_busy_receiver_logs_no_spark_errors(
     spark: Any, wan: Sites, tmp_path: Path
 ) -> None:
-    """SIGTERM to Python alone. Spark logs an error with a stack trace for a micro-batch that
-    raises and for a cancelled write. So the running step may end, and the micro-batch returns
-    once Spark knows that its query is stopped.
+    """SIGTERM to Python alone. Spark logs an error with a stack trace for a cancelled write, so the
+    running step may end.
     """
     wan.change(10)
     queue_epochs(spark, wan)
@@ -213,44 +212,3 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
         assert command.lines[-1]["type"] == "SessionLostError"
         assert "the Spark session has ended" in command.lines[-1]["message"]
         assert "Traceback" not in command.errors()
-
-
-def test_a_receiver_overtaken_while_frozen_restarts_its_query(
-    spark: Any, wan: Sites, tmp_path: Path
-) -> None:
-    """Another receiver uses its checkpoint while it is frozen. Its query then ends with
-    CONCURRENT_STREAM_LOG_UPDATE, which is reported, and starts again.
-
-    Fails when the end of the query ends the receiver.
-    """
-    wan.change(10)
-    wan.send(spark)
-
-    def acked() -> bool:
-        return all(wan.acked(table) == wan.numbers(table)[-1] for table in ("orders", "readings"))
-
-    with ExitStack() as ends:
-        first = ends.enter_context(running("receive", wan, tmp_path / "first"))
-        wait_until(lambda: first.has_printed(has_events) and acked(), "the first applies")
-        second = ends.enter_context(running("receive", wan, tmp_path / "second"))
-        wait_until(lambda: second.has_printed(is_started), "the second starts")
-        first.signal(signal.SIGSTOP)
-        wan.change(30)
-        wan.send(spark)
-        wait_until(acked, "the second takes over")
-        first.signal(signal.SIGCONT)
-        wan.change(50)
-        wan.send(spark)
-        wait_until(acked, "one of them applies")
-        second.signal(signal.SIGTERM)
-        assert second.code() == 0
-        wan.change(70)
-        wan.send(spark)
-        wait_until(acked, "the first continues")
-        assert first.has_printed(
-            lambda line: "another receiver used its checkpoint" in str(line.get("held"))
-        )
-        first.signal(signal.SIGTERM)
-        assert first.code() == 0
-        assert "Traceback" not in first.errors()
-    wan.assert_equal()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 from unittest import mock
 
 import obstore
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from world import ACK_TIMEOUT, CHANNEL, NAMES, STREAM, Fault, World, seeded_uuid4
 
+from spark_wan.channels import parallel
 from spark_wan.channels.object_store import open_store
 from spark_wan.sender import publish
 from spark_wan.wire.mark import LOCAL_ONLY
@@ -38,13 +42,42 @@ FAULTS = [
     ("put_ack", "delay"),
     ("put_ack", "duplicate"),
     ("put_ack", "truncate"),
+    ("put_head", "lose"),
+    ("put_head", "fail"),
+    ("put_head", "vanish"),
+    ("put_head", "delay"),
+    ("head", "fail"),
+    ("ack", "fail"),
+    ("ack_tags", "fail"),
     ("trim_frames", "lose"),
     ("trim_frames", "fail"),
     ("trim_manifest", "fail"),
-    ("trim_manifest", "vanish"),
+    ("trim", "fail"),
+    ("trim", "vanish"),
+    ("trim", "lose"),
     ("announce", "lose"),
+    ("announced", "fail"),
     ("withdraw", "lose"),
 ]
+
+
+class OneThread:
+    """Executor that makes each call at once, in the thread of its caller. A process that dies in
+    one makes no other."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **_: object) -> None:
+        pass
 
 
 class Replication(RuleBasedStateMachine):
@@ -58,6 +91,7 @@ class Replication(RuleBasedStateMachine):
         self._patches = [
             mock.patch("uuid.uuid4", seeded_uuid4()),
             mock.patch.object(publish, "QUIET_COMMITS", 3),
+            mock.patch.object(parallel, "ThreadPoolExecutor", OneThread),
         ]
         for patch in self._patches:
             patch.start()
@@ -68,13 +102,21 @@ class Replication(RuleBasedStateMachine):
         snapshot=st.booleans(),
         sites=st.sampled_from([("seattle",), ("seattle", "tacoma")]),
         early=st.booleans(),
+        watched=st.booleans(),
     )
     def newark_sends(
-        self, kind: str, ack_policy: str, snapshot: bool, sites: tuple[str, ...], early: bool
+        self,
+        kind: str,
+        ack_policy: str,
+        snapshot: bool,
+        sites: tuple[str, ...],
+        early: bool,
+        watched: bool,
     ) -> None:
         """``early``: transactions of receiver 1 begin when epochs are read, not when they are
-        written."""
-        self.world = World(kind, ack_policy, snapshot, sites, early, note)
+        written. ``watched``: ack managers have a look at the acks of the channel, and act when
+        something is due."""
+        self.world = World(kind, ack_policy, snapshot, sites, early, watched, note)
 
     # --- at the source
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +24,15 @@ from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.records import HistoryPosition, LedgerRow, TargetName, transaction_name
+from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token
+from spark_wan.ledger.records import (
+    HistoryPosition,
+    LedgerRecord,
+    LedgerRow,
+    TargetName,
+    transaction_name,
+)
+from spark_wan.ledger.summary import Summary
 from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, decode_frame
@@ -174,11 +181,8 @@ class SimulatedSource:
     def table_id(self) -> str:
         return "source-table"
 
-    def latest(self, known: int) -> int:
-        return len(self.versions) - 1
-
-    def stamp(self, version: int) -> object:
-        return version
+    def look(self, version: int) -> object:
+        return version if version == len(self.versions) - 1 else object()
 
     def newest(self) -> Commit:
         return self.versions[-1].commit
@@ -311,11 +315,12 @@ class SimulatedLedger:
     effect: Effect
     rows: list[LedgerRow] = field(default_factory=list)
     positions: list[HistoryPosition] = field(default_factory=list)
+    summaries: list[Summary] = field(default_factory=list)
     ids: list[tuple[str, str, str]] = field(default_factory=list)
     """(event ID, content hash, token)"""
 
-    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
-        return [*self.rows, *self.positions]
+    def load(self, table: str) -> Sequence[LedgerRecord]:
+        return [*self.rows, *self.positions, *self.summaries]
 
     def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
         def append() -> None:
@@ -328,12 +333,50 @@ class SimulatedLedger:
         return set()
 
     def recorded_ids(self, table: str) -> RecordedIds:
-        return RecordedIds(frozenset(token for _, _, token in self.ids))
+        return RecordedIds.of(("newark", token, None) for _, _, token in self.ids)
+
+    def claim(self, table: str, claim: Summary) -> None:
+        def add() -> None:
+            if all(other.number < claim.number for other in self.summaries):
+                self.summaries.append(claim)
+
+        self.effect("a fold is claimed", add)
+
+    def rename_ids(self, table: str, tokens: Mapping[FoldedIds, Collection[str]]) -> None:
+        def rename() -> None:
+            for ids, replaced in tokens.items():
+                self.ids = [
+                    (event, content, ids.token if token in replaced else token)
+                    for event, content, token in self.ids
+                ]
+
+        self.effect("event IDs are renamed", rename)
+
+    def rename_letters(self, table: str, tokens: Collection[str], token: str) -> None:
+        raise AssertionError("no event of the simulation becomes a dead letter")
+
+    def replace(self, table: str, summary: Summary, before: int) -> None:
+        def replace() -> None:
+            self.rows = [row for row in self.rows if row.mark.apply > summary.apply]
+            self.positions = [each for each in self.positions if each.target_version >= before]
+            self.summaries = [each for each in self.summaries if each.apply > summary.apply]
+            self.summaries.append(summary)
+
+        self.effect("the marks are folded", replace)
+
+    def newest_epoch(self) -> int:
+        """The newest epoch that is ledgered, of the only log."""
+        folded = (epoch for summary in self.summaries for _, _, epoch, _ in summary.logs)
+        return max([0, *folded, *(part.epoch for row in self.rows for part in row.mark.applied)])
 
     def known_ids(self) -> dict[str, str]:
         """Event IDs that took effect: those whose token is marked."""
         marked = {row.mark.token for row in self.rows}
-        return {event_id: content for event_id, content, token in self.ids if token in marked}
+        return {
+            event_id: content
+            for event_id, content, token in self.ids
+            if token in marked or is_range_token(token)
+        }
 
 
 @dataclass

@@ -31,9 +31,11 @@ from tables import (
 )
 
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.object_store import open_store
-from spark_wan.channels.registry import open_channel
+from spark_wan.channels.object_store import ObjectStoreChannel, open_store
+from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
+from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import ChannelError, LogGapError, StaleWriteError, WanError
+from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.sender.acks import AckManager, StreamState
@@ -45,14 +47,20 @@ from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.manifest import SNAPSHOT, Manifest
-from spark_wan.wire.mark import Mark
+from spark_wan.wire.mark import AppliedStream, Mark
 
 CHANNEL, TABLE, ORIGIN = "memory://simulation", "orders", "newark"
 STREAM = f"{ORIGIN}.east.{TABLE}"
 ACK_TIMEOUT = 60_000
 
-NAMES = ("sender 1", "sender 2", "acks 1", "acks 2", "receiver 1", "receiver 2", "receiver 3")
 SITE_OF = {"receiver 1": "seattle", "receiver 2": "seattle", "receiver 3": "tacoma"}
+LEDGER_OF = {"folding 1": "seattle", "folding 2": "seattle", "folding 3": "tacoma"}
+NAMES = ("sender 1", "sender 2", "acks 1", "acks 2", *SITE_OF, *LEDGER_OF)
+
+
+def applied(marks: Iterable[Mark]) -> Iterator[AppliedStream]:
+    """Return what marks say was applied."""
+    return (part for mark in marks for part in mark.applied)
 
 
 class Killed(BaseException):
@@ -64,7 +72,7 @@ class WatchedChannel:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.inner = open_channel(CHANNEL)
+        self.inner = world.open_channel()
         self.url = CHANNEL
         self.appended: dict[int, bytes] = {}
         self.manifests: dict[int, Manifest] = {}
@@ -93,6 +101,9 @@ class WatchedChannel:
             self._check_append(epoch, manifest)
 
         self.world.effect("a manifest is added", append)
+
+    def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
+        self.world.effect("a head is put", lambda: self.inner.put_head(stream, epoch, manifest))
 
     def _check_append(self, epoch: int, data: bytes) -> None:
         last = max(self.appended, default=0)
@@ -133,6 +144,18 @@ class WatchedChannel:
 
         self.world.effect("an ack is put", put)
 
+    def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
+        """Delete one by one, manifests in any order: a store may die in the middle."""
+        self.trim_frames(stream, frames)
+        epochs = [epoch for epoch in self.inner.stream_epochs(stream) if epoch <= through]
+        assert through < max(self.appended), f"manifest {through}, the newest, is trimmed"
+        for epoch in epochs:
+            if epoch not in self.strays:
+                self._check_trim(self.manifests[epoch], f"manifest {epoch} is trimmed")
+        self.world.order.shuffle(epochs)
+        for epoch in epochs:
+            self.trim_manifest(stream, epoch)
+
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
         named = {
             ref.path: manifest for manifest in self.manifests.values() for ref in manifest.frames
@@ -165,13 +188,15 @@ class WatchedChannel:
             "an epoch is announced", lambda: self.inner.announce(stream, epoch, attempt)
         )
 
-    def withdraw(self, stream: str, announced: Iterable[tuple[int, int]]) -> None:
-        self.world.effect(
-            "announcements are withdrawn", lambda: self.inner.withdraw(stream, announced)
-        )
+    def withdraw(self, stream: str) -> None:
+        self.world.effect("an announcement is withdrawn", lambda: self.inner.withdraw(stream))
 
-    def frames(self, stream: str) -> list[tuple[str, float]]:
-        return [(path, self.written[path] / 1000) for path, _ in self.inner.frames(stream)]
+    def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
+        found = self.inner.frames(stream, write)
+        return [(path, self.written[path] / 1000) for path, _ in found]
+
+    def frame_time(self, path: str) -> float | None:
+        return None if self.inner.frame_time(path) is None else self.written[path] / 1000
 
     def now(self) -> float:
         return self.world.now / 1000
@@ -221,8 +246,10 @@ class Process:
     result: Any = None
     listed: Any = None
     settled: Any = None
-    """What the receiver had listed when it last applied and acked everything: nothing wakes it
-    until newest manifest or announcements change."""
+    """What the receiver had seen when it last applied and acked everything: nothing wakes it until
+    the heads of the channel change."""
+    eyes: ObjectStoreChannel | None = None
+    """The channel as the receiver sees it."""
 
 
 class World:
@@ -236,6 +263,7 @@ class World:
         snapshot: bool,
         sites: tuple[str, ...],
         early: bool,
+        watched: bool,
         note: Callable[[str], None],
     ) -> None:
         self.note = note
@@ -245,6 +273,8 @@ class World:
         self.policy = AckPolicy(policy)
         self.sites = sites
         self.early = early
+        self.watches = watched
+        self.order = random.Random(0)
         self.now = 1_700_000_000_000
         self.doom: tuple[int, str] | None = None
         """(n, moment): at its n-th write from now, the running process dies right before or after
@@ -256,7 +286,6 @@ class World:
         obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
         self.watched = WatchedChannel(self)
         self.channel = FaultyChannel(self.watched)  # type: ignore[arg-type]
-        self.log = StreamLog(self.channel, STREAM)  # type: ignore[arg-type]
         self.checkpoints = SimulatedCheckpoints(self.effect)
         self.source = SimulatedSource(self.keyed, lambda: self.now, channel=self.channel)
         self.start = None if snapshot and self.keyed else 0
@@ -274,7 +303,9 @@ class World:
         self.tables = {site: DeltaTable() for site in sites}
         self.ledgers = {site: SimulatedLedger(self.effect) for site in sites}
         self.processes = {
-            name: Process(name) for name in NAMES if SITE_OF.get(name, sites[0]) in sites
+            name: Process(name)
+            for name in NAMES
+            if {**SITE_OF, **LEDGER_OF}.get(name, sites[0]) in sites
         }
 
     def effect(self, what: str, do: Callable[[], Any]) -> Any:
@@ -315,6 +346,17 @@ class World:
                     self.advance(name)
         self.note(f"    {frozen} goes on")
         self.running, self.writing = frozen, writing
+
+    @property
+    def log(self) -> StreamLog:
+        """The log as one sees it who knows nothing of it."""
+        return StreamLog(self.channel, STREAM)  # type: ignore[arg-type]
+
+    def open_channel(self) -> ObjectStoreChannel:
+        """Open the channel in a process of its own, which has the world's time."""
+        channel = ObjectStoreChannel(CHANNEL)
+        channel.clock = lambda: self.now / 1000  # type: ignore[method-assign]
+        return channel
 
     # --- processes
 
@@ -366,25 +408,40 @@ class World:
     def _die(self, process: Process) -> None:
         if process.steps is not None:
             process.steps.close()  # type: ignore[attr-defined]
-        process.steps = process.volatile = process.settled = None
+        process.steps = process.volatile = process.settled = process.eyes = None
 
     def _round(self, process: Process) -> Any:
         kind = process.name.split()[0]
         process.rounds += 1
         if kind == "acks":
-            process.volatile = process.volatile or AckManager(
-                self.log, self.checkpoints, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
-            )
-            return process.volatile.round()
+            process.volatile = process.volatile or self._ack_manager()
+            return self._ack_round(process.volatile)
         if kind == "receiver":
             process.volatile = process.volatile or self._applier(process.name)
-            process.listed = self._signals()
+            process.listed = self._signals(process)
             numbers = self.watched.inner.stream_epochs(STREAM)
             return process.volatile.round(numbers) if numbers else iter(())
+        if kind == "folding":
+            site = LEDGER_OF[process.name]
+            return fold(self.ledgers[site], site, TABLE, least=2, most=3)
         if self.user:
             return self._micro_batch(process)
         process.volatile = process.volatile or self._publisher()
         return process.volatile.round()
+
+    def _ack_manager(self) -> AckManager:
+        manager = AckManager(
+            self.log, self.checkpoints, self.policy, ACK_TIMEOUT, lambda: self.now, self.sites
+        )
+        if self.watches:
+            manager.watch = AckWatch(self.channel, lambda: self.now / 1000)  # type: ignore[arg-type]
+        return manager
+
+    def _ack_round(self, manager: AckManager) -> Any:
+        """With a watch: look at the acks, and do what is due."""
+        manager.look(0.0)
+        if manager.watch is None or manager.due():
+            return (yield from manager.round())
 
     def _publisher(self) -> Publisher:
         settings = CaptureSettings(
@@ -542,26 +599,27 @@ class World:
     def check_durable(self, site: str, epoch: int, what: str) -> None:
         """Check that everything through an epoch is in the site's table, marked, and in its
         ledger."""
-        marked = max((mark.epoch for mark in self.tables[site].marks()), default=0)
+        marked = max((part.epoch for part in applied(self.tables[site].marks())), default=0)
         assert marked >= epoch, f"{what}, but the marks of its table end at {marked}"
-        ledgered = max((row.mark.epoch for row in self.ledgers[site].rows), default=0)
+        ledgered = self.ledgers[site].newest_epoch()
         assert ledgered >= epoch, f"{what}, but its ledger ends at {ledgered}"
 
     def check_target(self, site: str, mark: Mark) -> None:
         """Check, after every write, that the target holds exactly what the source held at the
         version that the mark names."""
         table = self.tables[site]
+        (part,) = mark.applied
         if self.user:
-            expected = self._expected_events(self.prefix[mark.epoch])
+            expected = self._expected_events(self.prefix[part.epoch])
         else:
-            expected = self.source.expected(mark.through, self.snapshot)
+            expected = self.source.expected(part.through, self.snapshot)
         actual: Any = table.bag
         if self.keyed:
             actual = {
                 key: tuple(row.get(name) for name in self.names) for key, row in table.rows.items()
             }
         assert actual == expected, (
-            f"{site} after epoch {mark.epoch}: holds {actual}, should hold {expected}"
+            f"{site} after epoch {part.epoch}: holds {actual}, should hold {expected}"
         )
 
     def _expected_events(self, count: int) -> Any:
@@ -589,10 +647,12 @@ class World:
             # here, so receivers start over.
             for name in SITE_OF.keys() & self.processes.keys():
                 self.kill(name)
-        for _ in range(60):
+        quiet = 0
+        for _ in range(120):
             busy = [self._works(name) for name in self.processes]
             self.now += ACK_TIMEOUT
-            if not any(busy):
+            quiet = 0 if any(busy) else quiet + 1
+            if quiet * ACK_TIMEOUT > WHOLE_LISTING_INTERVAL * 1000:
                 break
         else:
             raise AssertionError("the world does not come to rest")
@@ -602,7 +662,7 @@ class World:
         """Run one round, if something wakes the process. Returns whether something is left to
         do."""
         process = self.processes[name]
-        if name in SITE_OF and process.settled == self._signals():
+        if name in SITE_OF and process.settled == self._signals(process):
             return False
         before = len(self.watched.appended), len(self.watched.old_acks)
         self.advance(name)
@@ -615,11 +675,12 @@ class World:
             return process.result.again
         if isinstance(process.result, StreamState):
             return process.result.backlog > 0
-        return process.result is not None
+        return process.result not in (None, 0)
 
-    def _signals(self) -> Any:
+    def _signals(self, process: Process) -> Any:
         """Return what wakes a receiver when it changes."""
-        return self.watched.inner.stream_epochs(STREAM)[-1:], self.watched.inner.announcements()
+        process.eyes = process.eyes or self.open_channel()
+        return process.eyes.heads()
 
     def _check_rest(self) -> None:
         last = max(self.watched.appended, default=0)
@@ -647,7 +708,9 @@ class World:
         assert self.watched.inner.stream_epochs(STREAM) == [last], "acked manifests are still there"
         self.sweep()
         assert not self.watched.inner.frames(STREAM), "acked or orphaned frames are still there"
-        assert not self.channel.announcements(), "announcements of acked epochs are still there"
+        assert self.channel.announced(STREAM) is None, (
+            "an announcement that is acked is still there"
+        )
 
 
 def seeded_uuid4() -> Callable[[], uuid.UUID]:

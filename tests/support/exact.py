@@ -12,6 +12,7 @@ import os
 import struct
 from decimal import Context, Decimal
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -324,12 +325,20 @@ def rows(table: pa.Table, key: str) -> dict[Any, dict[str, Any]]:
 
 
 def read(path: object) -> pa.Table:
-    """Read an unpartitioned Delta table without deletion vectors.
+    """Read an unpartitioned Delta table.
 
-    deltalake names its files and pyarrow reads them: Spark writes instants as INT96, of which
-    deltalake makes nanoseconds, which end at the year 2262.
+    deltalake names its files and deleted rows, and pyarrow reads them: Spark writes instants as
+    INT96, of which deltalake makes nanoseconds, which end at the year 2262.
     """
-    files = DeltaTable(str(path)).file_uris()
-    return pa.concat_tables(
-        [pq.read_table(file, coerce_int96_timestamp_unit="us") for file in files]
-    )
+    table = DeltaTable(str(path))
+    vectors = pa.table(table.deletion_vectors()).to_pylist()
+    kept = {Path(each["filepath"]).name: each["selection_vector"] for each in vectors}
+    parts = []
+    for file in table.file_uris():
+        part = pq.read_table(file, coerce_int96_timestamp_unit="us")
+        if (first := kept.get(Path(file).name)) is not None:
+            # A vector ends with the last row that is deleted.
+            part = part.filter(pa.array([*first, *[True] * (part.num_rows - len(first))]))
+        # Whether instants have a time zone depends on the settings of the session that wrote them.
+        parts.append(part.cast(parts[0].schema) if parts else part)
+    return pa.concat_tables(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,15 @@ from spark_wan.delta.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
 from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.event_ids import RecordedIds
-from spark_wan.ledger.records import HistoryPosition, LedgerRow, TargetName, transaction_name
+from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
+from spark_wan.ledger.records import (
+    HistoryPosition,
+    LedgerRecord,
+    LedgerRow,
+    TargetName,
+    transaction_name,
+)
+from spark_wan.ledger.summary import Summary
 from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.ack import Ack
@@ -125,7 +132,7 @@ def publish(log: StreamLog, *epochs: int, frames: int = 1, **changes: Any) -> li
     appended = []
     for epoch in epochs:
         refs = tuple(put_frame(log.channel, stream=log.stream) for _ in range(frames))
-        follows = epoch - 1 in log.channel.stream_epochs(log.stream)
+        follows = log.channel.stream_epochs(log.stream, epoch - 2, 1) == [epoch - 1]
         previous = log.read(epoch - 1).fingerprint if follows else ""
         parts = {"previous": previous, "stream": log.stream, "frames": refs, **changes}
         appended.append(manifest(epoch, **parts))
@@ -188,24 +195,24 @@ class Source:
     columns: dict[int, Mapping[str, Any]] = field(default_factory=lambda: {0: schema()})
     without_events: set[int] = field(default_factory=set)
     retention: int = 30 * DAY
+    most: int | None = None
+    """The most commits that a history returns at once."""
     calls: list[str] = field(default_factory=list)
 
     def table_id(self) -> str:
         return self.id
 
-    def latest(self, known: int) -> int:
-        self.calls.append("latest")
-        return self.commits[-1].version
-
-    def stamp(self, version: int) -> object:
-        return self.id, version, commit.identity if (commit := self.commit(version)) else None
+    def look(self, version: int) -> object:
+        self.calls.append("look")
+        newest = self.commits[-1]
+        return (self.id, newest.identity) if newest.version == version else object()
 
     def newest(self) -> Commit:
         return self.commits[-1]
 
     def history(self, after: int) -> list[Commit]:
         self.calls.append("history")
-        return [commit for commit in self.commits if commit.version > after]
+        return [commit for commit in self.commits if commit.version > after][: self.most]
 
     def commit(self, version: int) -> Commit | None:
         return next((each for each in self.commits if each.version == version), None)
@@ -246,15 +253,22 @@ class Source:
 
 @dataclass
 class LedgerRows:
-    """A ledger store that is a list."""
+    """A ledger store that is lists. The event IDs of an apply are only their token and origin."""
 
     rows: list[LedgerRow] = field(default_factory=list)
     positions: list[HistoryPosition] = field(default_factory=list)
     tokens_with_ids: set[str] = field(default_factory=set)
     floors: dict[str, int] = field(default_factory=dict)
+    summaries: list[Summary] = field(default_factory=list)
+    """Claims too."""
+    ranges: set[tuple[str, str]] = field(default_factory=set)
+    """(origin, token) of IDs of folded applies."""
+    letters: list[str] = field(default_factory=list)
+    """Tokens of dead letters."""
 
-    def load(self, table: str) -> Sequence[LedgerRow | HistoryPosition]:
-        return [*self.positions, *(row for row in self.rows if row.mark.table == table)]
+    def load(self, table: str) -> Sequence[LedgerRecord]:
+        rows = [row for row in self.rows if row.mark.table == table]
+        return [*self.positions, *rows, *self.summaries]
 
     def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
         self.rows += [row for row in rows if isinstance(row, LedgerRow)]
@@ -264,7 +278,29 @@ class LedgerRows:
         return {row.mark.table for row in self.rows if row.target_id == target_id}
 
     def recorded_ids(self, table: str) -> RecordedIds:
-        return RecordedIds(frozenset(self.tokens_with_ids), self.floors)
+        tokens = {("", token, None) for token in self.tokens_with_ids}
+        ranges = {(origin, token, None) for origin, token in self.ranges}
+        floors = [(origin, None, floor) for origin, floor in self.floors.items()]
+        return RecordedIds.of([*tokens, *ranges, *floors])
+
+    def claim(self, table: str, claim: Summary) -> None:
+        if all(other.number < claim.number for other in self.summaries):
+            self.summaries.append(claim)
+
+    def rename_ids(self, table: str, tokens: Mapping[FoldedIds, Collection[str]]) -> None:
+        for ids, replaced in tokens.items():
+            self.tokens_with_ids -= set(replaced)
+            self.ranges -= {(ids.origin, token) for token in replaced}
+            self.ranges.add((ids.origin, ids.token))
+
+    def rename_letters(self, table: str, tokens: Collection[str], token: str) -> None:
+        self.letters = [token if each in tokens else each for each in self.letters]
+
+    def replace(self, table: str, summary: Summary, before: int) -> None:
+        self.rows = [row for row in self.rows if row.mark.apply > summary.apply]
+        self.positions = [each for each in self.positions if each.target_version >= before]
+        self.summaries = [each for each in self.summaries if each.apply > summary.apply]
+        self.summaries.append(summary)
 
 
 @dataclass
@@ -371,6 +407,9 @@ def raising(error: WanError | FrameError) -> Callable[[], None]:
 
 class ThreadOfAnEndedSession(threading.Thread):
     """``pyspark.InheritableThread`` after the JVM has ended: it fails before calling its target."""
+
+    def __init__(self, *args: Any, session: Any = None, **more: Any) -> None:
+        super().__init__(*args, **more)
 
     def run(self) -> None:
         raise ConnectionRefusedError(111, "Connection refused")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,13 +11,9 @@ from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, memory_channel
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
-from spark_wan.wire.mark import Mark
+from spark_wan.wire.mark import AppliedStream, Mark
 
-MARK = Mark(
-    site="seattle",
-    table="orders",
-    apply=1,
-    token="t1",
+APPLIED = AppliedStream(
     origin="newark",
     table_id=MANIFEST.table_id,
     selection="all",
@@ -28,17 +24,27 @@ MARK = Mark(
     fingerprint=MANIFEST.fingerprint,
     ids=False,
 )
+MARK = Mark(
+    site="seattle",
+    table="orders",
+    apply=1,
+    token="t1",
+    applied=(APPLIED,),
+)
 ORIGIN = origin_of(MANIFEST)
 PLACE = (STREAM, MANIFEST.log_id)
 
 
 def mark(apply: int, **changes: Any) -> Mark:
-    """Mark of apply n, through epoch n and version 10 n - 1, unless changed."""
-    return replace(
-        MARK,
-        apply=apply,
-        **{"token": f"t{apply}", "through": 10 * apply - 1, "epoch": apply, **changes},
-    )
+    """Mark of apply n, through epoch n and version 10 n - 1, unless changed.
+
+    Changes of one field may be of the mark or of the stream that it applied.
+    """
+    own = {each.name for each in fields(Mark)}
+    part = {name: value for name, value in changes.items() if name not in own}
+    applied = replace(APPLIED, **{"through": 10 * apply - 1, "epoch": apply, **part})
+    changes = {name: value for name, value in changes.items() if name in own}
+    return replace(MARK, **{"apply": apply, "token": f"t{apply}", "applied": (applied,), **changes})
 
 
 def target(*marks: Mark) -> Target:

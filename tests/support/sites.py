@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,21 +21,22 @@ from typing import Any
 import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from inline import Inbound, Running, inbound_of
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
+from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions
-from spark_wan.delta.sessions import SessionSettings
+from spark_wan.errors import StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.inbound import ChannelReceiver
 from spark_wan.receiver.job import Receiver
-from spark_wan.receiver.stream import TableStatus
+from spark_wan.receiver.stream import InboundStream, TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.publish import Publisher
-from spark_wan.sender.stream import SenderRun, StreamStatus
+from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
@@ -179,27 +181,23 @@ class Sites:
         handle = Receiver(spark, self.topology, SEATTLE, **{"senders": ["east"], **settings}).start(
             available_now=True
         )
-        handle.await_termination()
+        with suppress(StreamsHeldError):
+            handle.await_termination()
         return {status.table: status for status in handle.status()}
 
     def replicate(self, spark: Any) -> dict[str, TableStatus]:
-        """Send, and apply without the query that wakes a receiver: it takes seconds to start."""
+        """Send, and apply in this thread."""
         self.send(spark)
         return self.apply(spark)
 
     def apply(
         self, spark: Any, sender: str = "east", rounds: int = 1, **decisions: Decisions
     ) -> dict[str, TableStatus]:
-        """Do what :meth:`receive` does, without the query that wakes it. ``decisions``: by
-        table.
-        """
+        """Do what :meth:`receive` does, in this thread. ``decisions``: by table."""
         self.make_ledger(spark)
-        inbound = self.inbound(sender)
-        inbound.decisions = decisions
+        inbound = self.inbound(spark, sender, **decisions)
         for _ in range(rounds):
-            for stream in inbound.streams.all():
-                stream.retry = None  # as if the time of held streams had come
-            inbound.apply_all(spark)
+            inbound.retry(spark)
         return {status.table: status for status in inbound.statuses()}
 
     def make_ledger(self, spark: Any) -> None:
@@ -220,21 +218,18 @@ class Sites:
             atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
             _empty_ledgers.append(kept)
 
-    def inbound(self, sender: str = "east") -> ChannelReceiver:
-        topology = self.topology
-        return ChannelReceiver(
-            topology, SEATTLE, topology.sender(sender).channel, {}, parallel=2, max_bytes=1 << 28
-        )
+    def inbound(self, spark: Any, sender: str = "east", **decisions: Decisions) -> Inbound:
+        receiver = Receiver(spark, self.topology, SEATTLE, senders=[sender], decisions=decisions)
+        return inbound_of(receiver)
 
     def applier(self, spark: Any, table: str) -> TableApplier:
         """Return seattle's applier of a table, to run step by step. Each acts as a receiver of
         its own.
         """
         self.make_ledger(spark)
-        inbound, log = self.inbound(SENDERS[table]), self.log(table)
-        stream = inbound.streams.get(log.stream)
-        stream.table = table
-        return inbound._applier(spark, stream, log)
+        log = self.log(table)
+        made = self.inbound(spark, SENDERS[table]).tables.get(table)
+        return made._applier(spark, InboundStream(log.stream, table), log)
 
     def publisher(self, spark: Any, table: str) -> Publisher:
         """Return newark's publisher of a table, to run step by step. Each acts as a sender of
@@ -242,12 +237,9 @@ class Sites:
         """
         topology = self.topology
         sender = Sender(spark, topology, NEWARK, senders=["east"])
+        watch = AckWatch(self.channel())
         stream = sender._stream(
-            SenderRun(spark, True, 1),
-            topology.sender("east"),
-            topology.table(table),
-            self.channel(),
-            SessionSettings.of(spark),
+            Running(), topology.sender("east"), topology.table(table), watch, True
         )
         assert stream.publisher is not None
         return stream.publisher
@@ -343,10 +335,6 @@ class Sites:
     @property
     def sender_checkpoint(self) -> Path:
         return self.folder / NEWARK / "_wan" / "checkpoints" / "sender"
-
-    @property
-    def receiver_checkpoint(self) -> Path:
-        return self.folder / SEATTLE / "_wan" / "checkpoints" / "receiver"
 
 
 def at(second: int) -> datetime.datetime:

@@ -10,10 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sites import SEATTLE, Sites
-
-from spark_wan import Receiver
-from spark_wan.delta.errors import ErrorKind
 from spark_wan.local import cached_jars, ensure_java
 from spark_wan.local.classes import java_options
 
@@ -76,14 +72,3 @@ def connect(options: str = "") -> Any:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def start_receiver(spark: Any, sites: Sites) -> Any:
-    """Start seattle's receiver; retry while Python starts too slowly on a busy machine."""
-    for _ in range(10):
-        try:
-            return Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.2).start()
-        except Exception as error:
-            if not ErrorKind.PYTHON_MISSING.matches(error):
-                raise
-    raise AssertionError("the worker of foreachBatch did not start")

@@ -11,6 +11,8 @@ from typing import Any
 
 DEADLINE = 600.0
 """Seconds after which a wait fails: long enough for one busy core."""
+LONG = 60.0
+"""The same for what needs no Spark."""
 
 
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
@@ -26,15 +28,12 @@ def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
         time.sleep(0.05)
 
 
-def started(receiver: Any) -> Any:
-    """Start a receiver and wait until the processes of its sources run; return its handle."""
-    handle = receiver.start()
-    wait_until(lambda: all(map(has_source, handle.queries)), "the sources start", handle)
-    return handle
-
-
-def has_source(query: Any) -> bool:
-    return query.isActive and not query.status["message"].startswith("Initializing")
+def until(true: Callable[[], object]) -> None:
+    """Wait until ``true()``, looking often. Fail after :data:`LONG` seconds."""
+    end = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < end, "never happened"
+        time.sleep(0.005)
 
 
 def wan_threads() -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.capture.change_feed import JAVA_TIME, FeedSession, has_replacements, refused
+from spark_wan.capture.change_feed import JAVA_TIME, feed_session, has_replacements, refused
+from spark_wan.delta.sessions import interrupt
 from spark_wan.errors import UnreadableChangeError
 
 REPLACED = "a\ufffdb"
@@ -107,7 +108,7 @@ class RemoteSession(Session):
 @pytest.mark.parametrize("chosen", [{}, {JAVA_TIME: "false"}])
 def test_a_classic_session_gets_its_setting_back(chosen: dict[str, str]) -> None:
     session: Any = Session(**chosen)
-    with pytest.raises(ZeroDivisionError), FeedSession(session).opened() as used:
+    with pytest.raises(ZeroDivisionError), feed_session(session) as used:
         assert used is session
         assert session.conf.values == {JAVA_TIME: "true"}
         raise ZeroDivisionError
@@ -118,14 +119,13 @@ def test_a_remote_session_is_not_changed() -> None:
     """The feed is read in a copy, which an interrupt reaches and which is released at the end."""
     session: Any = RemoteSession(zone="UTC")
     session.addTag("sender")
-    feed = FeedSession(session)
-    with pytest.raises(ZeroDivisionError), feed.opened():
+    with pytest.raises(ZeroDivisionError), feed_session(session):
         (clone,) = session.clones
         assert clone.conf.values == {"zone": "UTC", JAVA_TIME: "true"}
         assert clone.tags == {"sender"}
-        feed.interrupt("sender")
+        interrupt(session, "sender")
         raise ZeroDivisionError
-    feed.interrupt("sender")
+    interrupt(session, "sender")
     assert (session.interrupted, clone.interrupted) == (["sender", "sender"], ["sender"])
     assert clone.ended == ["released", "closed"]
     assert session.conf.values == {"zone": "UTC"}

@@ -14,7 +14,7 @@ from fakes import MANIFEST, STREAM, manifest, memory_channel, publish
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
+from spark_wan.channels.log import CACHED_MANIFESTS, StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.ledger.progress import Progress
@@ -231,6 +231,31 @@ def test_f47_a_manifest_that_a_repeated_write_restored_proves_nothing(log: Strea
     assert log.since(0) == [4]
 
 
+@pytest.mark.parametrize("left", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (4,), (2, 4)])
+def test_f47_a_stray_inside_a_log_that_is_being_trimmed_does_not_count(
+    log: StreamLog, left: tuple[int, ...]
+) -> None:
+    """Epochs 1 to 5 are trimmed, in no order, while a writer is frozen that knows the log through
+    2: those that are left for the moment may be any.
+
+    Fails when the manifest before it proves that a manifest is the newest.
+    """
+    _, two = published = publish(log, 1, 2)
+
+    def meanwhile() -> None:
+        published.extend(publish(log, 3, 4, 5, 6))
+        for epoch in {1, 2, 3, 4, 5} - set(left):
+            log.channel.trim_manifest(STREAM, epoch)
+
+    late = manifest(3, previous=two.fingerprint, identity="late")
+    with pytest.raises(ManifestExists):
+        StreamLog(FreezesInsideAppend(log.channel, meanwhile), STREAM).append(late)  # type: ignore[arg-type]
+    assert log.channel.stream_epochs(STREAM) == [*left, 6]
+    assert log.forget() and [log.read(epoch) for epoch in left] == [
+        published[epoch - 1] for epoch in left
+    ]
+
+
 def test_append_refuses_a_log_that_was_deleted(log: StreamLog) -> None:
     """f17: the channel was deleted while an epoch was being made."""
     published = publish(log, 1)
@@ -279,9 +304,9 @@ def test_an_incomplete_listing_is_completed(
     Fails when a listing with a gap is trusted.
     """
     publish(log, 1, 2, 3, 4)
-    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 4])
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda *_: [1, 4])
     assert log.since(0) == [1, 2, 3, 4]
-    last = log.newest_manifest()
+    last = StreamLog(log.channel, STREAM).newest_manifest()
     assert last is not None and last.epoch == 4
 
 
@@ -292,7 +317,7 @@ def test_a_listing_made_while_a_log_is_trimmed_is_completed(
     publish(log, 1, 2, 3, 4, 5)
     for epoch in (1, 2, 3):
         log.channel.trim_manifest(STREAM, epoch)
-    monkeypatch.setattr(log.channel, "stream_epochs", lambda stream: [1, 2, 4, 5])
+    monkeypatch.setattr(log.channel, "stream_epochs", lambda *_: [1, 2, 4, 5])
     assert log.since(0) == [4, 5]
 
 
@@ -308,9 +333,9 @@ def test_a_listing_without_the_newest_manifest_is_repeated(
     log.channel.trim_manifest(STREAM, 1)
     listings, real = [torn], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda *asked: listings.pop() if listings else real(*asked)
     )
-    assert log.newest_epoch() == 2
+    assert StreamLog(log.channel, STREAM).newest_epoch() == 2
 
 
 def test_the_newest_manifest_is_read_though_the_log_moved_on_since_its_listing(
@@ -325,9 +350,9 @@ def test_the_newest_manifest_is_read_though_the_log_moved_on_since_its_listing(
         log.channel.trim_manifest(STREAM, epoch)
     listings, real = [[1, 2]], log.channel.stream_epochs
     monkeypatch.setattr(
-        log.channel, "stream_epochs", lambda stream: listings.pop() if listings else real(stream)
+        log.channel, "stream_epochs", lambda *asked: listings.pop() if listings else real(*asked)
     )
-    assert log.newest_manifest() == newest
+    assert StreamLog(log.channel, STREAM).newest_manifest() == newest
 
 
 def test_a_log_in_a_directory_is_read_without_gaps_while_it_is_written(tmp_path: Path) -> None:
@@ -357,6 +382,73 @@ def test_a_log_in_a_directory_is_read_without_gaps_while_it_is_written(tmp_path:
     assert errors == []
 
 
+def test_a_log_is_listed_on_from_a_hint(log: StreamLog) -> None:
+    """Whatever the hint is. Fails when it is believed: an older state would look like the newest,
+    or a lost log like one that is there.
+    """
+    *_, newest = publish(log, 1, 2, 3, 4, 5)
+    for hint in (0, 3, 5, 9):
+        assert StreamLog(log.channel, STREAM).newest_manifest(hint) == newest
+    for epoch in (1, 2, 3, 4, 5):
+        log.channel.trim_manifest(STREAM, epoch)
+    assert StreamLog(log.channel, STREAM).newest_manifest(5) is None
+    assert log.newest_manifest() is None
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("log_id", ["a", "b"])
+def test_a_log_that_was_replaced_is_read_anew(log: StreamLog, log_id: str, length: int) -> None:
+    """By another one of any length; or it was restored to an older state and written to again.
+    Fails when manifests in memory outlive the log that they are of.
+    """
+    publish(log, 1, 2, 3)
+    other = StreamLog(log.channel, STREAM)
+    for epoch in (1, 2, 3):
+        log.channel.trim_manifest(STREAM, epoch)
+    replaced = publish(other, *range(1, length + 1), log_id=log_id * 32)
+    if log_id == "a" and length == 9:
+        log.forget()  # nothing shows it but the chain, where it is read
+    assert log.newest_manifest() == replaced[-1]
+    assert [log.read(epoch) for epoch in range(1, length + 1)] == replaced
+
+
+def test_manifests_are_read_once_and_few_are_kept(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They never change. Fails when each look reads them again, or all are kept for ever."""
+    published = publish(log, *range(1, CACHED_MANIFESTS + 3))
+    read: list[int] = []
+    real = log.channel.manifest
+
+    def manifest_of(stream: str, epoch: int) -> bytes:
+        read.append(epoch)
+        return real(stream, epoch)
+
+    monkeypatch.setattr(log.channel, "manifest", manifest_of)
+    assert list(log.read_each(range(3, CACHED_MANIFESTS + 3))) == published[2:]
+    assert read == []
+    for _ in range(2):
+        assert log.read(1) == published[0]
+    assert read == [1]
+    log.trim(1, [])
+    assert list(log.read_each([1, 2])) == [None, published[1]]
+
+
+def test_an_epoch_is_appended_although_its_head_cannot_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The manifest is there, and readers list the log now and then.
+
+    Fails when the write is reported as failed: a sink's query would end for it.
+    """
+    log = faulty(Fault("put_head", 1, "fail"))
+    log.append(manifest(1))
+    assert "epoch 1 is appended, but scripted: put_head failed" in caplog.text
+    assert (log.channel.head(STREAM), log.told) == (0, None)
+    log.tell(manifest(1))
+    assert (log.channel.head(STREAM), log.told) == (1, ("a" * 32, 1))
+
+
 @pytest.mark.parametrize("change", [{"epoch": 2}, {"stream": "another"}])
 def test_a_manifest_of_another_epoch_or_stream_is_refused(
     log: StreamLog, change: dict[str, Any]
@@ -373,7 +465,7 @@ def test_f20_a_truncated_manifest_raises_an_error_that_names_it() -> None:
         log.newest_manifest()
 
 
-def test_a_log_of_version_1_continues_in_version_2(log: StreamLog) -> None:
+def test_f42_a_log_of_version_1_continues_in_version_2(log: StreamLog) -> None:
     """Fails when a manifest is named by anything but its bytes: the next one would not follow, and
     receivers would hold the stream.
     """

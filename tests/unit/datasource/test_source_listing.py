@@ -18,8 +18,8 @@ BEFORE = {"streams": {STREAM: 5}, "again": {}}
 
 
 class Moving:
-    """A channel whose log is extended and trimmed while it is listed, so that the listing has
-    nothing of it."""
+    """A channel whose log is extended and trimmed while its head is replaced, so that the listing
+    has nothing of it."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -27,7 +27,7 @@ class Moving:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def epochs(self) -> dict[str, list[int]]:
+    def heads(self, whole: bool) -> dict[str, str]:
         publish(StreamLog(self.inner, STREAM), 6)
         self.inner.trim_manifest(STREAM, 5)
         return {}

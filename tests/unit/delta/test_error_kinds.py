@@ -108,17 +108,11 @@ def test_an_error_has_the_condition_of_its_java_exception() -> None:
     assert condition(Py4JJavaError("o1", JOB)) == "SPARK_JOB_CANCELLED"
 
 
-def test_a_checkpoint_conflict_is_found_among_the_causes() -> None:
-    conflict = Java("org.apache.spark.SparkException", "CONCURRENT_STREAM_LOG_UPDATE")
-    failed = Java(
-        "org.apache.spark.sql.streaming.StreamingQueryException", "STREAM_FAILED", conflict
-    )
-    assert ErrorKind.CHECKPOINT_CONFLICT.matches(
-        PySparkError("[STREAM_FAILED]", "STREAM_FAILED", failed)
-    )
-    assert not ErrorKind.CHECKPOINT_CONFLICT.matches(
-        PySparkError("order '[CONCURRENT_STREAM_LOG_UPDATE]'", "STREAM_FAILED")
-    )
+def test_a_cancellation_is_found_among_the_causes() -> None:
+    cancelled = Java("org.apache.spark.SparkException", "SPARK_JOB_CANCELLED")
+    failed = Java("org.apache.spark.SparkException", "FAILED", cancelled)
+    assert ErrorKind.CANCELLED.matches(PySparkError("[FAILED]", "FAILED", failed))
+    assert not ErrorKind.CANCELLED.matches(PySparkError("order '[SPARK_JOB_CANCELLED]'", "FAILED"))
 
 
 class ConcurrentAppendException(Exception):
@@ -145,12 +139,7 @@ ConnectError.__module__ = "pyspark.errors.exceptions.connect"
             {ErrorKind.MISSING, ErrorKind.CONFLICT},
         ),
         (ValueError("[DELTA_EXCEED_CHAR_VARCHAR_LIMIT] x"), {ErrorKind.ROW_REFUSED}),
-        (
-            with_cause(ValueError("x"), ValueError("Python worker failed to connect back.")),
-            {ErrorKind.PYTHON_MISSING},
-        ),
-        (ConnectError("[CONCURRENT_STREAM_LOG_UPDATE] x"), {ErrorKind.CHECKPOINT_CONFLICT}),
-        (PySparkError("[CONCURRENT_STREAM_LOG_UPDATE] x"), set()),
+        (PySparkError("[SPARK_JOB_CANCELLED] x"), set()),
         (with_cause(ValueError("x"), ValueError("[CONCURRENT_WRITE] x")), set()),
     ],
 )

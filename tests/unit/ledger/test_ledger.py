@@ -7,14 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, LedgerRows, Target, memory_channel
-from ledgers import MARK, ORIGIN, PLACE, held, ledger, mark, target
+from fakes import MANIFEST, STREAM, LedgerRows, Target, commit, memory_channel
+from ledgers import APPLIED, MARK, ORIGIN, PLACE, held, ledger, mark, target
 
-from spark_wan.errors import FULL_COPY, RESEND, LedgerError, TableReplacedError, TargetError
+from spark_wan.errors import (
+    FULL_COPY,
+    RESEND,
+    LedgerError,
+    NewerRecordError,
+    TableReplacedError,
+    TargetError,
+)
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
-from spark_wan.ledger.store import decode_row
+from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
+from spark_wan.wire.records import EpochRef
 
 MARK_V1 = (
     '{"spark_wan":{"version":1,"site":"seattle","table":"orders","apply":1,"token":"t1",'
@@ -29,13 +37,51 @@ MARK_V1 = (
 # --- marks ----------------------------------------------------------------------------------------
 
 
-MARK_V2 = MARK_V1.replace('"version":1', '"version":2').replace("incarnation", "log_id")
+MARK_V2 = (
+    '{"spark_wan":{"version":2,"site":"seattle","table":"orders","apply":1,"token":"t1","applied":['
+    '{"origin":"newark","table_id":"11111111-2222-3333-4444-555555555555","selection":"all",'
+    '"through":9,"stream":"newark.east.orders",'
+    '"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":1,"fingerprint":"'
+    + MANIFEST.fingerprint
+    + '","ids":false,"dead_letters":0}]}}'
+)
+MARK_V3 = '{"spark_wan":{"version":3,"site":"seattle","table":"orders","what":[{"from":"newark"}]}}'
+"""Made up."""
+
+SECOND = replace(
+    APPLIED,
+    origin="denver",
+    stream="seattle.west~denver.north.orders",
+    epoch=7,
+    through=70,
+    clock=1_700_000_000_000,
+    via=EpochRef("denver.north.orders", "b" * 32, 5, "f" * 32),
+)
+SECOND_V2 = (
+    ',{"origin":"denver","table_id":"11111111-2222-3333-4444-555555555555","selection":"all",'
+    '"through":70,"stream":"seattle.west~denver.north.orders",'
+    '"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":7,"fingerprint":"'
+    + MANIFEST.fingerprint
+    + '","ids":false,"dead_letters":0,"clock":1700000000000,'
+    '"via":{"stream":"denver.north.orders","log_id":"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",'
+    '"epoch":5,"fingerprint":"ffffffffffffffffffffffffffffffff"}}'
+)
+TWO = replace(MARK, applied=(APPLIED, SECOND))
+TWO_V2 = MARK_V2.replace("}]}}", f"}}{SECOND_V2}]}}}}")
 
 
-def test_a_mark_survives_a_round_trip_in_its_golden_bytes() -> None:
+def test_b82_marks_of_both_versions_are_read_and_version_2_is_written() -> None:
     assert Mark.read(MARK_V1, "seattle", "orders") == MARK
     assert Mark.read(MARK_V2, "seattle", "orders") == MARK
     assert MARK.user_metadata() == MARK_V2
+
+
+def test_a_mark_of_several_streams_survives_a_round_trip_in_its_golden_bytes() -> None:
+    """With its clock and the inbound epoch that was forwarded; in the ledger too."""
+    assert Mark.read(TWO_V2, "seattle", "orders") == TWO
+    assert TWO.user_metadata() == TWO_V2
+    row = LedgerRow("target-1", 7, TWO)
+    assert decode_row("target-1", 7, json.loads(encode_row(row)["mark"])) == row
 
 
 def test_marks_of_other_sites_and_tables_are_ignored() -> None:
@@ -45,11 +91,60 @@ def test_marks_of_other_sites_and_tables_are_ignored() -> None:
         assert Mark.read(text, "seattle", "orders") is None
 
 
-def test_a_mark_from_the_future_is_refused() -> None:
-    with pytest.raises(
-        LedgerError, match=r"mark of version 3; this spark_wan reads versions 1 and 2.*Update"
-    ):
-        Mark.read(MARK_V1.replace('"version":1', '"version":3'), "seattle", "orders")
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (MARK_V3, "in version 3; this spark_wan reads versions 1 and 2"),
+        (
+            MARK_V2.replace('"apply"', '"requires":["applied","sealed"],"apply"'),
+            "it requires sealed, unknown to this spark_wan",
+        ),
+        (
+            MARK_V2.replace('"apply"', '"requires":["applied.rows"],"apply"'),
+            "it requires applied.rows",
+        ),
+    ],
+    ids=["version 3", "requires", "requires of a stream"],
+)
+def test_f51_a_mark_of_a_newer_spark_wan_holds_the_table(text: str, what: str) -> None:
+    """In the table's history, and, if it has no version, in the ledger."""
+    table = target()
+    table.commits.append(commit(1, "MERGE", user_metadata=text))
+    with pytest.raises(LedgerError, match=f"written by a newer spark_wan.*{what}.*Update"):
+        ledger().catch_up(table)
+    content = json.loads(text)["spark_wan"]
+    if content.pop("version") == 2:
+        with pytest.raises(NewerRecordError, match=what):
+            decode_row("target-1", 7, content)
+
+
+def test_f51_a_mark_whose_required_fields_are_known_is_read() -> None:
+    required = '"requires":["applied","applied.clock","moved"],"color":1,"apply"'
+    assert Mark.read(MARK_V2.replace('"apply"', required), "seattle", "orders") == MARK
+
+
+def test_a_mark_of_several_streams_advances_all_of_them() -> None:
+    """In one apply. Fails when the ledger takes up only one: the other is applied again."""
+    found = ledger()
+    users = replace(SECOND, stream="denver.web.orders", table_id="events", through=-1, ids=True)
+    mark = replace(TWO, applied=(*TWO.applied, replace(users, dead_letters=3, new_ids=0)))
+    assert found.catch_up(target(mark)) == 2
+    origin = ("denver", MANIFEST.table_id, "all")
+    assert found.progress.through == {ORIGIN: 9, origin: 70}
+    assert found.progress.positions == {
+        PLACE: 1,
+        (SECOND.stream, MANIFEST.log_id): 7,
+        ("denver.web.orders", MANIFEST.log_id): 7,
+    }
+    assert found.dead_letters == {STREAM: 0, SECOND.stream: 0, "denver.web.orders": 3}
+    assert "write the events with the sink" in found.resend_advice
+
+
+def test_lost_event_ids_of_any_stream_of_a_mark_hold_the_table() -> None:
+    """Fails when only the first stream of a mark is looked at."""
+    users = replace(SECOND, table_id="events", through=-1, ids=True, new_ids=4)
+    with pytest.raises(LedgerError, match="has lost the 4 event IDs of apply 1"):
+        ledger().catch_up(target(replace(TWO, applied=(APPLIED, users))))
 
 
 @pytest.mark.parametrize("field", ["token", "through", "epoch"])
@@ -65,7 +160,8 @@ def test_unknown_fields_of_a_mark_are_ignored() -> None:
 
     Fails when they raise an error: the older of two receivers could not go on.
     """
-    assert Mark.read(MARK_V1.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
+    for text in (MARK_V1, MARK_V2, MARK_V2.replace('"apply"', '"color":{},"apply"')):
+        assert Mark.read(text.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
     assert decode_row("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow(
         "target-1", 7, MARK
     )
@@ -346,7 +442,7 @@ def test_f55_lost_marks_of_a_user_stream_below_those_of_a_captured_stream_hold_t
     store.rows += lost
     assert running.catch_up(table) == 5
     store.rows = [
-        row for row in store.rows if not row.mark.ids
+        row for row in store.rows if not row.mark.applied[0].ids
     ]  # none is left that tells of a user stream
     held(
         ledger(store),
@@ -447,7 +543,7 @@ def test_f55_event_ids_reveal_a_user_stream_whose_marks_are_all_lost() -> None:
 
 def test_f55_an_apply_without_new_event_ids_has_lost_none() -> None:
     """All its events were redelivered; or its mark is of version 0.1.0, without a count."""
-    table = target(users(1), replace(users(2), new_ids=0))
+    table = target(users(1), users(2, new_ids=0))
     assert ledger(LedgerRows(tokens_with_ids={"t1"})).catch_up(table) == 3
 
 

@@ -68,6 +68,12 @@ def test_a_table_created_by_another_receiver_at_the_same_moment_is_used(
     writer = SimpleNamespace(mode=lambda _: SimpleNamespace(save=save))
     frame = SimpleNamespace(write=SimpleNamespace(format=lambda _: writer))
     session: Any = SimpleNamespace(createDataFrame=lambda *_: frame)
+
+    def load(_: object, location: str) -> Any:
+        columns = ledger_tables.SCHEMAS[location.rpartition("/")[2]].split(", ")
+        return SimpleNamespace(columns=[column.split()[0] for column in columns])
+
+    monkeypatch.setattr(ledger_tables, "load", load)
     LedgerTables(session, "/state").ensure()
     assert len(made) == len(ledger_tables.SCHEMAS)
     with pytest.raises(ProtocolChangedException):

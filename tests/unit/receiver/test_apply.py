@@ -30,6 +30,7 @@ from spark_wan.steps import run
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import Mark
+from spark_wan.wire.records import EpochRef, TableClock
 
 STEPS = [
     "apply.1 caught-up",
@@ -147,14 +148,37 @@ def test_a_round_takes_no_more_than_its_limits_and_reports_that_more_waits() -> 
     assert site.target.written == [[1, 2], [3]]
 
 
+def test_f42_a_receiver_that_is_set_back_to_this_version_replaces_its_newer_ack() -> None:
+    site = Site(1, 2)
+    site.channel.put_ack(STREAM, "seattle", b'{"version":3,"site":"seattle","through":1}')
+    assert (site.round().applied, site.acked()) == (
+        2,
+        Ack("seattle", STREAM, MANIFEST.log_id, 2),
+    )
+
+
+def test_a_mark_carries_the_highest_stamp_of_what_was_applied() -> None:
+    """And the inbound epoch that was forwarded. Fails when the newest epoch decides: an earlier one
+    may have the higher stamp, of a receiver's commit."""
+    site = Site()
+    via = EpochRef("denver.north.orders", "b" * 32, 5, "f" * 32)
+    for epoch, stamp in ((1, 7), (2, 900), (3, 8)):
+        commits = ({"version": 10 * epoch, "time": 6, "clock": stamp},)
+        publish(site.log, epoch, commits=commits, clock=TableClock(900, 6), via=via)
+    site.round()
+    ((part,),) = [row.mark.applied for row in site.store.rows]
+    assert (part.epoch, part.clock, part.via) == (3, 900, via)
+    assert site.target.commits[-1].applied_clock == 900
+
+
 def test_marks_are_cumulative() -> None:
     site = Site(1, 2, max_epochs=1)
     site.round()
     site.round()
-    assert [(row.mark.apply, row.mark.through, row.mark.epoch) for row in site.store.rows] == [
-        (1, 9, 1),
-        (2, 19, 2),
-    ]
+    assert [
+        (row.mark.apply, [(part.through, part.epoch) for part in row.mark.applied])
+        for row in site.store.rows
+    ] == [(1, [(9, 1)]), (2, [(19, 2)])]
 
 
 def test_the_ack_counts_dead_letters() -> None:
@@ -529,7 +553,7 @@ def test_f15_an_unreachable_channel_revokes_no_ack() -> None:
     publish(site.log, 3)
     # Twice: what rested on a hint is checked again.
     site.log.channel = FaultyChannel(
-        site.channel, [Fault("stream_epochs", nth, "fail") for nth in (1, 2)]
+        site.channel, [Fault("stream_epochs", nth, "fail") for nth in (1, 2, 3)]
     )
     outcome = site.round()
     assert (outcome.held, outcome.applied, site.applied()) == (3, 2, 2)

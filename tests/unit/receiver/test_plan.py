@@ -73,6 +73,21 @@ def epochs(*numbers: int, **changes: Any) -> Log:
     return Log(*(manifest(number, frames=(FRAME,), **changes) for number in numbers))
 
 
+@pytest.mark.parametrize(
+    "change", [{"origin": "denver"}, {"table_id": "another"}, {"selection": "half"}]
+)
+def test_a_plan_is_cut_where_the_origin_changes(change: dict[str, str]) -> None:
+    """One commit says of a stream how far one origin is applied. Fails when the epochs of both are
+    planned together: the first origin's would count as the second's."""
+    log = Log(
+        *(manifest(epoch, frames=(FRAME,)) for epoch in (1, 2)),
+        manifest(3, frames=(FRAME,), start=True, **{"origin": "denver", **change}),
+    )
+    found = plan(log)
+    assert (new(found), found.more, found.held) == ([(1, -1), (2, -1)], True, None)
+    assert new(plan(log, applied(19, 2))) == [(3, -1)]
+
+
 def test_an_empty_log_plans_nothing() -> None:
     found = plan(Log())
     assert (found.new, found.held, found.known) == ([], None, 0)

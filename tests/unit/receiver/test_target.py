@@ -11,8 +11,10 @@ import pytest
 from fakes import commit, manifest, memory_channel
 
 import spark_wan.receiver.target as target_module
+from spark_wan.delta.log_files import LogFiles
 from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.rows import EventRows
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.write import MarkedWrite
 
@@ -57,11 +59,11 @@ def test_a_restored_target_is_not_unchanged(read_target: tuple[DeltaTarget, Path
     assert not target.is_unchanged(1)
 
 
-def test_a_target_in_an_object_store_never_counts_as_unchanged(
+def test_a_target_whose_log_cannot_be_seen_never_counts_as_unchanged(
     read_target: tuple[DeltaTarget, Path],
 ) -> None:
     target, _ = read_target
-    target.location = "s3://lake/orders"
+    target._log_files = LogFiles("main.sales.orders")
     target.history(-1)
     assert not target.is_unchanged(1)
 
@@ -80,5 +82,6 @@ def test_the_transaction_names_the_target_when_another_stream_caught_up_the_ledg
     monkeypatch.setattr(
         MarkedWrite, "merge", lambda write, *_: transactions.append(write.transaction)
     )
-    target.write(ApplyBatch([PlannedEpoch(manifest(), -1)]), nothing)
+    rows = EventRows(nothing, ["id"], ("id",))
+    target.write(ApplyBatch([PlannedEpoch(manifest(), -1)], rows), nothing)
     assert transactions == ["spark_wan/seattle/orders/0123-4567"]

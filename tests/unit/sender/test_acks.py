@@ -19,10 +19,20 @@ from fakes import (
     put_frame,
 )
 
+from spark_wan.channels import base, object_store, objects
+from spark_wan.channels import log as log_module
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.log import StreamLog
+from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import LogGapError, ManifestError
-from spark_wan.sender.acks import NO_ACKS_POLL_INTERVAL, SWEEP_INTERVAL, AckManager, StreamState
+from spark_wan.sender import acks as acks_module
+from spark_wan.sender.acks import (
+    NO_ACKS_POLL_INTERVAL,
+    SWEEP_INTERVAL,
+    AckManager,
+    OrphanSearch,
+    StreamState,
+)
 from spark_wan.sender.epochs import ORPHAN_AGE, are_safe
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -59,7 +69,7 @@ class ManagedStream:
         )
 
     def _record(self) -> None:
-        for name in ("trim_frames", "trim_manifest", "announce", "withdraw"):
+        for name in ("trim", "trim_frames", "trim_manifest", "announce", "withdraw"):
             self._wrap(self.log.channel, name)
         self._wrap(self.checkpoints, "save")
 
@@ -83,7 +93,24 @@ class ManagedStream:
         return self.log.channel.stream_epochs(STREAM), len(self.log.channel.frames(STREAM))
 
     def announced(self) -> list[tuple[int, int]]:
-        return self.log.channel.announcements().get(STREAM, [])
+        announced = self.log.channel.announced(STREAM)
+        return [] if announced is None else [announced]
+
+
+def watched(
+    *numbers: int, monkeypatch: pytest.MonkeyPatch | None = None, page: int | None = None
+) -> tuple[ManagedStream, AckWatch]:
+    """A stream whose ack manager shares a look at the channel's acks with others. ``page``: of a
+    store that lists so many names at a time."""
+    if monkeypatch is not None:
+        for module in (base, log_module, objects, object_store, acks_module):
+            monkeypatch.setattr(module, "PAGE", page)
+        defaults = (0, page)
+        monkeypatch.setattr(objects.ObjectChannel.stream_epochs, "__defaults__", defaults)
+    stream = ManagedStream(*numbers)
+    watch = AckWatch(stream.log.channel, lambda: stream.clock.now / 1000)
+    stream.manager.watch = watch
+    return stream, watch
 
 
 # --- policies
@@ -125,6 +152,21 @@ def test_f40_an_ack_for_another_log_does_not_count() -> None:
 # --- trimming
 
 
+def test_f51_an_ack_of_a_newer_spark_wan_trims_nothing_and_is_announced_to() -> None:
+    """The site may hold or forward in a way that this version does not know. Fails when such an ack
+    ends the round, and when it counts."""
+    stream = ManagedStream(1, 2, sites=("denver", "seattle"))
+    newer = b'{"version":3,"site":"seattle","through":2}'
+    stream.log.channel.put_ack(STREAM, "seattle", newer)
+    stream.ack("denver", 2)
+    state = stream.round()
+    stream.clock.pass_seconds(TIMEOUT + 1)
+    stream.round()
+    assert (state.backlog, stream.left(), stream.announced()) == (2, ([1, 2], 4), [(1, 1)])
+    assert "Update spark_wan at the sender's site" in str(state.acks["seattle"].cause)
+    assert not stream.manager.done(manifest(1, addressees=("denver", "seattle")))
+
+
 def test_epochs_acked_by_all_are_trimmed_and_the_newest_manifest_stays() -> None:
     stream = ManagedStream(1, 2, 3)
     stream.ack("seattle", 3)
@@ -161,21 +203,43 @@ def test_a_stream_without_addressees_is_trimmed_at_once() -> None:
     assert stream.left() == ([2], 0)
 
 
-def test_frames_go_before_their_manifest_and_low_epochs_before_high_ones() -> None:
-    """A crash in between leaves no frame without a manifest, and no gap. Fails for any other
-    order."""
+def test_what_is_done_is_trimmed_at_once() -> None:
+    """Fails when each epoch is trimmed by itself: a site that was away for a day has thousands."""
     stream = ManagedStream(1, 2, 3)
-    frames = {epoch: [frame.path for frame in stream.log.read(epoch).frames] for epoch in (1, 2, 3)}
+    frames = [frame.path for epoch in (1, 2, 3) for frame in stream.log.read(epoch).frames]
     stream.ack("seattle", 3)
     stream.round()
     trims = [call for call in stream.calls if call[0].startswith("trim")]
-    assert trims == [
-        ("trim_frames", frames[1]),
-        ("trim_manifest", 1),
-        ("trim_frames", frames[2]),
-        ("trim_manifest", 2),
-        ("trim_frames", frames[3]),
-    ]
+    assert trims == [("trim", 2, frames)]
+
+
+@pytest.mark.parametrize("left", [1, 6, 100])
+def test_a_long_backlog_is_trimmed_as_far_as_it_is_done(left: int) -> None:
+    """Read in parts that grow. Fails when a part is skipped, or trimmed though it is not done."""
+    stream = ManagedStream(*range(1, 121))
+    stream.ack("seattle", 120 - left)
+    state = stream.round()
+    assert (stream.left()[0], state.oldest) == (list(range(121 - left, 121)), 121 - left)
+    assert all(
+        stream.log.channel.frame_time(frame.path) is not None
+        for epoch in stream.left()[0]
+        for frame in stream.log.read(epoch).frames
+    )
+
+
+def test_a_backlog_of_several_pages_is_trimmed_page_by_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails when only what one page has is known: the newest epoch, or that there is more to do."""
+    stream, watch = watched(*range(1, 11), monkeypatch=monkeypatch, page=4)
+    stream.ack("seattle", 10)
+    rounds = 0
+    while stream.manager.due():
+        watch.look()
+        state = stream.round()
+        rounds += 1
+        assert state.newest is not None and state.newest.epoch == 10
+    assert (rounds, stream.left()) == (3, ([10], 0))
 
 
 def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
@@ -184,10 +248,7 @@ def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
     stream = ManagedStream(1, 2)
     stream.ack("seattle", 2)
     stream.round()
-    assert [call[0] for call in stream.calls if call[0] != "withdraw"][:2] == [
-        "save",
-        "trim_frames",
-    ]
+    assert [call[0] for call in stream.calls if call[0] != "withdraw"] == ["save", "trim"]
     assert stream.checkpoints.kept[STREAM] == SenderCheckpoint(
         "a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2))
     )
@@ -215,7 +276,7 @@ def test_the_next_round_repairs_a_crash_after_any_step() -> None:
         if len(seen) < steps:
             break
         steps += 1
-    assert steps > 6
+    assert steps > 4
 
 
 def test_nothing_is_removed_twice() -> None:
@@ -260,10 +321,27 @@ def test_f20_a_manifest_that_cannot_be_read_stops_the_trimming() -> None:
     publish(stream.log, 1, 2, 3)
     stream.log.channel.trim_manifest(STREAM, 2)
     stream.log.channel.append(STREAM, 2, b"WANM altered")
+    stream.log.forget()
     stream.ack("seattle", 3)
     with pytest.raises(ManifestError, match="manifest 2"):
         stream.round()
     assert stream.left()[0] == [1, 2, 3]
+
+
+def test_f20_what_is_below_a_manifest_that_cannot_be_read_is_trimmed() -> None:
+    """Fails when an altered manifest that is not to be trimmed yet is read, and stops the rest."""
+    stream = ManagedStream(1, 2, 3, 4, 5)
+    stream.log.channel.trim_manifest(STREAM, 4)
+    stream.log.channel.append(STREAM, 4, b"WANM altered")
+    stream.log.forget()
+    stream.ack("seattle", 1)
+    stream.round()
+    assert stream.left()[0] == [2, 3, 4, 5]
+    stream.ack("seattle", 3)
+    stream.round()
+    assert stream.left()[0] == [3, 4, 5]
+    with pytest.raises(ManifestError, match="manifest 4"):
+        stream.round()
 
 
 # --- strays
@@ -517,6 +595,24 @@ def test_one_slow_site_is_enough_to_announce_again() -> None:
     assert stream.announced() == [(1, 1)]
 
 
+def test_the_readers_are_told_of_an_epoch_whose_writer_died_before() -> None:
+    """Its manifest is there, and no head. Fails when only its own process tells them: they would
+    find it minutes later."""
+    stream = ManagedStream(1)
+    second = manifest(2, previous=stream.log.read(1).fingerprint)
+    stream.log.channel.append(STREAM, 2, second.encode())
+    assert stream.log.channel.head(STREAM) == 1
+    before = stream.log.channel.heads()
+    for _ in range(2):
+        stream.round()
+    assert stream.log.channel.head(STREAM) == 2
+    assert stream.log.channel.heads() != before
+    heads = stream.log.channel.heads()
+    stream.log = StreamLog(stream.log.channel, STREAM)
+    run(stream.new().round())
+    assert stream.log.channel.heads() == heads
+
+
 def test_an_empty_stream_needs_no_work() -> None:
     stream = ManagedStream()
     state = stream.round()
@@ -563,6 +659,7 @@ def test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them(
     hours = zip([*slow, *dead], (48, 30, 1, 48, 30, 25), strict=True)
     times = {frame.path: now - 3_600 * age for frame, age in hours}
     monkeypatch.setattr(channel, "frames", lambda stream: list(times.items()))
+    monkeypatch.setattr(channel, "frame_time", times.get)
     monkeypatch.setattr(channel, "now", lambda: now)
     assert are_safe(stream.log, slow)
     assert not are_safe(stream.log, dead)
@@ -618,6 +715,39 @@ def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     assert stream.manager.sweep(-60.0) > 0
 
 
+@pytest.mark.parametrize("missing", [2, 5, 9])
+def test_f55_frames_of_a_manifest_that_is_missing_far_above_are_not_swept(
+    monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    """In a log of several pages. Fails when only its lowest page is asked for gaps."""
+    stream, _ = watched(*range(1, 11), monkeypatch=monkeypatch, page=3)
+    stream.ack("seattle", 0)
+    stream.round()
+    restored = stream.log.channel.manifest(STREAM, missing)
+    stream.log.channel.trim_manifest(STREAM, missing)
+    orphan = put_frame(stream.log.channel).path
+    assert stream.manager.sweep(-60.0) == 0
+    stream.log.channel.append(STREAM, missing, restored)
+    assert stream.manager.sweep(-60.0) == 1
+    assert stream.log.channel.frame_time(orphan) is None
+
+
+def test_orphans_are_swept_though_the_log_is_trimmed_meanwhile() -> None:
+    """Fails when what was trimmed counts as missing."""
+    stream = ManagedStream(*range(1, 11))
+    orphan = put_frame(stream.log.channel).path
+    search = stream.manager._old_frames(-60.0)
+    stream.manager._search(search, 3)
+    assert not search.ended
+    stream.ack("seattle", 6)
+    stream.round()
+    while not search.ended:
+        stream.manager._search(search, 3)
+    assert search.removed >= 1
+    assert stream.log.channel.frame_time(orphan) is None
+    assert len(stream.left()[0]) * 2 == stream.left()[1]
+
+
 def test_the_clock_of_the_store_dates_frames() -> None:
     """This machine's clock is a day and more ahead. Fails when it decides alone: the frames of
     another writer's epoch in the making are removed."""
@@ -655,7 +785,12 @@ def test_orphans_are_swept_once_an_hour_also_by_ack_managers_that_live_for_a_mom
     stream = ManagedStream(1)
     stream.round()
     swept: list[float] = []
-    monkeypatch.setattr(AckManager, "sweep", lambda manager, older_than: swept.append(older_than))
+
+    def search(manager: AckManager, older_than: float) -> OrphanSearch:
+        swept.append(older_than)
+        return OrphanSearch(set())
+
+    monkeypatch.setattr(AckManager, "_old_frames", search)
     for _ in range(3):
         stream.new().sweep_when_due()
     assert swept == [ORPHAN_AGE]

@@ -159,7 +159,7 @@ class World:
         elif self.user:
             assert applied == list(range(1, 8)), f"not held, and applied {applied}"
         else:
-            assert marks[-1].through == self.source.newest().version, (
+            assert marks[-1].applied[0].through == self.source.newest().version, (
                 f"not held, and applied {applied}"
             )
 

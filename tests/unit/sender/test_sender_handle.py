@@ -1,10 +1,10 @@
-"""What a sender's threads do with errors, and how its tables share their slots; sources and
-sessions are fakes."""
+"""What a sender does with errors, and how its tables share its workers. Sources and sessions are
+fakes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,34 +21,39 @@ from fakes import (
     memory_channel,
     put_frame,
 )
+from waiting import LONG, until
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
-from spark_wan.errors import SessionLostError, SourceError, WanError
+from spark_wan.errors import ChannelError, SessionLostError, SourceError, WanError
+from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.pace import Pace
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.handle import SenderHandle
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.stream import SenderRun, SenderStream, StreamStatus
+from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
 
-LONG = 60.0
-"""Seconds after which something is believed never to come. Not a measure."""
-
 
 class Session:
-    """A classic session that has ended once ``ended`` says so."""
+    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
+
+    __module__ = "pyspark.sql.connect.session"
 
     def __init__(self) -> None:
         self.ended = False
+        self.conf = SimpleNamespace(get=self._ask)
+
+    def getTags(self) -> set[str]:
+        return set()
 
     def _ask(self, *_: object) -> None:
         if self.ended:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    addTag = interruptTag = range = _ask
+    addTag = interruptTag = _ask
 
 
 class Cancelled(Exception):
@@ -62,9 +67,9 @@ class Table(Source):
     before_frames: Callable[[], None] = lambda _: None
     before_look: Callable[[], None] = lambda _: None
 
-    def latest(self, known: int) -> int:
+    def look(self, version: int) -> object:
         self.before_look()
-        return super().latest(known)
+        return super().look(version)
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self.before_frames()
@@ -84,9 +89,19 @@ class Here:
         """``tables``: name -> the version that it starts with, None for a snapshot."""
         self.channel, self.spark = memory_channel(), Session()
         self.tables = {name: Table(self.channel) for name in tables}
-        self.run = SenderRun(self.spark, available_now, parallel)  # type: ignore[arg-type]
+        self.available_now = available_now
+        spark: Any = self.spark
+        self.handle: JobHandle[StreamStatus] = JobHandle(
+            spark,
+            "sender",
+            parallel,
+            lambda: [stream.status for stream in self.streams],
+            available_now=available_now,
+        )
         self.streams = [self._stream(name, start) for name, start in tables.items()]
-        self.handle = SenderHandle(self.run, self.streams)
+
+    def begin(self) -> None:
+        self.handle.begin(self.streams)
 
     def _stream(self, name: str, start: int | None) -> SenderStream:
         settings = CaptureSettings(
@@ -95,9 +110,17 @@ class Here:
         log, checkpoints = StreamLog(self.channel, name), Checkpoints()
         publisher = Publisher(settings, log, self.tables[name], checkpoints, Clock())
         acks = AckManager(log, checkpoints, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
-        spark: Any = self.spark
-        status, cancel = StreamStatus(name, name), spark.interruptTag
-        return SenderStream(self.run, spark, None, cancel, status, publisher, acks, 0.01, 0.0)
+        status, pace = StreamStatus(name, name), Pace(0.01, 0.01)
+        return SenderStream(
+            self.handle,
+            self.available_now,
+            lambda spark: None,
+            status,
+            publisher,
+            acks,
+            pace,
+            0.0,
+        )
 
     def published(self, table: str) -> int:
         return len(self.channel.stream_epochs(table))
@@ -106,25 +129,8 @@ class Here:
         return next(status for status in self.handle.status() if status.table == table)
 
 
-@pytest.fixture
-def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
-    pause = threading.Event()
-
-    def wait(true: Callable[[], bool]) -> None:
-        for _ in range(int(LONG / 0.01)):
-            if true():
-                return
-            pause.wait(0.01)
-        raise AssertionError("never happened")
-
-    yield wait
-
-
-Until = Callable[[Callable[[], bool]], None]
-
-
 def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
-    until: Until, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Fails when the stream's thread ends: no log line, no status, and no more of the table for
     ever."""
@@ -138,7 +144,7 @@ def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
             raise Cancelled("[SPARK_JOB_CANCELLED] Job 7 cancelled")
 
     here.tables["orders"].before_frames = cancel
-    here.handle._begin()
+    here.begin()
     until(lambda: here.status("orders").held is not None)
     held = str(here.status("orders").held)
     assert held.startswith("orders: its Spark job was cancelled from outside. Will retry in ")
@@ -151,26 +157,24 @@ def test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried(
     assert here.handle.exception() is None
 
 
-def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job(until: Until) -> None:
+def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job() -> None:
     here = Here(orders=0)
 
     def fail() -> None:
         raise ValueError("[CAST_INVALID_INPUT] The value 'was cancelled' cannot be cast")
 
     here.tables["orders"].before_frames = fail
-    here.handle._begin()
+    here.begin()
     until(lambda: "CAST_INVALID_INPUT" in str(here.status("orders").held))
     assert here.handle.is_active
     here.handle.stop()
     assert here.handle.exception() is None
 
 
-def test_f50_a_session_that_has_ended_ends_all_streams(
-    until: Until, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_f50_a_session_that_has_ended_ends_all_streams(caplog: pytest.LogCaptureFixture) -> None:
     """Though only one of them has noticed. Fails when it is held, and retried forever."""
     here = Here(orders=0, readings=0)
-    here.handle._begin()
+    here.begin()
     until(lambda: here.published("orders") == 1 and here.published("readings") == 1)
     here.tables["orders"].before_look = here.spark._ask
     here.spark.ended = True
@@ -183,12 +187,12 @@ def test_f50_a_session_that_has_ended_ends_all_streams(
 
 
 def test_f50_a_session_that_ends_before_the_streams_begin_is_reported(
-    until: Until, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Fails when the threads end without a word: the sender would be done, with exit code 0."""
     monkeypatch.setattr("pyspark.InheritableThread", ThreadOfAnEndedSession)
     here = Here(orders=0, readings=0)
-    here.handle._begin()
+    here.begin()
     with pytest.raises(SessionLostError, match="could begin"):
         while not here.handle.await_termination(0.01):
             pass
@@ -196,7 +200,7 @@ def test_f50_a_session_that_ends_before_the_streams_begin_is_reported(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> None:
+def test_a_session_that_ends_while_it_is_stopped_is_no_error() -> None:
     """SIGTERM to the process group ends the JVM too."""
     here, looked, go = Here(orders=0), threading.Event(), threading.Event()
 
@@ -206,22 +210,22 @@ def test_a_session_that_ends_while_it_is_stopped_is_no_error(until: Until) -> No
         here.spark._ask()
 
     here.tables["orders"].before_look = look
-    here.handle._begin()
+    here.begin()
     assert looked.wait(LONG)
-    here.spark.ended = True
     stopping = threading.Thread(target=here.handle.stop)
     stopping.start()
-    until(here.run.stop.is_set)
+    until(lambda: here.handle.is_stopping)
+    here.spark.ended = True
     go.set()
     stopping.join(LONG)
     assert (here.handle.is_active, here.handle.exception()) == (False, None)
 
 
-def test_a_stream_that_ended_is_reported_while_others_run(until: Until) -> None:
+def test_a_stream_that_ended_is_reported_while_others_run() -> None:
     """Fails (hangs) when the threads are waited for one after the other."""
     here = Here(orders=0, readings=0)
     here.tables["readings"].before_look = lambda: (_ for _ in ()).throw(SystemExit("killed"))
-    here.handle._begin()
+    here.begin()
     with pytest.raises(SystemExit):
         here.handle.await_termination()
     assert here.handle.is_active
@@ -230,7 +234,7 @@ def test_a_stream_that_ended_is_reported_while_others_run(until: Until) -> None:
 
 def test_await_termination_returns_after_its_timeout() -> None:
     here = Here(orders=0)
-    here.handle._begin()
+    here.begin()
     assert not here.handle.await_termination(0.05)
     here.handle.stop()
 
@@ -242,13 +246,13 @@ def test_a_cancelled_job_fails_a_run_with_available_now() -> None:
         raise Cancelled
 
     here.tables["orders"].before_frames = cancel
-    here.handle._begin()
+    here.begin()
     with pytest.raises(WanError, match=r"its Spark job was cancelled from outside\. Start again\."):
         here.handle.await_termination()
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "commits"])
-def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> None:
+def test_long_captures_of_two_tables_stop_no_other(kind: str) -> None:
     """First snapshots, or commits with more rows than an epoch should have, in as many tables as
     there are slots. Fails when they take the slots of others."""
     start = None if kind == "snapshots" else 0
@@ -265,7 +269,7 @@ def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> N
     for name in ("orders", "readings"):
         here.tables[name].before_frames = write
         here.tables[name].commits = [commit(0, rows=5_000)]
-    here.handle._begin()
+    here.begin()
     for _ in range(2):
         assert at_work.acquire(timeout=LONG)
     until(lambda: here.published("prices") == 1)
@@ -277,7 +281,7 @@ def test_long_captures_of_two_tables_stop_no_other(until: Until, kind: str) -> N
     here.handle.stop()
 
 
-def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(until: Until) -> None:
+def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures() -> None:
     """Fails when a whole round takes a slot: while captures fill them, no table polls."""
     here, go = Here(2, a=0, b=0, c=0, d=0), threading.Event()
     busy, most, looks, lock = [0], [0], [0], threading.Lock()
@@ -297,7 +301,7 @@ def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(until: Until) 
         here.tables[name].before_frames = write
     here.tables["d"].before_look = look
     here.tables["d"].commits = [commit(0, "OPTIMIZE")]
-    here.handle._begin()
+    here.begin()
     until(lambda: busy[0] == 2)
     seen = looks[0]
     until(lambda: looks[0] > seen + 3)
@@ -307,17 +311,17 @@ def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures(until: Until) 
     here.handle.stop()
 
 
-def test_a_fault_of_the_ack_manager_holds_its_stream(
-    until: Until, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_the_ack_manager_holds_its_stream(caplog: pytest.LogCaptureFixture) -> None:
     """Of any kind, and as long as it lasts, though publishing goes well: it is logged once. Fails
     when only errors of our own hold (the stream's thread ended), or when a look that finds nothing
     new takes the hold back."""
     here = Here(orders=0)
     here.streams[0].acks = SimpleNamespace(
-        due=lambda: True, round=lambda: (_ for _ in ()).throw(KeyError("token"))
+        look=lambda _: None,
+        due=lambda: True,
+        round=lambda: (_ for _ in ()).throw(KeyError("token")),
     )  # type: ignore[assignment]
-    here.handle._begin()
+    here.begin()
     until(lambda: here.status("orders").held is not None)
     looks = len(here.tables["orders"].calls)
     until(lambda: len(here.tables["orders"].calls) >= looks + 3)
@@ -327,7 +331,29 @@ def test_a_fault_of_the_ack_manager_holds_its_stream(
     assert len([record for record in caplog.records if "held" in record.getMessage()]) == 1
 
 
-def test_a_held_stream_stops_no_other_with_available_now(until: Until) -> None:
+def test_a_hold_of_the_acks_ends_when_the_channel_answers() -> None:
+    """A round of the acks fails once, and finds nothing new later.
+
+    Fails when the hold stays until there is something to do."""
+    here, rounds = Here(orders=0), list[int]()
+    manager = here.streams[0].acks
+    collect = manager.round
+
+    def refuse_once() -> Any:
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise ChannelError("403 AccessDenied")
+        return collect()
+
+    manager.round = refuse_once  # type: ignore[method-assign]
+    manager.due = lambda: not rounds  # type: ignore[method-assign]
+    here.begin()
+    until(lambda: len(rounds) > 1)
+    until(lambda: here.status("orders").held is None)
+    here.handle.stop()
+
+
+def test_a_held_stream_stops_no_other_with_available_now() -> None:
     """Fails when the command ends as soon as one stream is held: a slower one would never be sent
     by a job that runs now and then."""
     here, said = Here(available_now=True, orders=0, readings=0), threading.Event()
@@ -341,9 +367,9 @@ def test_a_held_stream_stops_no_other_with_available_now(until: Until) -> None:
 
     here.tables["orders"].before_look = fail
     here.tables["readings"].before_frames = lambda: until(
-        lambda: said.is_set() or here.run.stop.is_set()
+        lambda: said.is_set() or here.handle.is_stopping
     )
-    here.handle._begin()
+    here.begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
         watch(here.handle, threading.Event(), say)
     assert here.published("readings") == 1
@@ -367,7 +393,7 @@ def test_the_acks_of_a_user_stream_are_collected_and_nothing_is_captured() -> No
     )
     log.append(sent)
     ack(log, "seattle", 1)
-    here.handle._begin()
+    here.begin()
     assert here.handle.await_termination()
     assert (here.status("clicks").published, here.status("clicks").held) == (1, None)
     assert here.channel.frames("clicks") == []

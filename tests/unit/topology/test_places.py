@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fakes import memory_channel
+from inline import Running
 from topologies import refusal, topology
 
+from spark_wan.channels.watch import AckWatch
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.job import Sender
-from spark_wan.sender.stream import SenderRun
 from spark_wan.topology.options import SinkOptions
 from spark_wan.topology.values import catalog_parts, is_path
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -207,8 +209,13 @@ def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -
     )
     no_spark: Any = None
     sender = Sender(no_spark, loaded, "newark")
-    run, no_channel = SenderRun(no_spark, False, 1), no_spark
-    stream = sender._stream(run, loaded.sender("east"), loaded.table("flights"), no_channel, None)
+    stream = sender._stream(
+        Running(),
+        loaded.sender("east"),
+        loaded.table("flights"),
+        AckWatch(memory_channel()),
+        True,
+    )
     checkpoints = stream.publisher.checkpoints
     assert isinstance(checkpoints, StoredCheckpoints)
     assert (checkpoints.objects.url, checkpoints.objects.storage) == (

@@ -299,6 +299,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
             ["latest", {"version": -1}, {"version": True}, {"version": 1, "x": 1}, {}, 5],
         ),
         ("tables.flights.on_table_operation", ["resync", "Hold", False]),
+        ("tables.flights.deletion_vectors", ["true", 1, None]),
         ("tables.flights.source", ["Sink", "events", None]),
     ],
 )

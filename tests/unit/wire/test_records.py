@@ -11,6 +11,7 @@ import pytest
 from fakes import STREAM, ack, memory_channel
 
 from spark_wan.channels.log import StreamLog
+from spark_wan.errors import NewerRecordError
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
@@ -21,9 +22,11 @@ ACK_V1 = (
     b'"applied":4,"held":5,"cause":"why","dead_letters":2}'
 )
 ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")
+ACK_V3 = b'{"version":3,"place":"seattle","of":"newark.east.orders","through":[4,2]}'
+"""Made up."""
 
 
-def test_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
+def test_b82_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
     expected = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2)
     assert Ack.decode(ACK_V1) == expected
     assert Ack.decode(ACK_V2) == expected
@@ -35,7 +38,11 @@ def test_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
     "data",
     [b"", b"{", b"[]", b"5", b"null", b"\xff", b"{}", b"[" * 100_000]
     + [
-        ACK_V1.replace(b'"version":1', b'"version":3'),
+        ACK_V1.replace(b'"version":1', b'"version":0'),
+        ACK_V1.replace(b'"version":1', b'"version":"3"'),
+        ACK_V1.replace(b'"version":1', b'"version":true'),
+        ACK_V2.replace(b'"site"', b'"requires":"held","site"'),
+        ACK_V2.replace(b'"site"', b'"requires":[5],"site"'),
         ACK_V1.replace(b'"applied":4', b'"applied":"4"'),
     ]
     + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
@@ -47,6 +54,39 @@ def test_an_unreadable_ack_is_ignored(data: bytes) -> None:
     log.channel.put_ack(STREAM, "seattle", data)
     ack(log, "denver", 1)
     assert list(log.acks()) == ["denver"]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (ACK_V3, "in version 3; this spark_wan reads versions 1 and 2"),
+        (
+            ACK_V2.replace(b'"site"', b'"requires":["forwarded","held"],"site"'),
+            "it requires forwarded, unknown to this spark_wan",
+        ),
+    ],
+    ids=["version 3", "requires"],
+)
+def test_f51_an_ack_of_a_newer_spark_wan_acks_nothing_and_says_why(data: bytes, what: str) -> None:
+    """Fails when it is read without what it requires (then it may ack what is not forwarded), when
+    it is ignored without a word, and when it ends the sender."""
+    with pytest.raises(NewerRecordError, match=what):
+        Ack.decode(data)
+    log = StreamLog(memory_channel(), STREAM)
+    log.channel.put_ack(STREAM, "seattle", data)
+    ack(log, "denver", 1)
+    acks = log.acks()
+    assert acks["denver"].applied == 1
+    newer = acks["seattle"]
+    assert (newer.site, newer.stream, newer.log_id, newer.applied) == ("seattle", STREAM, "", 0)
+    assert newer.held is not None
+    for words in ("the ack of site seattle was written by a newer spark_wan", what, "Update"):
+        assert words in str(newer.cause)
+
+
+def test_f51_an_ack_whose_required_fields_are_known_is_read() -> None:
+    data = ACK_V2.replace(b'"site"', b'"requires":["held","log_id"],"more":[1],"site"')
+    assert Ack.decode(data) == Ack.decode(ACK_V2)
 
 
 def test_an_ack_of_another_site_or_stream_is_ignored() -> None:

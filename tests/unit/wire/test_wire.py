@@ -24,6 +24,7 @@ from spark_wan.wire.frame import (
     frame_checksum,
 )
 from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
+from spark_wan.wire.records import EpochRef, TableClock
 
 WHERE = "channel/frame"
 
@@ -84,6 +85,17 @@ MANIFEST_V2 = (
     + MANIFEST_V1[MANIFEST_V1.index(b'"start"') : MANIFEST_V1.index(b'"generation"')]
     + MANIFEST_V1[MANIFEST_V1.index(b'"created"') :]
 )
+MANIFEST_V3 = b'WANM 3 00000000\n{"log":["newark","east","orders"],"parts":[]}'
+"""Made up."""
+CLOCKED_V2 = (
+    b"WANM 2 17a0bc39\n"
+    + MANIFEST_V2[MANIFEST_V2.index(b"{") : -1].replace(
+        b'"time":1699999999500', b'"time":1699999999500,"clock":1700000000007'
+    )
+    + b',"clock":{"stamp":1700000000009,"time":1699999999600},'
+    b'"via":{"stream":"denver.north.orders","log_id":"cccccccccccccccccccccccccccccccc","epoch":5,'
+    b'"fingerprint":"dddddddddddddddddddddddddddddddd"}}'
+)
 READ_V1 = manifest(
     2,
     previous="0011223344556677",
@@ -96,14 +108,26 @@ READ_V1 = manifest(
 )
 
 
-def test_a_golden_frame_of_version_1_is_read() -> None:
+FRAME_V2 = FRAME_V1.replace(b"WANF\x01", b"WANF\x02").replace(
+    b"}\x62\x32\x09\xaa", b"}\x79\xf0\x46\xc6"
+)
+"""Version 2 has another number, and so another checksum."""
+
+
+def test_b82_a_golden_frame_of_version_2_is_read() -> None:
+    header, batch = decode_frame(FRAME_V2, WHERE)
+    assert header == replace(HEADER, events=12)
+    assert batch.equals(BATCH)
+
+
+def test_b82_a_golden_frame_of_version_1_is_read() -> None:
     header, batch = decode_frame(FRAME_V1, WHERE, READ_V1.frames[0])
     assert header == replace(HEADER, events=12)
     assert batch.equals(BATCH)
     assert batch.schema.names == ["_wan_op", "_wan_version", "id", "city"]
 
 
-def test_a_frame_has_the_layout_of_version_1() -> None:
+def test_a_frame_has_the_layout_of_version_2() -> None:
     """All but the payload, which belongs to Arrow and zstd, is pinned to the byte."""
     head = (
         b'{"origin":"newark","sent_to":["seattle"],"stream":"newark.east.orders","table":"orders",'
@@ -112,7 +136,7 @@ def test_a_frame_has_the_layout_of_version_1() -> None:
     )
     start = 20 + len(head)
     payload = FRAME[start + 4 :]
-    assert FRAME[:start] == struct.pack("<4sHHIQ", b"WANF", 1, 0, len(head), len(payload)) + head
+    assert FRAME[:start] == struct.pack("<4sHHIQ", b"WANF", 2, 0, len(head), len(payload)) + head
     assert FRAME[start : start + 4] == struct.pack("<I", crc32c(FRAME[:start] + payload))
     assert frame_checksum(FRAME) == crc32c(FRAME[:start] + payload)
 
@@ -122,16 +146,35 @@ def test_any_arrow_implementation_reads_the_payload() -> None:
     assert pa.ipc.open_stream(FRAME[start:]).read_all().num_rows == 12
 
 
-def test_a_manifest_of_version_2_is_read_and_written_the_same() -> None:
+def test_b82_a_manifest_of_version_2_is_read_and_written_the_same() -> None:
     assert Manifest.decode(MANIFEST_V2, WHERE) == READ_V1
     assert READ_V1.encode() == MANIFEST_V2
 
 
-@pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2])
-def test_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read(data: bytes) -> None:
+def test_a_manifest_with_a_clock_and_of_a_forwarded_epoch_is_read_and_written_the_same() -> None:
+    earlier, later = READ_V1.commits
+    clocked = replace(
+        READ_V1,
+        commits=(earlier, {**later, "clock": 1_700_000_000_007}),
+        clock=TableClock(1_700_000_000_009, 1_699_999_999_600),
+        via=EpochRef("denver.north.orders", "c" * 32, 5, "d" * 32),
+    )
+    assert Manifest.decode(CLOCKED_V2, WHERE) == clocked
+    assert clocked.encode() == CLOCKED_V2
+
+
+def test_the_highest_stamp_of_a_manifest_is_of_what_it_carries() -> None:
+    """Of its commits; if they have none, of the commits without rows that it stands for."""
+    clocked = Manifest.decode(CLOCKED_V2, WHERE)
+    assert clocked.highest_stamp == 1_700_000_000_007
+    assert replace(clocked, commits=()).highest_stamp == 1_700_000_000_009
+    assert READ_V1.highest_stamp is None
+
+
+@pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2, CLOCKED_V2])
+def test_b82_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read(data: bytes) -> None:
     """Fails when it is encoded again: the manifest after one of version 1 would not follow it."""
     found = Manifest.decode(data, WHERE)
-    assert found == READ_V1
     assert found.fingerprint == fingerprint(data)
 
 
@@ -198,27 +241,79 @@ def test_a_frame_other_than_the_named_one_is_detected() -> None:
         check_frame(other, WHERE, READ_V1.frames[0])
 
 
-def frame_of(header: bytes, payload: bytes, version: int = 1, flags: int = 0) -> bytes:
+def frame_of(header: bytes, payload: bytes, version: int = 2, flags: int = 0) -> bytes:
     """Return a frame with a correct checksum, whatever its content."""
     start = struct.pack("<4sHHIQ", b"WANF", version, flags, len(header), len(payload)) + header
     return start + struct.pack("<I", crc32c(start + payload)) + payload
 
 
-def manifest_of(body: bytes, version: int = 1) -> bytes:
+def manifest_of(body: bytes, version: int = 2) -> bytes:
     return f"WANM {version} {crc32c(body):08x}\n".encode() + body
 
 
 def test_an_unknown_version_is_refused_by_name() -> None:
-    for version in (0, 3, 65535):
-        with pytest.raises(
-            FrameError, match=f"wire version {version}; this spark_wan reads version 1.*Update"
-        ):
+    for version, what in (
+        (0, "version 0"),
+        (3, "written by a newer spark_wan, in version 3; this spark_wan reads versions 1 and 2"),
+        (65535, "written by a newer spark_wan, in version 65535"),
+    ):
+        with pytest.raises(FrameError, match=f"frame {what}.*Update"):
             decode_frame(frame_of(b"{}", b"", version), WHERE)
-        with pytest.raises(
-            ManifestError,
-            match=f"manifest version {version}; this spark_wan reads versions 1 and 2.*Update",
-        ):
+        with pytest.raises(ManifestError, match=f"manifest {what}.*Update"):
             Manifest.decode(manifest_of(b"{}", version), WHERE)
+    with pytest.raises(ManifestError, match=r"newer spark_wan, in version 3.*Update"):
+        Manifest.decode(MANIFEST_V3, WHERE)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_f51_unknown_fields_of_a_header_are_ignored(version: int) -> None:
+    more = {**FIELDS, "color": "red", "requires": ["sent_to", "index"]}
+    found = check_frame(frame_of(json.dumps(more).encode(), b"", version), WHERE)
+    assert found == replace(HEADER, events=12)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_f51_unknown_fields_of_a_manifest_are_ignored(version: int) -> None:
+    """At every depth. Fails when they are errors: the release after this one could add none."""
+    more = {
+        **BODY,
+        "color": "red",
+        "frames": [{**BODY["frames"][0], "color": "red"}],
+        "writes": [{**BODY["writes"][0], "color": "red"}],
+        "clock": {"stamp": 7, "time": 6, "color": "red"},
+        "via": {"stream": "s", "log_id": "l", "epoch": 1, "fingerprint": "f", "color": "red"},
+        "requires": ["clock", "clock.stamp", "via", "frames.rows", "commits.clock", "log_id"],
+    }
+    found = Manifest.decode(manifest_of(json.dumps(more).encode(), version), WHERE)
+    assert found == replace(READ_V1, clock=TableClock(7, 6), via=EpochRef("s", "l", 1, "f"))
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"color": "red", "requires": ["keys", "color"]}, "it requires color, unknown to this"),
+        ({"requires": ["a", "frames.cipher"]}, "it requires a, frames.cipher, unknown to this"),
+        ({"kind": "copy"}, "its kind is 'copy', unknown to this"),
+    ],
+    ids=["a field", "a nested field", "a kind"],
+)
+def test_f51_a_manifest_that_requires_what_is_unknown_is_refused(
+    more: dict[str, Any], what: str
+) -> None:
+    """Fails when it is read all the same: it means something else than what this version reads."""
+    data = manifest_of(json.dumps({**BODY, **more}).encode())
+    with pytest.raises(
+        ManifestError, match=f"{WHERE}: written by a newer spark_wan: {what}.*Update"
+    ):
+        Manifest.decode(data, WHERE)
+
+
+def test_f51_a_frame_that_requires_what_is_unknown_is_refused() -> None:
+    head = json.dumps({**FIELDS, "cipher": "x", "requires": ["cipher"]}).encode()
+    with pytest.raises(
+        FrameError, match=rf"{WHERE}: its header was written by a newer.* requires cipher.*Update"
+    ):
+        check_frame(frame_of(head, b""), WHERE)
 
 
 def test_unknown_flags_are_refused() -> None:
@@ -240,14 +335,14 @@ BODY = asdict(READ_V1)
             {name: value for name, value in FIELDS.items() if name != left_out}
             for left_out in FIELDS
         ),
-        {**FIELDS, "color": "red"},
         {**FIELDS, "sent_to": 5},
+        {**FIELDS, "requires": "sent_to"},
         [],
         None,
         "text",
     ],
 )
-def test_a_header_with_missing_or_unknown_fields_is_refused(fields: Any) -> None:
+def test_a_header_with_missing_or_malformed_fields_is_refused(fields: Any) -> None:
     with pytest.raises(FrameError, match="header cannot be read"):
         check_frame(frame_of(json.dumps(fields).encode(), b""), WHERE)
 
@@ -268,11 +363,15 @@ def test_a_header_is_read_as_it_was_written() -> None:
         *(
             {name: value for name, value in BODY.items() if name != left_out}
             for left_out in BODY
-            if left_out != "writes"
+            if left_out not in ("clock", "via")
         ),
-        {**BODY, "color": "red"},
         {**BODY, "frames": [{"path": "p"}]},
-        {**BODY, "frames": [{**BODY["frames"][0], "color": "red"}]},
+        {**BODY, "frames": None},
+        {**BODY, "clock": {"stamp": 7}},
+        {**BODY, "clock": 7},
+        {**BODY, "via": {"stream": "s"}},
+        {**BODY, "requires": {"keys": 1}},
+        {**BODY, "requires": [1]},
         {**BODY, "commits": [5]},
         {**BODY, "writes": [{"query": "q"}]},
         {**BODY, "keys": 5},
@@ -281,7 +380,7 @@ def test_a_header_is_read_as_it_was_written() -> None:
         5,
     ],
 )
-def test_a_manifest_with_missing_or_unknown_fields_is_refused(fields: Any) -> None:
+def test_a_manifest_with_missing_or_malformed_fields_is_refused(fields: Any) -> None:
     """Its checksum is correct. Fails when Manifest.decode lets KeyError and TypeError through."""
     with pytest.raises(ManifestError, match="cannot be read"):
         Manifest.decode(manifest_of(json.dumps(fields).encode()), WHERE)

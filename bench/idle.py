@@ -1,0 +1,128 @@
+"""``python -m bench.idle``: what 1, 100 and 1,000 quiet tables cost, and how soon a change in one
+of them arrives.
+
+A sender and a receiver, each a process of its own, with all tables on one channel in a directory.
+Once nothing has happened for some minutes, it counts for a minute: requests to the channel and to
+the sender's state, looks at the files of tables' logs, CPU time, threads and memory of both
+processes with their JVMs. Then it commits a row to one table after another, and measures the time
+until the target has a commit. The figures go to ``bench/results/idle.json``; the ledger's growth,
+which is in the same file, is measured by :mod:`bench.ledger_growth`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.jobs import NEWARK, SEATTLE, ManyTables, Process, wait_for
+
+HERE = Path(__file__).parent
+SCRATCH = HERE / "scratch" / "idle"
+RESULTS = HERE / "results" / "idle.json"
+NUMBERS = (1, 100, 1_000)
+REQUESTS = ("delete", "get", "head", "list", "put")
+QUIET = 150.0
+"""Seconds without a change before the minute begins: then the waits between looks are longest."""
+MINUTE = 60.0
+CHANGES = 7
+PAUSE = 20.0
+"""Seconds between changes."""
+
+
+def measure(number: int, place: Path) -> dict[str, Any]:
+    """Return the figures of so many tables."""
+    tables = ManyTables(place, number)
+    tables.make()
+    began = time.monotonic()
+    sender = Process("send", NEWARK, tables.topology)
+    receiver = Process("receive", SEATTLE, tables.topology)
+    try:
+        wait_for(
+            lambda: all(
+                len(process.streams) == number
+                and all(stream[done] == 1 for stream in process.streams.values())
+                for process, done in ((sender, "published"), (receiver, "applied"))
+            ),
+            1_800,
+            "all tables are looked at",
+        )
+        settled = time.monotonic() - began
+        time.sleep(QUIET)
+        figures = {"settled_s": round(settled, 1), **_quiet_minute(sender, receiver)}
+        seconds = [_change(tables, n) for n in range(CHANGES)]
+        figures["change_s"] = round(statistics.median(seconds[2:]), 2)  # two to warm up
+        return {f"{name}_{number}": value for name, value in figures.items()}
+    finally:
+        for process in (sender, receiver):
+            process.stop()
+
+
+def _quiet_minute(sender: Process, receiver: Process) -> dict[str, Any]:
+    both = (sender, receiver)
+    counts, cpu = [each.counts for each in both], [each.cpu_seconds() for each in both]
+    began = time.monotonic()
+    time.sleep(MINUTE)
+    passed = time.monotonic() - began
+    later = [each.counts for each in both]
+    per_minute = MINUTE / passed
+
+    def counted(*names: str) -> int:
+        total = sum(
+            after.get(name, 0) - before.get(name, 0)
+            for before, after in zip(counts, later, strict=True)
+            for name in names
+        )
+        return round(total * per_minute)
+
+    busy = sum(each.cpu_seconds() - before for each, before in zip(both, cpu, strict=True))
+    return {
+        "requests_per_minute": counted(*REQUESTS),
+        "looks_per_minute": counted("looks"),
+        "busy_cores": round(busy / passed, 3),
+        "threads": sum(each.status("Threads") for each in both),
+        "rss_mib": sum(each.status("VmRSS") for each in both) // 1024,
+    }
+
+
+def _change(tables: ManyTables, n: int) -> float:
+    """Commit a row to a table; return the seconds until the target has a commit."""
+    name = random.Random(n).choice(tables.names)
+    before = tables.version(name, SEATTLE)
+    tables.append(name, [100 + n])
+    began = time.monotonic()
+    wait_for(lambda: tables.version(name, SEATTLE) > before, 300, f"a change of {name}")
+    took = time.monotonic() - began
+    time.sleep(PAUSE)
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.idle",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("numbers", nargs="*", type=int, default=NUMBERS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    found = json.loads(options.output.read_text()) if options.output.is_file() else {}
+    for number in options.numbers:
+        found |= measure(number, SCRATCH / str(number))
+        found |= {"python": platform.python_version(), "cpus": os.cpu_count()}
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        print(json.dumps(found, indent=2), flush=True)
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Dead letters: what both ends keep of a captured event that cannot be sent or applied.
+
+A dead letter has the ID of its event and its row as an Arrow IPC stream, in the types of the source
+table. So a sender and a receiver record the same of the same event.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_wan.events.operations import Operation, keyed_event_id, keyless_event_id
+from spark_wan.events.row_hash import hex_ids, row_hashes
+
+
+@dataclass
+class EventIds:
+    """The IDs of a table's captured events, in batches. Sees all equal rows of a commit."""
+
+    table_id: str
+    keys: Sequence[str]
+    """Key columns; empty: a keyless table, or rows that are not the only ones of their key."""
+    _equal: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def of(
+        self, rows: pa.RecordBatch, versions: Sequence[int], operations: Sequence[int]
+    ) -> list[str]:
+        """Return the ID of each row, which has the table's columns in the types of the source.
+
+        ``versions`` and ``operations`` are those of the rows' events.
+        """
+        keys = _key_texts(rows, self.keys)
+        contents = hex_ids(row_hashes(rows)).to_pylist()
+        ids = []
+        for version, operation, key, content in zip(
+            versions, operations, keys, contents, strict=True
+        ):
+            if key is not None:
+                ids.append(keyed_event_id(self.table_id, version, key))
+                continue
+            # A commit may delete a row and insert an equal one: two events.
+            content = f"{int(operation != Operation.DESTROY)}{content}"
+            ids.append(
+                keyless_event_id(self.table_id, version, content, self._equal[version, content])
+            )
+            self._equal[version, content] += 1
+        return ids
+
+
+def row_payloads(rows: pa.RecordBatch) -> list[bytes]:
+    """Return each row as an Arrow IPC stream of one batch."""
+    payloads = []
+    for index in range(rows.num_rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows.slice(index, 1))
+        payloads.append(sink.getvalue().to_pybytes())
+    return payloads
+
+
+def _key_texts(rows: pa.RecordBatch, keys: Sequence[str]) -> list[tuple[str, ...] | None]:
+    """Return each row's key as :func:`keyed_event_id` takes it; None: no key, or a null in it."""
+    if not keys:
+        return [None] * rows.num_rows
+    columns = []
+    for key in keys:
+        column = rows.column(key)
+        types = pa.types
+        if not (types.is_integer(column.type) or types.is_string(column.type)):
+            column = pa.array(
+                hex_ids(row_hashes(rows, [key])), mask=column.is_null().to_numpy(False)
+            )
+        columns.append(column.cast(pa.string()).to_pylist())
+    return [None if None in key else key for key in zip(*columns, strict=True)]

@@ -1,0 +1,240 @@
+"""One table of a running receiver: what its streams have for it, and the work on it.
+
+A table is worked on by one worker at a time, whatever channels its streams come through. The logs
+and the ledger say what to apply; a listing only says that there may be something.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.delta.commits import record_after
+from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.sessions import SessionSettings, lost_session
+from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
+from spark_wan.ledger.folding import LEAST_MARKS
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.receiver.maintenance import LedgerMaintenance
+from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
+from spark_wan.receiver.target import DeltaTarget
+from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
+from spark_wan.steps import Steps, reached
+from spark_wan.topology.model import Site, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_UNTIL_WOKEN = 3_600.0
+"""Seconds between looks at a table that a channel wakes when there is something for it."""
+
+
+class Job(Protocol):
+    """What a table needs of the job that it is part of."""
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    def check_stopped(self) -> None:
+        """Raise StoppedError once the job is stopped."""
+
+
+@dataclass(eq=False)
+class InboundTable(Activity):
+    """A table of a running receiver."""
+
+    job: Job
+    site: Site
+    table: Table
+    max_bytes: int
+    available_now: bool
+    """Apply what was listed, and end."""
+    settings: SessionSettings | None
+    """Settings of the classic session in which the receiver was started."""
+    decisions: Decisions = field(default_factory=Decisions)
+    """Decisions made at the start."""
+    maintenance: LedgerMaintenance | None = None
+    """Of the site's ledger, with ``available_now``."""
+    _maintained: bool = False
+    _due: dict[str, Due] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards ``_due``: channels add to it."""
+    _streams: dict[str, InboundStream] = field(default_factory=dict)
+    _ledger: Ledger | None = None
+    _ledger_tables: LedgerTables | None = None
+
+    def __post_init__(self) -> None:
+        self.name = self.table.name
+
+    def give(self, due: Sequence[Due]) -> None:
+        """Take note of streams that are due. A newer listing replaces an older one."""
+        with self._lock:
+            self._due |= {each.stream.name: each for each in due}
+
+    def look(self, spark: SparkSession) -> Turn:
+        """Find out whether any stream is due."""
+        self.job.check_stopped()
+        if self._due:
+            return Found(self._apply_due)
+        if not self.available_now:
+            return Next(_UNTIL_WOKEN)
+        return Found(self._maintain) if self._is_ledger_grown() else None
+
+    def _is_ledger_grown(self) -> bool:
+        """Whether this run should do the work on the ledger that others do each hour."""
+        if self.maintenance is None or self._ledger is None or self._maintained:
+            return False
+        return self.table.event_id_ttl is not None or len(self._ledger.tokens) >= LEAST_MARKS
+
+    def _maintain(self, spark: SparkSession) -> Turn:
+        assert self.maintenance is not None
+        self._maintained = True
+        self.maintenance.run_once(spark)
+        return Next(0.0)
+
+    def _apply_due(self, spark: SparkSession) -> Turn:
+        """Apply what the logs of the due streams have, in a worker."""
+        with self._lock:
+            due, self._due = self._due, {}
+        refused: ChannelError | None = None
+        for each in due.values():
+            try:
+                if each.idle is not None and not self._must_catch_up(spark, each.stream, each.idle):
+                    each.stream.postpone_check(each.idle, each.listing)
+                else:
+                    self._apply_stream(spark, each.stream, each.listing)
+            except ChannelError as error:
+                # The other streams have their turn before this one is tried again.
+                refused = error
+                each.stream.hold(str(error))
+                each.stream.schedule(each.listing, each.listing.newest)
+        if refused is not None and self.available_now:
+            raise refused
+        return Next(0.0) if self._due or self.available_now else Next(_UNTIL_WOKEN)
+
+    def _must_catch_up(self, spark: SparkSession, stream: InboundStream, idle: Done) -> bool:
+        """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
+        applier = stream.applier
+        if applier is None:
+            return False
+        self._use(spark, applier)
+        try:
+            retention = applier.target.log_retention()
+        except WanError:
+            return True  # the round reports what is wrong with the table
+        return (time.monotonic() - idle.at) * 1000 >= record_after(retention)
+
+    def _apply_stream(self, spark: SparkSession, stream: InboundStream, listing: Listing) -> None:
+        self._streams[stream.name] = stream
+        try:
+            applier = self._applier(spark, stream, listing.log)
+        except LedgerError as error:
+            stream.refuse(listing, None, str(error), self.site.name)
+            return
+        # No further than the listing: what arrives later is listed again, and other streams have
+        # their turn before it.
+        while True:
+            self.job.check_stopped()
+            result = self._round(spark, stream, applier, listing.epochs)
+            stream.record(result, applier.ledger.local_commits)
+            if result.epochs:
+                # Held streams of this table may have waited for what was applied.
+                for other in self._streams.values():
+                    other.retry_now()
+            if not result.again:
+                stream.schedule(listing, result.held)
+                return
+
+    def _round(
+        self,
+        spark: SparkSession,
+        stream: InboundStream,
+        applier: TableApplier,
+        epochs: Sequence[int],
+    ) -> ApplyResult:
+        """Run one round. An error holds the stream."""
+        try:
+            return self._run(applier.round(epochs))
+        except ChannelError:
+            raise  # the ack that would say held could not be written either
+        except Exception as error:
+            if self.job.is_stopping:
+                raise StoppedError("the receiver was stopped") from error
+            lost = lost_session(spark)
+            if lost is not None:
+                raise lost from error
+            if not ErrorKind.CANCELLED.matches(error):
+                log.exception("%s: unexpected error", stream.name)
+                return applier.unexpected(f"{applier.table}: {error_text(error)}")
+            if self.available_now:
+                raise StoppedError(
+                    f"{applier.table}: its Spark job was cancelled. Start again."
+                ) from error
+            return applier.unexpected(
+                f"{applier.table}: its Spark job was cancelled from outside. "
+                f"Will retry in {stream.next_wait():g} s."
+            )
+
+    def _run(self, steps: Steps[ApplyResult]) -> ApplyResult:
+        """Run numbered steps, and check for a stop between them."""
+        while True:
+            self.job.check_stopped()
+            try:
+                reached(next(steps))
+            except StopIteration as end:
+                result: ApplyResult = end.value
+                return result
+
+    def _applier(
+        self, spark: SparkSession, stream: InboundStream, stream_log: StreamLog
+    ) -> TableApplier:
+        """Return the applier of a stream, in the session of this worker."""
+        tables, ledger = self._ledger_tables, self._ledger
+        if tables is None or ledger is None:
+            # Streams of one table share its ledger: their applies are numbered together.
+            tables = self._ledger_tables = LedgerTables(spark, self.site.state)
+            ledger = Ledger(self.site.name, self.name, DeltaLedgerStore(tables))
+            self._ledger = ledger
+        if stream.applier is None:
+            target = DeltaTarget(
+                spark,
+                self.site.name,
+                self.name,
+                self.table.location(self.site.name),
+                stream_log.channel,
+                tables,
+                self.settings,
+                self.table.max_dead_letters,
+                self.table.deletion_vectors,
+                self.site.storage,
+            )
+            decisions = StoredDecisions(self.site.state, self.site.storage)
+            decisions.record(self.name, self.decisions)
+            stream.applier = TableApplier(
+                self.site.name,
+                self.name,
+                stream_log,
+                target,
+                ledger,
+                self.max_bytes,
+                check_stopped=self.job.check_stopped,
+                decisions=partial(decisions.load, self.name),
+            )
+        self._use(spark, stream.applier)
+        return stream.applier
+
+    def _use(self, spark: SparkSession, applier: TableApplier) -> None:
+        assert isinstance(applier.target, DeltaTarget)
+        applier.target.use(spark)

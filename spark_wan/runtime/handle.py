@@ -1,0 +1,157 @@
+"""The handle of a running job, a sender or a receiver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
+from spark_wan.runtime.scheduler import Activity, Next, Scheduler
+from spark_wan.runtime.sessions import ThreadSessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+POLL_INTERVAL = 0.2
+"""Seconds between checks whether the job has ended."""
+SESSION_INTERVAL = 5.0
+"""Seconds between checks that the session still answers: an idle job needs none."""
+
+
+class Status(Protocol):
+    """What a handle needs of the status of a stream."""
+
+    held: str | None
+
+
+S = TypeVar("S", bound=Status)
+
+
+class JobHandle(Generic[S]):
+    """A running sender or receiver.
+
+    Args:
+        spark: The user's session.
+        name: Of the job, for its threads.
+        parallel: Maximum number of tables that are worked on at once.
+        status: Returns the status of each stream.
+        grace: Seconds that a stop leaves to running work before it cancels its Spark jobs.
+        available_now: The job ends by itself; then what still holds a stream is an error.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        parallel: int,
+        status: Callable[[], list[S]],
+        *,
+        grace: float = 0.0,
+        available_now: bool = False,
+    ) -> None:
+        self._name = name
+        self._status = status
+        self._grace = grace
+        self._available_now = available_now
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
+        self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is still running."""
+        return self.scheduler.is_active
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def check_stopped(self) -> None:
+        """Raise StoppedError once the job is stopped."""
+        if self._stop.is_set():
+            raise StoppedError(f"the {self._name} was stopped")
+
+    def status(self) -> list[S]:
+        """Return what each stream has done since the start, and what holds it."""
+        return self._status()
+
+    def exception(self) -> BaseException | None:
+        """Return the first error that ended a stream or the job. ``status()`` has the holds."""
+        return self._errors[0] if self._errors else None
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended; return False when ``timeout`` seconds pass before.
+
+        Raises the error that ended it, or one of its streams; with ``available_now``, once all
+        others are done. Then also raises StreamsHeldError if streams are held.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.is_active and (self._available_now or not self._errors):
+            left = POLL_INTERVAL if end is None else min(POLL_INTERVAL, end - time.monotonic())
+            if left <= 0:
+                return False
+            self.scheduler.join(left)
+        if self._errors:
+            raise self._errors[0]
+        held = [status.held for status in self.status() if status.held]
+        if self._available_now and held:
+            raise StreamsHeldError("\n".join(held))
+        return True
+
+    def stop(self) -> None:
+        """Stop. Gives up what is unfinished; the next start does it again. Never hangs: running
+        Spark jobs are cancelled."""
+        self._stop.set()
+        self.scheduler.stop()
+        self.scheduler.join(self._grace)
+        while self.is_active:
+            self.sessions.interrupt()
+            self.scheduler.join(POLL_INTERVAL)
+
+    def begin(self, activities: Iterable[Activity]) -> None:
+        """Start the activities."""
+        for activity in activities:
+            self.scheduler.add(activity)
+        if not self._available_now:
+            self.scheduler.add(_SessionWatch(self.sessions))
+        self.scheduler.begin()
+
+    def _ended(self, activity: Activity, error: BaseException) -> None:
+        """Take note of an error that has ended an activity."""
+        if self._stop.is_set() and isinstance(error, StoppedError):
+            return
+        lost = error if isinstance(error, SessionLostError) else self.sessions.lost()
+        if lost is not None:
+            self._end_with(lost)
+            return
+        if not isinstance(error, WanError):
+            log.error("%s: ended by an unexpected error", activity.name, exc_info=error)
+        self._errors.append(error)
+
+    def _end_with(self, lost: SessionLostError) -> None:
+        """End the job: no stream can go on without the session."""
+        if not self._stop.is_set():
+            log.error("%s: %s", self._name, lost)
+            self._errors.append(lost)
+            self._stop.set()
+            self.scheduler.stop()
+
+
+class _SessionWatch(Activity):
+    """Ends the job when the session has ended."""
+
+    def __init__(self, sessions: ThreadSessions) -> None:
+        self.name = "session"
+        self._sessions = sessions
+
+    def look(self, spark: SparkSession) -> Next:
+        lost = self._sessions.lost()
+        if lost is not None:
+            raise lost
+        return Next(SESSION_INTERVAL)

@@ -1,0 +1,308 @@
+"""A scheduler for all tables and channels of a job: looks at due times, and workers for what they
+find.
+
+An :class:`Activity` is looked at again and again. A look is cheap and runs no Spark job, or a very
+short one: some threads look at all activities. What a look finds is done by a worker. So the number
+of threads depends on how much is done at once, not on how many tables there are, and waiting costs
+nothing.
+
+Looks and work of one activity never run at the same time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_wan.runtime.sessions import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOKERS = 4
+"""Number of threads that look."""
+SLOW = 20.0
+"""Seconds after which work no longer counts towards ``parallel``, so that it delays no other: a
+write that waits for a lock, for example."""
+MOST_SLOW = 4
+"""Maximum number of slow works, as a multiple of ``parallel``."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to do with an activity next: look at it again in ``seconds``."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a look has found: work for a worker. It returns what to do next."""
+
+    work: Callable[[SparkSession], Next | Found | None]
+    large: bool = False
+    """It may take long: large works count apart, so that they delay no other."""
+
+
+Turn = Next | Found | None
+"""What to do with an activity next. None: it has ended."""
+
+
+class Activity(ABC):
+    """Something that is looked at again and again, and worked on when a look finds something."""
+
+    name: str
+    """For logs and threads."""
+
+    @abstractmethod
+    def look(self, spark: SparkSession) -> Turn:
+        """Look for work. ``spark`` is the session of the thread."""
+
+
+@dataclass(eq=False)
+class _Entry:
+    activity: Activity
+    due: float
+    """When to look next."""
+    busy: bool = False
+    """It is being looked at, queued, or worked on."""
+    woken: bool = False
+    """It was woken while it was busy."""
+
+
+@dataclass
+class _Queue:
+    """Work that waits, and work under way."""
+
+    waiting: deque[tuple[_Entry, Found]] = field(default_factory=deque)
+    since: dict[_Entry, float] = field(default_factory=dict)
+    """Entry at work -> since when."""
+
+
+class Scheduler:
+    """Looks at activities, and has workers do what is found.
+
+    Args:
+        spawn: Makes a thread, not started yet, that runs a function with a session of its own.
+        parallel: Maximum number of works at once; as many large ones at the same time. Work that
+            takes more than ``SLOW`` seconds no longer counts.
+        on_error: Called with an activity that an error has ended, and the error.
+    """
+
+    def __init__(
+        self,
+        spawn: Callable[[str, Callable[[Session], None]], threading.Thread],
+        parallel: int,
+        on_error: Callable[[Activity, BaseException], None],
+    ) -> None:
+        self._spawn = spawn
+        self._parallel = max(1, parallel)
+        self._on_error = on_error
+        self._lock = threading.RLock()
+        self._look_due = threading.Condition(self._lock)
+        self._work_there = threading.Condition(self._lock)
+        self._entries: dict[Activity, _Entry] = {}
+        self._due: list[tuple[float, int, _Entry]] = []
+        """A heap: when, a number that makes places unique, and what. Outdated places stay in it."""
+        self._places = 0
+        self._quick, self._large = _Queue(), _Queue()
+        self._threads: list[threading.Thread] = []
+        self._idle_workers = 0
+        """Workers that wait for work, or are about to."""
+        self._stopped = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any activity goes on, or any thread is still at one."""
+        with self._lock:
+            going_on = bool(self._entries) and not self._stopped
+        return going_on or self.threads > 0
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that are alive."""
+        with self._lock:
+            return sum(thread.is_alive() for thread in self._threads)
+
+    def add(self, activity: Activity) -> None:
+        """Look at an activity from now on."""
+        with self._lock:
+            if activity not in self._entries:
+                self._entries[activity] = entry = _Entry(activity, 0.0)
+                self._schedule(entry, 0.0)
+
+    def wake(self, activity: Activity) -> None:
+        """Look at an activity at once; if it is busy, right afterwards."""
+        with self._lock:
+            entry = self._entries.get(activity)
+            if entry is None:
+                return
+            if entry.busy:
+                entry.woken = True
+            else:
+                self._schedule(entry, 0.0)
+
+    def begin(self) -> None:
+        """Start to look."""
+        with self._lock:
+            for number in range(LOOKERS):
+                self._start(f"wan-look-{number}", self._look_on)
+
+    def stop(self) -> None:
+        """Begin nothing more. What is under way goes on to its end."""
+        with self._lock:
+            self._stopped = True
+            self._notify_all()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for all threads to end, at most ``seconds``. Return whether they have."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return self.threads == 0
+
+    # --- threads
+
+    def _start(self, name: str, run: Callable[[Session], None]) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = self._spawn(name, run)
+        thread.start()
+        self._threads.append(thread)
+
+    def _look_on(self, session: Session) -> None:
+        while (entry := self._next_due()) is not None:
+            self._take_turn(entry, session, entry.activity.look)
+
+    def _next_due(self) -> _Entry | None:
+        """Wait for an entry that is due, and return it. None: there is nothing more to look at."""
+        with self._lock:
+            while not self._has_ended():
+                if self._with_room() is not None:
+                    self._start_workers()
+                while self._due and self._is_outdated(self._due[0]):
+                    heapq.heappop(self._due)
+                now = time.monotonic()
+                waits = [self._due[0][0] - now] if self._due else []
+                if waits and waits[0] <= 0:
+                    entry = heapq.heappop(self._due)[2]
+                    entry.busy = True
+                    return entry
+                if self._quick.waiting:
+                    waits += [since + SLOW - now for since in self._quick.since.values()]
+                self._look_due.wait(min((wait for wait in waits if wait > 0), default=None))
+            self._notify_all()
+            return None
+
+    def _is_outdated(self, place: tuple[float, int, _Entry]) -> bool:
+        due, _, entry = place
+        return entry.busy or entry.due != due or self._entries.get(entry.activity) is not entry
+
+    def _work_on(self, session: Session) -> None:
+        while (taken := self._next_work()) is not None:
+            queue, entry, found = taken
+            self._take_turn(entry, session, found.work, queue)
+
+    def _next_work(self) -> tuple[_Queue, _Entry, Found] | None:
+        """Wait for work, and return it with its queue. None: this worker, idle so far, is to end.
+
+        The caller counts as idle until it gets work.
+        """
+        with self._lock:
+            try:
+                while not self._has_ended() and self._idle_workers <= self._parallel:
+                    queue = self._with_room()
+                    if queue is not None:
+                        entry, found = queue.waiting.popleft()
+                        queue.since[entry] = time.monotonic()
+                        return queue, entry, found
+                    self._work_there.wait()
+                return None
+            finally:
+                self._idle_workers -= 1
+                self._start_workers()
+
+    def _with_room(self) -> _Queue | None:
+        """Return a queue with work that may begin now."""
+        now = time.monotonic()
+        quick = sum(now - since < SLOW for since in self._quick.since.values())
+        most = self._parallel * (1 + MOST_SLOW)
+        if self._quick.waiting and quick < self._parallel and len(self._quick.since) < most:
+            return self._quick
+        if self._large.waiting and len(self._large.since) < self._parallel:
+            return self._large
+        return None
+
+    def _start_workers(self) -> None:
+        """Wake or start a worker when there is work that may begin."""
+        if self._stopped:
+            return
+        if self._with_room() is None:
+            if self._quick.waiting:
+                self._look_due.notify()  # it waits until slow work no longer counts
+        elif self._idle_workers:
+            self._work_there.notify()
+        else:
+            self._idle_workers += 1
+            self._start("wan-work", self._work_on)
+
+    # --- turns
+
+    def _take_turn(
+        self,
+        entry: _Entry,
+        session: Session,
+        run: Callable[[SparkSession], Turn],
+        queue: _Queue | None = None,
+    ) -> None:
+        """Look or work, and do what it says next. ``queue``: where the work came from."""
+        error: BaseException | None = None
+        turn: Turn = None
+        try:
+            turn = run(session())
+        except BaseException as raised:
+            error = raised
+        if error is not None:
+            self._on_error(entry.activity, error)
+        with self._lock:
+            if queue is not None:
+                del queue.since[entry]
+                self._idle_workers += 1
+            entry.busy = isinstance(turn, Found)
+            if isinstance(turn, Found):
+                (self._large if turn.large else self._quick).waiting.append((entry, turn))
+                self._start_workers()
+            elif entry.woken and error is None:
+                self._schedule(entry, 0.0)
+                entry.woken = False
+            elif turn is None:
+                del self._entries[entry.activity]
+            else:
+                self._schedule(entry, turn.seconds)
+            if self._has_ended():
+                self._notify_all()
+
+    def _schedule(self, entry: _Entry, seconds: float) -> None:
+        entry.due = time.monotonic() + seconds
+        self._places += 1
+        heapq.heappush(self._due, (entry.due, self._places, entry))
+        if len(self._due) > 2 * len(self._entries) + LOOKERS:
+            # Activities that are woken often leave places far in the future.
+            self._due = [place for place in self._due if not self._is_outdated(place)]
+            heapq.heapify(self._due)
+        if self._due[0][2] is entry:
+            self._look_due.notify()
+
+    def _has_ended(self) -> bool:
+        return self._stopped or not self._entries
+
+    def _notify_all(self) -> None:
+        self._look_due.notify_all()
+        self._work_there.notify_all()

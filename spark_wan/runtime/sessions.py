@@ -1,0 +1,110 @@
+"""The Spark sessions of a job's threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark_wan.delta.errors import error_text
+from spark_wan.delta.sessions import (
+    SessionSettings,
+    interrupt,
+    is_connect,
+    lost_session,
+    spark_thread,
+)
+from spark_wan.errors import SessionLostError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+Session = Callable[[], "SparkSession"]
+"""Returns the session of the calling thread."""
+
+RENEW_INTERVAL = 5.0
+"""Seconds between looks at the settings of the user's session."""
+
+
+class ThreadSessions:
+    """A session for each thread of a job, with the settings of the user's session.
+
+    What is set in one changes no other. Under Connect all threads use the user's session.
+
+    Args:
+        spark: The user's session.
+        tag: Marks the Spark jobs of all threads.
+        on_lost: Called when the session has ended before a thread could begin.
+    """
+
+    def __init__(
+        self, spark: SparkSession, tag: str, on_lost: Callable[[SessionLostError], None]
+    ) -> None:
+        self.spark = spark
+        self.tag = tag
+        self._on_lost = on_lost
+        self._settings = None if is_connect(spark) else SessionSettings.of(spark)
+        self._sessions: list[SparkSession] = [spark]
+        self._lock = threading.Lock()
+
+    def thread(self, name: str, run: Callable[[Session], None]) -> threading.Thread:
+        """Return a thread, not started yet, that calls ``run`` with a session of its own."""
+        return spark_thread(self.spark, partial(self._run, run), name, self._on_lost)
+
+    def lost(self) -> SessionLostError | None:
+        """Return the error to end with when the user's session has ended."""
+        return lost_session(self.spark)
+
+    def interrupt(self) -> None:
+        """Cancel the Spark jobs of all threads."""
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            try:
+                interrupt(session, self.tag)
+            except Exception as error:
+                if self.lost() is None:
+                    raise
+                log.debug("no job to cancel: %s", error)
+
+    def _run(self, run: Callable[[Session], None]) -> None:
+        try:
+            own = self._open()
+        except Exception as error:
+            cause = f"the Spark session cannot be used ({error_text(error)})."
+            self._on_lost(self.lost() or SessionLostError(cause))
+            return
+        with self._lock:
+            self._sessions.append(own)
+        try:
+            run(_Renewed(self.spark, own, self._settings))
+        finally:
+            with self._lock:
+                self._sessions.remove(own)
+
+    def _open(self) -> SparkSession:
+        own = self.spark if self._settings is None else self._settings.new_session(self.spark)
+        for session in (self.spark, own):
+            session.addTag(self.tag)
+        return own
+
+
+class _Renewed:
+    """Returns a thread's session, with what the user has set since: a token that was renewed."""
+
+    def __init__(
+        self, spark: SparkSession, own: SparkSession, settings: SessionSettings | None
+    ) -> None:
+        self._spark, self._own, self._settings = spark, own, settings
+        self._renew_at = time.monotonic() + RENEW_INTERVAL
+
+    def __call__(self) -> SparkSession:
+        if self._settings is not None and time.monotonic() >= self._renew_at:
+            self._settings = self._settings.renewed(self._spark, self._own)
+            self._renew_at = time.monotonic() + RENEW_INTERVAL
+        return self._own

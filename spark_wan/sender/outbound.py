@@ -1,0 +1,70 @@
+"""One outbound channel of a running sender: which of its streams have new acks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from spark_wan.channels.watch import AckWatch
+from spark_wan.errors import ChannelError
+from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Activity, Next, Turn
+from spark_wan.sender.stream import SenderStream, StreamStatus
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler(Protocol):
+    """What a channel needs of the scheduler."""
+
+    def wake(self, activity: Activity) -> None: ...
+
+
+@dataclass(eq=False)
+class OutboundChannel(Activity):
+    """An outbound channel of a running sender. It lists the acks of all streams at once."""
+
+    watch: AckWatch
+    streams: Sequence[SenderStream]
+    scheduler: Scheduler
+    pace: Pace
+    _unreachable: str | None = None
+    """Why the last listing failed."""
+    _published: int = 0
+    """Epochs that the streams had published at the last look."""
+
+    def __post_init__(self) -> None:
+        self.name = self.watch.channel.url
+
+    def look(self, spark: SparkSession) -> Turn:
+        """List the acks, and wake the streams whose acks have changed."""
+        try:
+            self.watch.look()
+        except ChannelError as error:
+            if self._unreachable is None:
+                log.error("%s: held: %s", self.name, error)
+            self._unreachable = str(error)
+            return Next(self.pace.wait())
+        self._unreachable = None
+        published = sum(stream.status.epochs for stream in self.streams)
+        if published != self._published:
+            self._published = published
+            self.pace.happened()  # acks will come
+        for stream in self.streams:
+            if stream.acks.due():
+                self.pace.happened()
+                self.scheduler.wake(stream)
+        return Next(self.pace.wait())
+
+    def statuses(self) -> list[StreamStatus]:
+        """Return the status of each stream. All are held while the channel cannot be listed."""
+        unreachable = self._unreachable
+        statuses = [stream.status for stream in self.streams]
+        if unreachable is None:
+            return statuses
+        return [status if status.held else replace(status, held=unreachable) for status in statuses]

@@ -1,0 +1,199 @@
+"""The handle of a running job, with a Connect session that is a fake."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from waiting import LONG, until
+
+from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError
+from spark_wan.runtime import handle as module
+from spark_wan.runtime.handle import JobHandle
+from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
+
+
+class Session:
+    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.interrupted = threading.Event()
+        self.conf = SimpleNamespace(get=self.ask)
+
+    def getTags(self) -> set[str]:
+        return set()
+
+    def ask(self, *_: object) -> None:
+        if self.ended:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    def interruptTag(self, tag: str) -> None:
+        self.ask()
+        self.interrupted.set()
+
+    addTag = ask
+
+
+class Does(Activity):
+    def __init__(self, look: Callable[[Any], Turn], name: str = "orders") -> None:
+        self.name, self.look = name, look  # type: ignore[method-assign]
+
+    def look(self, spark: Any) -> Turn: ...
+
+
+def job(session: Session, held: str | None = None, **settings: Any) -> JobHandle[Any]:
+    status = SimpleNamespace(stream="orders", held=held)
+    spark: Any = session
+    return JobHandle(spark, "sender", 2, lambda: [status], **settings)
+
+
+def test_a_stop_cancels_running_spark_jobs_and_waits_for_all_threads() -> None:
+    """Fails when a stop waits for a job that takes hours, or leaves threads behind."""
+    session, at_work = Session(), threading.Event()
+
+    def work(spark: Any) -> Turn:
+        at_work.set()
+        assert session.interrupted.wait(LONG)
+        handle.check_stopped()
+        return None
+
+    handle = job(session)
+    handle.begin([Does(lambda spark: Found(work))])
+    assert at_work.wait(LONG)
+    assert handle.is_active and not handle.is_stopping
+    handle.stop()
+    assert (handle.is_active, handle.exception(), handle.scheduler.threads) == (False, None, 0)
+
+
+def test_a_stop_leaves_time_to_running_work() -> None:
+    """Fails when it is cancelled at once: the next start would do it again."""
+    session, at_work, go = Session(), threading.Event(), threading.Event()
+
+    def work(spark: Any) -> Turn:
+        at_work.set()
+        assert go.wait(LONG)
+        return None
+
+    handle = job(session, grace=LONG)
+    handle.begin([Does(lambda spark: Found(work))])
+    assert at_work.wait(LONG)
+    stopping = threading.Thread(target=handle.stop)
+    stopping.start()
+    until(lambda: handle.is_stopping)
+    go.set()
+    stopping.join(LONG)
+    assert not session.interrupted.is_set() and not handle.is_active
+
+
+def test_an_error_ends_its_stream_alone_and_is_reported() -> None:
+    error = KeyError("no")
+
+    def fail(spark: Any) -> Turn:
+        raise error
+
+    handle = job(Session())
+    handle.begin([Does(fail, "bad"), Does(lambda spark: Next(3_600))])
+    with pytest.raises(KeyError):
+        handle.await_termination()
+    assert handle.is_active and handle.exception() is error
+    handle.stop()
+    assert handle.exception() is error
+
+
+def test_with_available_now_all_others_end_before_an_error_is_raised() -> None:
+    """Fails when the first error ends the wait: slower tables would never be sent by a job that
+    runs now and then."""
+    go, done = threading.Event(), threading.Event()
+
+    def fail(spark: Any) -> Turn:
+        go.set()
+        raise KeyError("no")
+
+    def slow(spark: Any) -> Turn:
+        assert go.wait(LONG)
+        until(lambda: handle.exception() is not None)
+        done.set()
+        return None
+
+    handle = job(Session(), available_now=True)
+    handle.begin([Does(fail, "bad"), Does(slow)])
+    with pytest.raises(KeyError):
+        handle.await_termination()
+    assert done.is_set() and not handle.is_active
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_run_with_available_now_that_leaves_a_hold_raises_it(available_now: bool) -> None:
+    handle = job(Session(), "orders: there is no table", available_now=available_now)
+    handle.begin([Does(lambda spark: None)])
+    if available_now:
+        with pytest.raises(StreamsHeldError, match="orders: there is no table"):
+            handle.await_termination()
+    else:
+        assert not handle.await_termination(0.05)  # it goes on: the session is watched
+        handle.stop()
+
+
+def test_a_wait_ends_after_its_timeout() -> None:
+    handle = job(Session())
+    handle.begin([Does(lambda spark: Next(3_600))])
+    assert not handle.await_termination(0.01)
+    assert not handle.await_termination(0.0)
+    handle.stop()
+    assert handle.await_termination(0.0)
+
+
+@pytest.mark.parametrize("noticed_by", ["its watch", "a table"])
+def test_f50_a_session_that_has_ended_ends_the_job(
+    noticed_by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also an idle one, which needs no session. Fails when only work notices it, or when an error
+    of the ended session counts as one of the table."""
+    session = Session()
+    if noticed_by == "its watch":
+        monkeypatch.setattr(module, "SESSION_INTERVAL", 0.01)
+
+    def look(spark: Any) -> Turn:
+        if noticed_by == "a table":
+            session.ask()
+        return Next(0.01)
+
+    handle = job(session)
+    handle.begin([Does(look)])
+    session.ended = True
+    until(lambda: not handle.is_active)
+    assert isinstance(handle.exception(), SessionLostError)
+    assert "the Spark session has ended" in caplog.text
+    with pytest.raises(SessionLostError):
+        handle.await_termination()
+    handle.stop()
+    assert isinstance(handle.exception(), SessionLostError)
+
+
+def test_a_session_that_ends_with_a_stop_is_no_error() -> None:
+    """SIGTERM to the process group ends the JVM too."""
+    session, looked, go = Session(), threading.Event(), threading.Event()
+
+    def look(spark: Any) -> Turn:
+        looked.set()
+        assert go.wait(LONG)
+        if handle.is_stopping:
+            raise StoppedError("stopped")
+        return Next(0.0)
+
+    handle = job(session)
+    handle.begin([Does(look)])
+    assert looked.wait(LONG)
+    stopping = threading.Thread(target=handle.stop)
+    stopping.start()
+    until(lambda: handle.is_stopping)
+    session.ended = True
+    go.set()
+    stopping.join(LONG)
+    assert (handle.is_active, handle.exception()) == (False, None)
