@@ -100,8 +100,9 @@ class Grown:
     """A site's ledger and target after ``applies`` applies."""
 
     def __init__(self, spark: Any, folder: Path, applies: int) -> None:
-        self.spark, self.applies = spark, applies
-        self.settings = SessionSettings.of(spark)
+        # As a receiver's threads have it: copies of such a session are cheap.
+        self.spark = spark = SessionSettings.of(spark).new_session(spark)
+        self.applies = applies
         self.tables = LedgerTables(spark, str(folder / "_wan"))
         self.store = DeltaLedgerStore(self.tables)
         self.place = str(folder / TABLE)
@@ -109,9 +110,7 @@ class Grown:
         spark.sql(f"CREATE TABLE delta.`{self.place}` (id bigint) USING delta").collect()
         self._grow()
         channel: Any = None
-        self.target = DeltaTarget(
-            spark, SITE, TABLE, self.place, channel, self.tables, self.settings
-        )
+        self.target = DeltaTarget(spark, SITE, TABLE, self.place, channel, self.tables)
         self.ledger = Ledger(SITE, TABLE, self.store)
 
     def _grow(self) -> None:
@@ -151,7 +150,7 @@ class Grown:
         batch = ApplyBatch([], content=events)
         began = time.perf_counter()
         number = self.ledger.catch_up(self.target)
-        ids = AppliedEventIds(self.tables, TABLE, ORIGIN, self.settings)
+        ids = AppliedEventIds(self.tables, TABLE, ORIGIN)
         ids.drop_redelivered(batch)
         assert events.new_ids is not None
         ids.record(events.new_ids, new.token)

@@ -126,21 +126,22 @@ class SmallApply:
             },
             str(place / "topology"),
         )
+        # As a receiver's threads have it: copies of such a session are cheap.
+        own = SessionSettings.of(spark).new_session(spark)
         log = StreamLog(open_channel(str(place / "channel")), self.topology.streams()[0].name)
-        tables = LedgerTables(spark, str(place / "seattle"))
+        tables = LedgerTables(own, str(place / "seattle"))
         tables.ensure()
         self.applier = TableApplier(
             "seattle",
             "orders",
             log,
             DeltaTarget(
-                spark,
+                own,
                 "seattle",
                 "orders",
                 self.target,
                 log.channel,
                 tables,
-                SessionSettings.of(spark),
             ),
             Ledger("seattle", "orders", DeltaLedgerStore(tables)),
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,9 +44,11 @@ def reached(step: str) -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-def run(steps: Steps[T]) -> T:
-    """Run a routine of numbered steps to its end and return its result."""
+def run(steps: Steps[T], check: Callable[[], None] = lambda: None) -> T:
+    """Run a routine of numbered steps to its end and return its result. ``check`` is called before
+    each step; if it raises an error, the routine is left there."""
     while True:
+        check()
         try:
             reached(next(steps))
         except StopIteration as end:

@@ -330,8 +330,8 @@ GUARDS = {
 
     [b27r]
     test_b27_stop_never_hangs_while_writers_run[receiver-apply.3]
-    InboundTable._run
-    - self.job.check_stopped()
+    run
+    - check()
     + pass
 
     [b38]
@@ -875,7 +875,7 @@ GUARDS = {
     "unit/datasource/test_source_listing.py": """
     [listed for a query]
     test_a_listing_that_misses_a_log_ends_no_query
-    WanStreamReader.next_offset
+    WanStreamReader._next_offset
     - max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
     + ends.get(stream, 0)
     """,
@@ -1348,7 +1348,7 @@ GUARDS = {
     test_an_activity_that_is_woken_while_it_is_busy_is_looked_at_afterwards
     test_an_activity_that_is_woken_while_it_ends_goes_on
     Scheduler._take_turn
-    - entry.woken and error is None
+    - entry.woken and not failed
     + False
 
     [threads]

@@ -16,7 +16,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
@@ -31,81 +30,6 @@ announced again: the lowest epoch announced (times 1,000,000) and the attempt.""
 _AGAIN_FACTOR = 1_000_000
 
 
-class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs of a channel: where they end, and what was announced again.
-
-    ``streams``: names; default: all of the channel."""
-
-    def __init__(self, channel: Channel, streams: tuple[str, ...] | None = None) -> None:
-        self.channel = channel
-        self.streams = streams
-        self.until: dict[str, int] | None = None
-        """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
-        self.newest: dict[str, int] = {}
-        self._looked = False
-        self._logs: dict[str, StreamLog] = {}
-        self._tags: dict[str, str] = {}
-        """Stream -> the tag with which its log was read last."""
-        self._ends: dict[str, int] = {}
-        self._again: dict[str, int] = {}
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self.until = self.ends()
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        try:
-            self.newest = self.ends()
-            return self.next_offset(start, limit)
-        except ChannelError as error:
-            if is_orphan():
-                raise SystemExit(1) from None
-            return self.without_channel(start, error)
-
-    def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return how far the next micro-batch reads. ``self.newest`` is where the logs end now. May
-        raise ChannelError."""
-        raise NotImplementedError
-
-    def without_channel(self, start: Offset, error: ChannelError) -> Offset:
-        """Return the next offset while the channel does not answer, or raise ``error``."""
-        raise error
-
-    def ends(self) -> dict[str, int]:
-        """Return, by stream, its newest epoch. Reads only logs that changed since the last call."""
-        heads = self.channel.heads(whole=not self._looked)
-        self._looked = True
-        tags = {stream: tag for stream, tag in heads.items() if self.wanted(stream)}
-        for stream in self._tags.keys() - tags.keys():
-            for known in (self._tags, self._ends, self._again):
-                known.pop(stream, None)
-        for stream, tag in tags.items():
-            if self._tags.get(stream) == tag:
-                continue
-            stream_log = self._logs.setdefault(stream, StreamLog(self.channel, stream))
-            self._ends[stream] = stream_log.newest_epoch()
-            announced = self.channel.announced(stream)
-            if announced is not None:
-                self._again[stream] = announced[0] * _AGAIN_FACTOR + announced[1]
-            self._tags[stream] = tag
-        return {stream: end for stream, end in self._ends.items() if end}
-
-    def announced(self) -> dict[str, int]:
-        """Return, by stream, a number that rises with each announcement, as of :meth:`ends`."""
-        return dict(self._again)
-
-    def bounded(self, ends: dict[str, int]) -> dict[str, int]:
-        """Return ``ends``, with ``Trigger.AvailableNow`` no further than the query goes."""
-        if self.until is None:
-            return ends
-        return {s: min(end, self.until[s]) for s, end in ends.items() if s in self.until}
-
-    def wanted(self, stream: str) -> bool:
-        return self.streams is None or stream in self.streams
-
-    def commit(self, end: Offset) -> None:
-        """Do nothing: acks trim the channel, not offsets."""
-
-
 @dataclass
 class FramePartition(InputPartition):
     """One gateway batch: its row without the payload, and the channel that has it."""
@@ -115,14 +39,24 @@ class FramePartition(InputPartition):
     row: dict[str, Any]
 
 
-class WanStreamReader(LogReader):
+class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming source: one row per gateway batch, :data:`spark_wan.datasource.schema.SCHEMA`,
     as Kafka's source has one row per record. :func:`spark_wan.datasource.decode.decode` turns them
     into a table's rows."""
 
     def __init__(self, options: SourceOptions) -> None:
-        super().__init__(open_channel(options.channel, options.storage), options.streams)
         self.options = options
+        self.channel = open_channel(options.channel, options.storage)
+        self.until: dict[str, int] | None = None
+        """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
+        self.newest: dict[str, int] = {}
+        self._looked = False
+        self._logs: dict[str, StreamLog] = {}
+        self._tags: dict[str, str] = {}
+        """Stream -> the tag with which its log was read last."""
+        self._ends: dict[str, int] = {}
+        self._again: dict[str, int] = {}
+        """Stream -> a number that rises with each announcement."""
 
     def initialOffset(self) -> Offset:
         starting = self.options.starting_offsets
@@ -148,8 +82,20 @@ class WanStreamReader(LogReader):
             return ReadMaxFiles(self.options.max_epochs_per_trigger)
         return ReadAllAvailable()
 
-    def next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
-        ends, again = dict(self.newest), self.announced()
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.until = self.ends()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        try:
+            self.newest = self.ends()
+            return self._next_offset(start, limit)
+        except ChannelError:
+            if is_orphan():
+                raise SystemExit(1) from None
+            raise
+
+    def _next_offset(self, start: Offset, limit: ReadLimit) -> Offset:
+        ends = dict(self.newest)
         for stream, epoch in start["streams"].items():
             if not self.wanted(stream) or ends.get(stream, 0) >= epoch:
                 continue
@@ -168,7 +114,7 @@ class WanStreamReader(LogReader):
             ends = self._limited(starts, ends, limit)
         # Offsets never go back: a stream that is missing keeps its own.
         ends = {stream: max(epoch, ends.get(stream, 0)) for stream, epoch in starts.items()}
-        return offset(ends, {**start["again"], **again})
+        return offset(ends, {**start["again"], **self._again})
 
     def reportLatestOffset(self) -> Offset | None:
         return offset(self.newest, {})
@@ -207,6 +153,37 @@ class WanStreamReader(LogReader):
                 partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)
             ) from error
         yield pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
+
+    def commit(self, end: Offset) -> None:
+        """Do nothing: acks trim the channel, not offsets."""
+
+    def ends(self) -> dict[str, int]:
+        """Return, by stream, its newest epoch. Reads only logs that changed since the last call."""
+        heads = self.channel.heads(whole=not self._looked)
+        self._looked = True
+        tags = {stream: tag for stream, tag in heads.items() if self.wanted(stream)}
+        for stream in self._tags.keys() - tags.keys():
+            for known in (self._tags, self._ends, self._again):
+                known.pop(stream, None)
+        for stream, tag in tags.items():
+            if self._tags.get(stream) == tag:
+                continue
+            stream_log = self._logs.setdefault(stream, StreamLog(self.channel, stream))
+            self._ends[stream] = stream_log.newest_epoch()
+            announced = self.channel.announced(stream)
+            if announced is not None:
+                self._again[stream] = announced[0] * _AGAIN_FACTOR + announced[1]
+            self._tags[stream] = tag
+        return {stream: end for stream, end in self._ends.items() if end}
+
+    def bounded(self, ends: dict[str, int]) -> dict[str, int]:
+        """Return ``ends``, with ``Trigger.AvailableNow`` no further than the query goes."""
+        if self.until is None:
+            return ends
+        return {s: min(end, self.until[s]) for s, end in ends.items() if s in self.until}
+
+    def wanted(self, stream: str) -> bool:
+        return self.options.streams is None or stream in self.options.streams
 
     def _before_earliest(self, stream: str) -> int:
         """Return the epoch before the first one whose frames are all there. (The newest manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,8 +44,10 @@ class SessionSettings:
         )
 
     def new_session(self, spark: SparkSession) -> SparkSession:
-        """Return a new session with these settings. What is set in it stays in it."""
+        """Return a new session with these settings. What is set in it stays in it, and reaches none
+        of its own copies (:func:`copied_session`)."""
         session = spark.newSession()
+        _settings_of[session] = self
         for name, value in self.values.items():
             _set(session, name, value)
         session.catalog.setCurrentCatalog(self.catalog)
@@ -52,14 +55,21 @@ class SessionSettings:
         return session
 
     def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
-        """Copy to ``session`` what changed in ``spark`` since; return the new settings."""
+        """Copy to ``session``, one of :meth:`new_session`, what changed in ``spark`` since; return
+        the new settings."""
         values = _changed(spark, self.usual)
         for name in self.values.keys() - values.keys():
             _set(session, name, None)
         for name, value in values.items():
             if self.values.get(name) != value:
                 _set(session, name, value)
-        return replace(self, values=values)
+        settings = _settings_of[session] = replace(self, values=values)
+        return settings
+
+
+_settings_of: weakref.WeakKeyDictionary[SparkSession, SessionSettings] = weakref.WeakKeyDictionary()
+"""Session of a thread -> the user's settings in it, for its copies. To find them out takes a new
+session and dozens of calls into the JVM."""
 
 
 def _changed(spark: SparkSession, usual: Mapping[str, str]) -> dict[str, str]:
@@ -99,19 +109,15 @@ _copies_lock = threading.Lock()
 
 
 @contextmanager
-def copied_session(
-    spark: SparkSession, settings: SessionSettings | None = None
-) -> Iterator[SparkSession]:
+def copied_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Open a copy of a session, with its tags. What is set in it stays in it.
 
-    Args:
-        spark: The session.
-        settings: Its settings, if they are known; a classic session has none of its own else.
+    A session of a thread is copied as the user's settings made it.
     """
     if is_connect(spark):
         copy: Any = spark.cloneSession()  # type: ignore[attr-defined]
     else:
-        copy = (settings or SessionSettings.of(spark)).new_session(spark)
+        copy = (_settings_of.get(spark) or SessionSettings.of(spark)).new_session(spark)
     for tag in spark.getTags():
         copy.addTag(tag)
     with _copies_lock:

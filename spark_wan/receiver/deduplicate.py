@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from spark_wan.delta.sessions import SessionSettings, copied_session
+from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import literal, quoted, reference
 from spark_wan.delta.tables import load
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
@@ -38,8 +38,6 @@ class AppliedEventIds:
     ledger: LedgerTables
     table: str
     origin: str
-    settings: SessionSettings | None = None
-    """For the sessions of look-ups; None: those of the ledger's session."""
 
     def drop_redelivered(self, batch: ApplyBatch) -> None:
         """Drop events that were applied before, and count dropped and new ones in ``batch``.
@@ -195,6 +193,6 @@ class AppliedEventIds:
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
         """Yield a session in which Parquet's filters have all literals of an IN list."""
-        with copied_session(self.ledger.spark, self.settings) as session:
+        with copied_session(self.ledger.spark) as session:
             session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(FEW_IDS))
             yield session

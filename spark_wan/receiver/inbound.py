@@ -6,14 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.pace import Pace
-from spark_wan.runtime.scheduler import Activity, Next, Turn
+from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,14 +22,6 @@ log = logging.getLogger(__name__)
 
 UNREACHABLE_INTERVAL = 1.0
 """Shortest wait, in seconds, before a channel that does not answer is listed again."""
-
-
-class Scheduler(Protocol):
-    """What channels need of the scheduler."""
-
-    def add(self, activity: Activity) -> None: ...
-
-    def wake(self, activity: Activity) -> None: ...
 
 
 @dataclass

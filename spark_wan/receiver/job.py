@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.control.decisions import Decisions
-from spark_wan.delta.sessions import SessionSettings, is_connect
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import TableStatus
-from spark_wan.receiver.table import InboundTable, Job
+from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Job
 from spark_wan.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class Receiver:
         return LedgerMaintenance(self.site.name, self.site.state, expiring, job.check_stopped)
 
     def _tables(self, job: Job, available_now: bool) -> InboundTables:
-        settings = None if is_connect(self.spark) else SessionSettings.of(self.spark)
         maintenance = self._maintenance(job) if available_now else None
 
         def table(name: str) -> InboundTable:
@@ -128,7 +127,6 @@ class Receiver:
                 self.topology.table(name),
                 self.max_bytes,
                 available_now,
-                settings,
                 self.decisions.get(name, Decisions()),
                 maintenance,
             )

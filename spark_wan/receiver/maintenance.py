@@ -29,7 +29,7 @@ from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
-from spark_wan.steps import reached
+from spark_wan.steps import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,18 +132,9 @@ class LedgerMaintenance(Activity):
         folded = False
         for table in sorted(grown):
             with self._left_to_next_run(tables.spark, f"{table}: marks could not be folded"):
-                while self._fold_once(store, table):
+                while run(fold(store, self.site, table), self.check_stopped):
                     folded = True
         return folded
-
-    def _fold_once(self, store: DeltaLedgerStore, table: str) -> int:
-        steps = fold(store, self.site, table)
-        while True:
-            self.check_stopped()
-            try:
-                reached(next(steps))
-            except StopIteration as end:
-                return int(end.value)
 
     def _delete_positions(self, tables: LedgerTables) -> bool:
         """Delete the positions of idle tables that newer ones replace: a table gets one a day."""

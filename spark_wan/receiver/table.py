@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import SessionSettings, lost_session
+from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
@@ -28,8 +28,8 @@ from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
-from spark_wan.steps import Steps, reached
+from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
+from spark_wan.steps import run
 from spark_wan.topology.model import Site, Table
 
 if TYPE_CHECKING:
@@ -39,16 +39,6 @@ log = logging.getLogger(__name__)
 
 _UNTIL_WOKEN = 3_600.0
 """Seconds between looks at a table that a channel wakes when there is something for it."""
-
-
-class Job(Protocol):
-    """What a table needs of the job that it is part of."""
-
-    @property
-    def is_stopping(self) -> bool: ...
-
-    def check_stopped(self) -> None:
-        """Raise StoppedError once the job is stopped."""
 
 
 @dataclass(eq=False)
@@ -61,8 +51,6 @@ class InboundTable(Activity):
     max_bytes: int
     available_now: bool
     """Apply what was listed, and end."""
-    settings: SessionSettings | None
-    """Settings of the classic session in which the receiver was started."""
     decisions: Decisions = field(default_factory=Decisions)
     """Decisions made at the start."""
     maintenance: LedgerMaintenance | None = None
@@ -166,7 +154,7 @@ class InboundTable(Activity):
     ) -> ApplyResult:
         """Run one round. An error holds the stream."""
         try:
-            return self._run(applier.round(epochs))
+            return run(applier.round(epochs), self.job.check_stopped)
         except ChannelError:
             raise  # the ack that would say held could not be written either
         except Exception as error:
@@ -187,16 +175,6 @@ class InboundTable(Activity):
                 f"Will retry in {stream.next_wait():g} s."
             )
 
-    def _run(self, steps: Steps[ApplyResult]) -> ApplyResult:
-        """Run numbered steps, and check for a stop between them."""
-        while True:
-            self.job.check_stopped()
-            try:
-                reached(next(steps))
-            except StopIteration as end:
-                result: ApplyResult = end.value
-                return result
-
     def _applier(
         self, spark: SparkSession, stream: InboundStream, stream_log: StreamLog
     ) -> TableApplier:
@@ -215,7 +193,6 @@ class InboundTable(Activity):
                 self.table.location(self.site.name),
                 stream_log.channel,
                 tables,
-                self.settings,
                 self.table.max_dead_letters,
                 self.table.deletion_vectors,
                 self.site.storage,

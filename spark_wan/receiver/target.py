@@ -19,7 +19,7 @@ from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
-from spark_wan.delta.sessions import SessionSettings, lost_session
+from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import history, load, log_retention, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
@@ -58,8 +58,6 @@ class DeltaTarget:
     location: str
     channel: Channel
     ledger: LedgerTables
-    settings: SessionSettings | None = None
-    """For the sessions of the writes; None: those of ``spark``."""
     max_dead_letters: int = MAX_DEAD_LETTERS
     deletion_vectors: bool = True
     """Create the table with deletion vectors."""
@@ -222,7 +220,7 @@ class DeltaTarget:
         if self._id is None:
             self.table_id()  # the ledger was caught up by another stream's receiver
         transaction = transaction_name(self.site, self.table, str(self._id))
-        write = MarkedWrite(self.spark, self.settings, self.location, transaction, mark)
+        write = MarkedWrite(self.spark, self.location, transaction, mark)
         with self._errors():
             rows: EventRows = batch.content
             # Without dropped events, the keys that were listed are those of the rows.
@@ -242,16 +240,8 @@ class DeltaTarget:
         for ref in epoch.manifest.frames:
             decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
 
-    def expire_event_ids(self, origin: str, before: int) -> None:
-        """Delete event IDs with a time at or before ``before`` (microseconds since 1970 UTC).
-
-        An event with such a time that comes later is a dead letter: it may be redelivered.
-        """
-        with self._errors(of_ledger=True):
-            self._event_ids(origin).expire(before)
-
     def _event_ids(self, origin: str) -> AppliedEventIds:
-        return AppliedEventIds(self.ledger, self.table, origin, self.settings)
+        return AppliedEventIds(self.ledger, self.table, origin)
 
     @contextmanager
     def _errors(self, of_ledger: bool = False) -> Iterator[None]:

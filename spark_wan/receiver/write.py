@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
-from spark_wan.delta.sessions import SessionSettings, copied_session
+from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
@@ -39,8 +39,6 @@ class MarkedWrite:
     """A commit to a target, in a session of its own: its settings reach no other write."""
 
     spark: SparkSession
-    settings: SessionSettings | None
-    """For that session; None: those of ``spark``."""
     location: str
     transaction: str
     """The ``txnAppId``."""
@@ -102,7 +100,7 @@ class MarkedWrite:
     def _session_with(self, frame: DataFrame) -> Iterator[tuple[SparkSession, str]]:
         """Yield a session for the write, and the view that has the rows in it."""
         view = f"wan_{self.mark.token}"
-        with copied_session(self.spark, self.settings) as session:
+        with copied_session(self.spark) as session:
             _keep_values_exact(session)
             frame.createOrReplaceGlobalTempView(view)
             try:

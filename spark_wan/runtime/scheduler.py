@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spark_wan.runtime.sessions import Session
 
@@ -52,6 +52,16 @@ class Found:
 
 Turn = Next | Found | None
 """What to do with an activity next. None: it has ended."""
+
+
+class Job(Protocol):
+    """What an activity needs of the job that it is part of."""
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+    def check_stopped(self) -> None:
+        """Raise StoppedError once the job is stopped."""
 
 
 class Activity(ABC):
@@ -263,13 +273,12 @@ class Scheduler:
         queue: _Queue | None = None,
     ) -> None:
         """Look or work, and do what it says next. ``queue``: where the work came from."""
-        error: BaseException | None = None
         turn: Turn = None
+        failed = False
         try:
             turn = run(session())
-        except BaseException as raised:
-            error = raised
-        if error is not None:
+        except BaseException as error:
+            failed = True
             self._on_error(entry.activity, error)
         with self._lock:
             if queue is not None:
@@ -279,7 +288,7 @@ class Scheduler:
             if isinstance(turn, Found):
                 (self._large if turn.large else self._quick).waiting.append((entry, turn))
                 self._start_workers()
-            elif entry.woken and error is None:
+            elif entry.woken and not failed:
                 self._schedule(entry, 0.0)
                 entry.woken = False
             elif turn is None:

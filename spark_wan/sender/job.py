@@ -23,11 +23,12 @@ from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.stream import Job, SenderStream, StreamStatus
+from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.topology import model
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.units import milliseconds

@@ -5,24 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import ChannelError
 from spark_wan.runtime.pace import Pace
-from spark_wan.runtime.scheduler import Activity, Next, Turn
+from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 from spark_wan.sender.stream import SenderStream, StreamStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-
-class Scheduler(Protocol):
-    """What a channel needs of the scheduler."""
-
-    def wake(self, activity: Activity) -> None: ...
 
 
 @dataclass(eq=False)

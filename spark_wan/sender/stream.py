@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import StoppedError, WanError
 from spark_wan.runtime.pace import Pace
-from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
+from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.steps import Steps, reached, run
@@ -59,16 +59,6 @@ class StreamStatus:
     """Sites that hold the stream, and why."""
     not_served: list[str] = field(default_factory=list)
     """Addressees of the newest epoch that the sender no longer serves."""
-
-
-class Job(Protocol):
-    """What a stream needs of the job that it is part of."""
-
-    @property
-    def is_stopping(self) -> bool: ...
-
-    def check_stopped(self) -> None:
-        """Raise StoppedError once the job is stopped."""
 
 
 @dataclass

@@ -15,6 +15,8 @@ from processes import Worker
 from sites import NEWARK, SEATTLE, Sites, at
 
 import spark_wan
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import NoCheckpoints
 from spark_wan.topology.ack_policy import AckPolicy
@@ -162,9 +164,8 @@ def test_f29_a_replay_of_expired_event_ids_is_set_aside(spark: Any, clicked: Sit
     write_all()
     clicked.apply(spark, "events")
     before = clicked.rows("clicks")
-    clicked.applier(spark, "clicks").target.expire_event_ids(
-        NEWARK, int(at(5).timestamp() * 1_000_000)
-    )
+    tables = LedgerTables(spark, clicked.topology.site(SEATTLE).state)
+    AppliedEventIds(tables, "clicks", NEWARK).expire(int(at(5).timestamp() * 1_000_000))
 
     clicked.append("clicks", clicks(range(10, 12)))
     write_all()

@@ -23,7 +23,7 @@ from waiting import wait_until
 
 import spark_wan
 from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
-from spark_wan.datasource.source import LogReader, WanStreamReader
+from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
 from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
@@ -93,7 +93,7 @@ def reader(wan: Sites, **options: object) -> WanStreamReader:
     return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **strings}))
 
 
-def next_offset(source: LogReader, start: dict[str, Any]) -> dict[str, Any]:
+def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any]:
     return source.latestOffset(start, source.getDefaultReadLimit())
 
 

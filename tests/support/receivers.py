@@ -54,11 +54,19 @@ class Streams(ChannelStreams):
         return stream.name
 
 
+class Applier(TableApplier):
+    before: Callable[[str], None]
+    """Called with the table before each round; may raise."""
+
+    def round(self, *epochs: Any) -> Any:
+        self.before(self.table)
+        return super().round(*epochs)
+
+
 class InMemory(InboundTable):
     """Applies in memory."""
 
     before: Callable[[str], None]
-    """Called with the table before each round; may raise."""
     target: Target
 
     def _applier(self, spark: Any, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
@@ -67,16 +75,13 @@ class InMemory(InboundTable):
                 self._ledger = Ledger("seattle", self.name, LedgerRows())
             target = copy.copy(self.target)  # of one table: its commits are shared
             target.channel = stream_log.channel
-            stream.applier = TableApplier(
+            stream.applier = applier = Applier(
                 "seattle", self.name, stream_log, target, self._ledger, max_epochs=1
             )
+            applier.before = self.before
         return stream.applier
 
     def _use(self, spark: Any, applier: TableApplier) -> None: ...
-
-    def _run(self, steps: Any) -> Any:
-        self.before(self.name)
-        return super()._run(steps)
 
 
 def receiver(
@@ -90,7 +95,7 @@ def receiver(
 
     def make(name: str) -> InboundTable:
         table: Table = replace(TOPOLOGY.table("orders"), name=name)
-        made = InMemory(running, TOPOLOGY.site("seattle"), table, 1 << 20, available_now, None)
+        made = InMemory(running, TOPOLOGY.site("seattle"), table, 1 << 20, available_now)
         made.before, made.target = before, Target(channel, f"target of {name}")
         return made
 

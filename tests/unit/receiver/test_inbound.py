@@ -65,7 +65,7 @@ def delta_receiver(topology: Topology, channel: Channel, **decisions: Decisions)
     def make(name: str) -> InboundTable:
         site, table = topology.site("seattle"), topology.table(name)
         decided = decisions.get(name, Decisions())
-        return InboundTable(Running(), site, table, 1 << 20, False, None, decided)
+        return InboundTable(Running(), site, table, 1 << 20, False, decided)
 
     return Inbound(ChannelStreams(topology, "seattle", "memory:///"), channel, InboundTables(make))
 
