@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -403,6 +404,31 @@ def raising(error: WanError | FrameError) -> Callable[[], None]:
         raise error
 
     return fail
+
+
+class ConnectSession:
+    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, ended: bool = False) -> None:
+        self.ended = ended
+        self.interrupted = threading.Event()
+        self.conf = SimpleNamespace(get=self.ask)
+
+    def getTags(self) -> set[str]:
+        return set()
+
+    def ask(self, *_: object) -> None:
+        """Raise the error of a call once the session has ended."""
+        if self.ended:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    def interruptTag(self, tag: str) -> None:
+        self.ask()
+        self.interrupted.set()
+
+    addTag = ask
 
 
 class ThreadOfAnEndedSession(threading.Thread):

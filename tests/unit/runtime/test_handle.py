@@ -8,36 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes import ConnectSession
 from waiting import LONG, until
 
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError
 from spark_wan.runtime import handle as module
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
-
-
-class Session:
-    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
-
-    __module__ = "pyspark.sql.connect.session"
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.interrupted = threading.Event()
-        self.conf = SimpleNamespace(get=self.ask)
-
-    def getTags(self) -> set[str]:
-        return set()
-
-    def ask(self, *_: object) -> None:
-        if self.ended:
-            raise ConnectionRefusedError(111, "Connection refused")
-
-    def interruptTag(self, tag: str) -> None:
-        self.ask()
-        self.interrupted.set()
-
-    addTag = ask
 
 
 class Does(Activity):
@@ -47,7 +24,7 @@ class Does(Activity):
     def look(self, spark: Any) -> Turn: ...
 
 
-def job(session: Session, held: str | None = None, **settings: Any) -> JobHandle[Any]:
+def job(session: ConnectSession, held: str | None = None, **settings: Any) -> JobHandle[Any]:
     status = SimpleNamespace(stream="orders", held=held)
     spark: Any = session
     return JobHandle(spark, "sender", 2, lambda: [status], **settings)
@@ -55,7 +32,7 @@ def job(session: Session, held: str | None = None, **settings: Any) -> JobHandle
 
 def test_a_stop_cancels_running_spark_jobs_and_waits_for_all_threads() -> None:
     """Fails when a stop waits for a job that takes hours, or leaves threads behind."""
-    session, at_work = Session(), threading.Event()
+    session, at_work = ConnectSession(), threading.Event()
 
     def work(spark: Any) -> Turn:
         at_work.set()
@@ -73,7 +50,7 @@ def test_a_stop_cancels_running_spark_jobs_and_waits_for_all_threads() -> None:
 
 def test_a_stop_leaves_time_to_running_work() -> None:
     """Fails when it is cancelled at once: the next start would do it again."""
-    session, at_work, go = Session(), threading.Event(), threading.Event()
+    session, at_work, go = ConnectSession(), threading.Event(), threading.Event()
 
     def work(spark: Any) -> Turn:
         at_work.set()
@@ -97,7 +74,7 @@ def test_an_error_ends_its_stream_alone_and_is_reported() -> None:
     def fail(spark: Any) -> Turn:
         raise error
 
-    handle = job(Session())
+    handle = job(ConnectSession())
     handle.begin([Does(fail, "bad"), Does(lambda spark: Next(3_600))])
     with pytest.raises(KeyError):
         handle.await_termination()
@@ -121,7 +98,7 @@ def test_with_available_now_all_others_end_before_an_error_is_raised() -> None:
         done.set()
         return None
 
-    handle = job(Session(), available_now=True)
+    handle = job(ConnectSession(), available_now=True)
     handle.begin([Does(fail, "bad"), Does(slow)])
     with pytest.raises(KeyError):
         handle.await_termination()
@@ -130,7 +107,7 @@ def test_with_available_now_all_others_end_before_an_error_is_raised() -> None:
 
 @pytest.mark.parametrize("available_now", [True, False])
 def test_a_run_with_available_now_that_leaves_a_hold_raises_it(available_now: bool) -> None:
-    handle = job(Session(), "orders: there is no table", available_now=available_now)
+    handle = job(ConnectSession(), "orders: there is no table", available_now=available_now)
     handle.begin([Does(lambda spark: None)])
     if available_now:
         with pytest.raises(StreamsHeldError, match="orders: there is no table"):
@@ -141,7 +118,7 @@ def test_a_run_with_available_now_that_leaves_a_hold_raises_it(available_now: bo
 
 
 def test_a_wait_ends_after_its_timeout() -> None:
-    handle = job(Session())
+    handle = job(ConnectSession())
     handle.begin([Does(lambda spark: Next(3_600))])
     assert not handle.await_termination(0.01)
     assert not handle.await_termination(0.0)
@@ -155,7 +132,7 @@ def test_f50_a_session_that_has_ended_ends_the_job(
 ) -> None:
     """Also an idle one, which needs no session. Fails when only work notices it, or when an error
     of the ended session counts as one of the table."""
-    session = Session()
+    session = ConnectSession()
     if noticed_by == "its watch":
         monkeypatch.setattr(module, "SESSION_INTERVAL", 0.01)
 
@@ -178,7 +155,7 @@ def test_f50_a_session_that_has_ended_ends_the_job(
 
 def test_a_session_that_ends_with_a_stop_is_no_error() -> None:
     """SIGTERM to the process group ends the JVM too."""
-    session, looked, go = Session(), threading.Event(), threading.Event()
+    session, looked, go = ConnectSession(), threading.Event(), threading.Event()
 
     def look(spark: Any) -> Turn:
         looked.set()

@@ -14,6 +14,7 @@ from fakes import (
     MANIFEST,
     Checkpoints,
     Clock,
+    ConnectSession,
     Source,
     ThreadOfAnEndedSession,
     ack,
@@ -35,25 +36,6 @@ from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
-
-
-class Session:
-    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
-
-    __module__ = "pyspark.sql.connect.session"
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.conf = SimpleNamespace(get=self._ask)
-
-    def getTags(self) -> set[str]:
-        return set()
-
-    def _ask(self, *_: object) -> None:
-        if self.ended:
-            raise ConnectionRefusedError(111, "Connection refused")
-
-    addTag = interruptTag = _ask
 
 
 class Cancelled(Exception):
@@ -87,7 +69,7 @@ class Here:
         self, parallel: int = 2, available_now: bool = False, **tables: int | None
     ) -> None:
         """``tables``: name -> the version that it starts with, None for a snapshot."""
-        self.channel, self.spark = memory_channel(), Session()
+        self.channel, self.spark = memory_channel(), ConnectSession()
         self.tables = {name: Table(self.channel) for name in tables}
         self.available_now = available_now
         spark: Any = self.spark
@@ -176,7 +158,7 @@ def test_f50_a_session_that_has_ended_ends_all_streams(caplog: pytest.LogCapture
     here = Here(orders=0, readings=0)
     here.begin()
     until(lambda: here.published("orders") == 1 and here.published("readings") == 1)
-    here.tables["orders"].before_look = here.spark._ask
+    here.tables["orders"].before_look = here.spark.ask
     here.spark.ended = True
     until(lambda: not here.handle.is_active)
     assert isinstance(here.handle.exception(), SessionLostError)
@@ -207,7 +189,7 @@ def test_a_session_that_ends_while_it_is_stopped_is_no_error() -> None:
     def look() -> None:
         looked.set()
         assert go.wait(LONG)
-        here.spark._ask()
+        here.spark.ask()
 
     here.tables["orders"].before_look = look
     here.begin()
