@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_wan.topology.values import catalog_parts, is_path
+
+IN_LIST = 100
+"""Maximum length of an IN list. Parquet's reader gets a list as nested comparisons, up to
+``spark.sql.parquet.pushdown.inFilterThreshold`` values. With a thousand of them, a task that reads
+them overflows its stack, which ends the executor: in local mode, the whole session."""
 
 
 def quoted(name: str) -> str:
@@ -25,6 +30,20 @@ def literal(text: str) -> str:
     """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def is_in(expression: str, literals: Sequence[str]) -> str:
+    """Return the condition that an expression has one of some values, in lists that are not too
+    long. A file is skipped by the lowest and highest value of each list, so order them.
+
+    >>> is_in("`id`", ["1", "2"])
+    '`id` IN (1, 2)'
+    """
+    lists = [
+        f"{expression} IN ({', '.join(literals[place : place + IN_LIST])})"
+        for place in range(0, len(literals), IN_LIST)
+    ]
+    return lists[0] if len(lists) == 1 else f"({' OR '.join(lists)})"
 
 
 def reference(location: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_wan.delta.sql import literal
+from spark_wan.delta.sql import is_in, literal
 from spark_wan.errors import LedgerError, NewerRecordError
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
 from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
@@ -130,7 +130,7 @@ class DeltaLedgerStore:
 
 def _one_of(tokens: Collection[str], token: str) -> str:
     """Return the condition that a row has one of the tokens, or already ``token``."""
-    return f"token IN ({', '.join(map(literal, sorted({*tokens, token})))})"
+    return is_in("token", [literal(each) for each in sorted({*tokens, token})])
 
 
 def decode_row(

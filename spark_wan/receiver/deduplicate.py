@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from spark_wan.delta.sessions import copied_session
-from spark_wan.delta.sql import literal, quoted, reference
+from spark_wan.delta.sql import IN_LIST, is_in, literal, quoted, reference
 from spark_wan.delta.tables import load
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.event_ids import is_range_token
@@ -145,8 +145,8 @@ class AppliedEventIds:
     def _few(self, ids: Sequence[str]) -> tuple[DataFrame | None, set[str], int | None]:
         """Return the rows of ``ids``, None if there are none, their tokens, and the floor."""
         # As bytes, because a parser may replace parts of a text, by settings of the session.
-        texts = ", ".join(f"cast(X'{text.encode().hex()}' AS string)" for text in ids)
-        wanted = f"token = {literal(FLOOR)}" + (f" OR event_id IN ({texts})" if ids else "")
+        texts = [f"cast(X'{text.encode().hex()}' AS string)" for text in sorted(ids)]
+        wanted = f"token = {literal(FLOOR)}" + (f" OR {is_in('event_id', texts)}" if ids else "")
         with self._session() as session, self.ledger.errors():
             rows = (
                 load(session, self.ledger.location("event_ids"))
@@ -192,7 +192,7 @@ class AppliedEventIds:
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
-        """Yield a session in which Parquet's filters have all literals of an IN list."""
+        """Yield a session in which Parquet's filters have all literals of IN lists."""
         with copied_session(self.ledger.spark) as session:
-            session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(FEW_IDS))
+            session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(IN_LIST))
             yield session

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.delta.sql import quoted
+from spark_wan.delta.sql import is_in, quoted
 
 MAX_KEYS = 5_000
 MAX_CHARACTERS = 128 * 1024
@@ -64,16 +64,17 @@ class KeyList:
         """
         names = [f"{table}{quoted(name)}" for name in self.columns]
         parts = [
-            _is_in(name, sorted({key[place] for key in self.keys}))
+            is_in(name, sorted({key[place] for key in self.keys}, key=_by_value))
             for place, name in enumerate(names)
         ]
         if len(names) > 1:
-            parts.append(_is_in(f"({', '.join(names)})", (f"({', '.join(k)})" for k in self.keys)))
+            parts.append(is_in(f"({', '.join(names)})", [f"({', '.join(k)})" for k in self.keys]))
         return " AND ".join(parts)
 
 
-def _is_in(expression: str, literals: Iterable[str]) -> str:
-    return f"{expression} IN ({', '.join(literals)})"
+def _by_value(literal: str) -> tuple[int, str]:
+    """Order literals so that neighbours have similar values."""
+    return (len(literal) if literal[0] in "-0123456789" else 0), literal
 
 
 def _literals(column: pa.ChunkedArray) -> list[str] | None:

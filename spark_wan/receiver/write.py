@@ -23,12 +23,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.sessions import copied_session
-from spark_wan.delta.sql import quoted, reference
+from spark_wan.delta.sql import IN_LIST, quoted, reference
 from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
 from spark_wan.receiver.constraints import may_compute_columns
 from spark_wan.receiver.judge import widened
-from spark_wan.receiver.key_list import MAX_KEYS, KeyList
+from spark_wan.receiver.key_list import KeyList
 from spark_wan.receiver.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
@@ -170,8 +170,8 @@ def may_replace(rows: EventRows, target: StructType, properties: Mapping[str, st
 
 
 def _skip_by_keys(session: SparkSession) -> None:
-    """Let Parquet's reader use a whole list of keys: Spark gives it the bounds of a longer one."""
-    session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(MAX_KEYS))
+    """Let Parquet's reader use whole lists of keys: Spark gives it the bounds of longer ones."""
+    session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(IN_LIST))
     # Keys are written with escapes.
     session.conf.set("spark.sql.parser.escapedStringLiterals", "false")
 

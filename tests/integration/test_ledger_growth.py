@@ -97,6 +97,17 @@ def test_event_ids_are_looked_up_by_the_ids_of_the_apply(
     assert dropped(ids, events(spark, ["third"])).dead == 1
 
 
+def test_as_many_ids_as_are_looked_up_as_literals_can_be_read(
+    spark: Any, store: DeltaLedgerStore
+) -> None:
+    """Fails when they are one IN list, which Parquet's reader gets as thousands of nested
+    comparisons: the JVM ends with a StackOverflowError."""
+    names = [f"event {n}" for n in range(deduplicate.FEW_IDS)]
+    apply(store, 1, names)
+    ids = AppliedEventIds(store.tables, "orders", NEWARK)
+    assert dropped(ids, events(spark, names)).duplicates == deduplicate.FEW_IDS
+
+
 def test_a_fold_during_a_look_up_hides_no_id(
     spark: Any, store: DeltaLedgerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import exact
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from fakes import HEADER, manifest
 from ledgers import mark
 from pair import Pair
@@ -33,6 +34,7 @@ from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import table_detail
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.receiver.key_list import MAX_KEYS
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.write import MarkedWrite
@@ -216,6 +218,24 @@ def test_a_refused_event_leaves_the_row_of_its_key(spark: Any, wan: Sites) -> No
     wan.upsert("orders", [{"id": n, "item": "new", "amount": n - 1.0} for n in range(2)])
     assert wan.replicate(spark)["orders"].dead_letters == 1
     assert sorted(row[1:] for row in wan.rows("orders", SEATTLE)) == [(0, "old"), (1, "new")]
+
+
+@pytest.mark.parametrize("way", ["replace", "merge"])
+def test_the_longest_lists_of_keys_can_be_read(spark: Any, wan: Sites, way: str) -> None:
+    """Fails when they are one IN list, which Parquet's reader gets as thousands of nested
+    comparisons: the JVM ends with a StackOverflowError."""
+    wan.append("orders", [{"id": n, "item": "old", "amount": 1.0} for n in range(MAX_KEYS)])
+    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
+    wan.replicate(spark)
+    if way == "merge":
+        target = reference(str(wan.path("orders", SEATTLE)))
+        spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    wan.upsert("orders", [{"id": n, "item": "new", "amount": 2.0} for n in range(MAX_KEYS)])
+    wan.replicate(spark)
+    wan.assert_equal("orders")
+    newest = DeltaTable(wan.path("orders", SEATTLE)).history(1)[0]
+    assert newest["operation"] == {"replace": "WRITE", "merge": "MERGE"}[way]
+    assert " OR " in str(newest["operationParameters"])
 
 
 def test_a_created_table_has_deletion_vectors_unless_the_topology_says_no(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +20,7 @@ def listed(values: list[Any], kind: pa.DataType) -> str | None:
 
 
 LISTED: dict[str, tuple[pa.DataType, list[Any], str]] = {
-    "tinyint": (pa.int8(), [-128, 127], "-128Y, 127Y"),
+    "tinyint": (pa.int8(), [-128, 127], "127Y, -128Y"),
     "smallint": (pa.int16(), [-32768], "-32768S"),
     "int": (pa.int32(), [2**31 - 1], "2147483647"),
     "bigint": (pa.int64(), [-(2**63)], "-9223372036854775808L"),
@@ -77,6 +78,17 @@ def test_whole_keys_are_listed_beside_the_values_of_each_column() -> None:
     assert keys.condition("t.") == (
         "t.`a` IN (1L, 2L) AND t.`B.c` IN ('a', 'b') AND (t.`a`, t.`B.c`) IN ((1L, 'a'), (2L, 'b'))"
     )
+
+
+def test_lists_are_short_and_each_has_similar_values() -> None:
+    """A reader skips a file by the lowest and highest value of each list. Fails when keys are in
+    the order of text: then 1,000 stands beside 100."""
+    keys = KeyList.of(pa.table({"k": range(250)}), ["k"])
+    assert keys is not None
+    lists = re.findall(r"`k` IN \(([^)]*)\)", keys.condition())
+    assert keys.condition() == f"({' OR '.join(f'`k` IN ({each})' for each in lists)})"
+    numbers = [[int(value[:-1]) for value in each.split(", ")] for each in lists]
+    assert [(min(each), max(each)) for each in numbers] == [(0, 99), (100, 199), (200, 249)]
 
 
 def test_events_of_one_key_are_not_unique() -> None:
