@@ -901,6 +901,12 @@ GUARDS = {
     + False
     """,
     "unit/ledger/test_ledger.py": """
+    [written later]
+    test_rows_may_be_written_later
+    Ledger.seems_current
+    - not self._unwritten
+    + True
+
     [f47 ledger]
     test_f47_a_receiver_frozen_past_the_log_retention_reads_the_ledger_again
     test_f55_lost_marks_of_event_ids_hold_the_stream
@@ -1325,6 +1331,12 @@ GUARDS = {
     + raise
     """,
     "unit/runtime/test_handle.py": """
+    [last thing]
+    test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long
+    JobHandle._do_last
+    - self.sessions.interrupt()
+    + pass
+
     [stop cancels]
     test_a_stop_cancels_running_spark_jobs_and_waits_for_all_threads
     JobHandle.stop
@@ -1344,6 +1356,12 @@ GUARDS = {
     + False
     """,
     "unit/runtime/test_scheduler.py": """
+    [goes first]
+    test_work_for_which_others_wait_goes_first
+    Scheduler._take_turn
+    - turn.first
+    + False
+
     [woken while busy]
     test_an_activity_that_is_woken_while_it_is_busy_is_looked_at_afterwards
     test_an_activity_that_is_woken_while_it_ends_goes_on
@@ -2018,6 +2036,32 @@ GUARDS = {
     DeltaLedgerStore.claim
     - f"spark_wan/fold/{table}"
     + f"spark_wan/fold/{claim.apply}"
+    """,
+    "unit/receiver/test_ledger_writer.py": """
+    [ledgered together]
+    test_marks_of_several_tables_are_one_commit_and_acks_follow_it
+    test_a_table_begins_nothing_while_its_mark_waits
+    InboundTable.look
+    - self.writer.has(self)
+    + False
+
+    [waits for others]
+    test_marks_wait_for_others_only_while_workers_are_busy
+    LedgerWriter.look
+    - self.scheduler.is_busy and time.monotonic() - self._since < LONGEST_WAIT
+    + self.scheduler.is_busy
+
+    [written together]
+    test_a_commit_that_fails_is_tried_by_each_table_alone
+    LedgerWriter.write
+    - self.scheduler.wake(table)
+    + pass
+
+    [left to the table]
+    test_a_table_whose_ledger_cannot_be_written_is_held
+    TableApplier._apply
+    - self.ledger.write()
+    + self.ledger.written()
     """,
     "unit/receiver/test_key_list.py": """
     [listed types]

@@ -67,6 +67,8 @@ class Ledger:
     """The loaded one."""
     _unchecked: list[LedgerRow] | None = None
     """The loaded rows, until their event IDs are checked."""
+    _unwritten: list[LedgerRow] = field(default_factory=list)
+    """Rows that were taken up and are not in the store yet."""
     _caught_up: bool = False
     """The last :meth:`catch_up` succeeded."""
     _read_version: int = -1
@@ -83,22 +85,43 @@ class Ledger:
         """
         return (
             self._caught_up
+            and not self._unwritten
             and self._read_identity is not None
             and target.is_unchanged(max(self.marked_version, self._read_version))
         )
 
-    def catch_up(self, target: TargetHistory) -> int | None:
+    def catch_up(self, target: TargetHistory, write: bool = True) -> int | None:
         """Take up new marked commits, and return the next apply number.
+
+        ``write``: add their rows to the store; else leave that to :meth:`write`.
 
         None: there is no table, and never was one. Raises TargetError (table missing),
         TableReplacedError (dropped and recreated, or restored to an older state) and LedgerError
         (the history does not reach back to the ledger's end; the ledger has lost something).
         """
         try:
-            return self._catch_up(target)
+            next_number = self._catch_up(target)
+            if write:
+                self.write()
         except LedgerError:
             self.forget()
             raise
+        return next_number
+
+    @property
+    def unwritten(self) -> Sequence[LedgerRow]:
+        """Rows that were taken up and are not in the store yet."""
+        return tuple(self._unwritten)
+
+    def write(self) -> None:
+        """Add the rows to the store that are not there yet, durably."""
+        if self._unwritten:
+            self.store.append(self.table, self._unwritten)
+            self.written()
+
+    def written(self) -> None:
+        """Note that all :attr:`unwritten` rows are in the store."""
+        self._unwritten = []
 
     def _catch_up(self, target: TargetHistory) -> int | None:
         self._load()
@@ -136,7 +159,7 @@ class Ledger:
             return self._catch_up(target)
         self._unchecked = None
         if rows:
-            self.store.append(self.table, rows)
+            self._unwritten += rows
             self._take_up_rows(rows)
         self._read_version = max([after, *(commit.version for commit in newer)])
         self._read_identity = commits[-1].identity if commits else None

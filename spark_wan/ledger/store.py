@@ -52,8 +52,12 @@ class DeltaLedgerStore:
             ) from error
 
     def append(self, table: str, rows: Sequence[LedgerRow | HistoryPosition]) -> None:
+        self.append_all([(table, row) for row in rows])
+
+    def append_all(self, rows: Sequence[tuple[str, LedgerRow | HistoryPosition]]) -> None:
+        """Add rows of several tables in one commit: (table, row)."""
         with self.tables.errors():
-            self.tables.append("applied", [{"table": table, **encode_row(row)} for row in rows])
+            self.tables.append("applied", [{"table": t, **encode_row(row)} for t, row in rows])
 
     def names(self, target_id: str) -> set[str]:
         from pyspark.sql import functions as F

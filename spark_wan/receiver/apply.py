@@ -11,7 +11,8 @@ between any two changes nothing:
                          apply is marked
     apply.6  written     one marked commit to the table; a conflict or a skipped write goes back to
                          step 1, never to the write
-    apply.7  ledgered    the mark is in the ledger
+    apply.6b read-back   the mark was found in the table's history
+    apply.7  ledgered    the mark is in the ledger; those of several tables get there together
     apply.8  acked       and not before
 
 Forwarding (later) runs beside it as streams of its own; an ack then has the lower of applied and
@@ -50,6 +51,8 @@ from spark_wan.wire.mark import AppliedStream, Mark
 
 log = logging.getLogger(__name__)
 
+READ_BACK = "apply.6b read-back"
+"""At this step an apply may wait until someone else has written the ledger's rows."""
 ATTEMPTS = 20
 """Attempts of a round against conflicting writers, before the stream is held and retried later."""
 
@@ -278,7 +281,7 @@ class TableApplier:
             yield "apply.6 written"
         finally:
             self.target.done(batch)
-        self.ledger.catch_up(self.target)
+        self.ledger.catch_up(self.target, write=False)
         if mark.token not in self.ledger.tokens:
             if self.ledger.last_apply < apply_number:
                 raise LedgerError(
@@ -291,6 +294,8 @@ class TableApplier:
                 f"another receiver has used apply number {apply_number}, and Delta skipped this "
                 "write"
             )
+        yield READ_BACK
+        self.ledger.write()
         yield "apply.7 ledgered"
         result.applied = epochs[-1].manifest.epoch
         result.epochs += len(epochs)

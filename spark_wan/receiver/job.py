@@ -11,6 +11,7 @@ from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
+from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
@@ -98,7 +99,9 @@ class Receiver:
             grace=STOP_WAIT,
             available_now=available_now,
         )
-        tables = self._tables(handle, available_now)
+        # A run with available_now has to end: there each table writes its marks alone.
+        writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
+        tables = self._tables(handle, available_now, writer)
         for url in sorted({sender.channel for sender in self.senders}):
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
@@ -109,7 +112,10 @@ class Receiver:
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
             )
-        handle.begin([*channels, *([] if available_now else [self._maintenance(handle)])])
+        if writer is None:
+            handle.begin(channels)
+        else:
+            handle.begin([*channels, writer, self._maintenance(handle)], last=writer.write)
         return handle
 
     def _maintenance(self, job: Job) -> LedgerMaintenance:
@@ -117,7 +123,9 @@ class Receiver:
         expiring = {name: ttl for name, ttl in kept.items() if ttl is not None}
         return LedgerMaintenance(self.site.name, self.site.state, expiring, job.check_stopped)
 
-    def _tables(self, job: Job, available_now: bool) -> InboundTables:
+    def _tables(
+        self, job: Job, available_now: bool, writer: LedgerWriter | None = None
+    ) -> InboundTables:
         maintenance = self._maintenance(job) if available_now else None
 
         def table(name: str) -> InboundTable:
@@ -129,6 +137,7 @@ class Receiver:
                 available_now,
                 self.decisions.get(name, Decisions()),
                 maintenance,
+                writer,
             )
 
         return InboundTables(table)

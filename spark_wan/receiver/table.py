@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,12 +24,13 @@ from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.receiver.apply import READ_BACK, ApplyResult, TableApplier
+from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
-from spark_wan.steps import run
+from spark_wan.steps import reached
 from spark_wan.topology.model import Site, Table
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Work = Generator[None, None, None]
+"""The work on a table. It stops where a mark waits for the ledger, perhaps for another worker."""
 _UNTIL_WOKEN = 3_600.0
 """Seconds between looks at a table that a channel wakes when there is something for it."""
 
@@ -55,10 +58,16 @@ class InboundTable(Activity):
     """Decisions made at the start."""
     maintenance: LedgerMaintenance | None = None
     """Of the site's ledger, with ``available_now``."""
+    writer: LedgerWriter | None = None
+    """Writes marks to the ledger, those of several tables at once. None: each table does."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards ``_due``: channels add to it."""
+    _spark: SparkSession | None = None
+    """The session of the worker that is at work."""
+    _work: _Work | None = None
+    """Work that waits for the ledger."""
     _streams: dict[str, InboundStream] = field(default_factory=dict)
     _ledger: Ledger | None = None
     _ledger_tables: LedgerTables | None = None
@@ -74,8 +83,10 @@ class InboundTable(Activity):
     def look(self, spark: SparkSession) -> Turn:
         """Find out whether any stream is due."""
         self.job.check_stopped()
+        if self._work is not None and self.writer is not None:
+            return Next(_UNTIL_WOKEN) if self.writer.has(self) else Found(self._go_on)
         if self._due:
-            return Found(self._apply_due)
+            return Found(self._begin)
         if not self.available_now:
             return Next(_UNTIL_WOKEN)
         return Found(self._maintain) if self._is_ledger_grown() else None
@@ -92,17 +103,33 @@ class InboundTable(Activity):
         self.maintenance.run_once(spark)
         return Next(0.0)
 
-    def _apply_due(self, spark: SparkSession) -> Turn:
+    def _begin(self, spark: SparkSession) -> Turn:
         """Apply what the logs of the due streams have, in a worker."""
+        self._work = self._apply_due()
+        return self._go_on(spark)
+
+    def _go_on(self, spark: SparkSession) -> Turn:
+        """Work until there is nothing more to do, or until a mark has to wait for the ledger."""
+        assert self._work is not None
+        self._spark = spark
+        work, self._work = self._work, None
+        for _ in work:
+            assert self.writer is not None and self._ledger is not None
+            self._work = work
+            self.writer.give(self, self._ledger)
+            return Next(_UNTIL_WOKEN)
+        return Next(0.0) if self._due or self.available_now else Next(_UNTIL_WOKEN)
+
+    def _apply_due(self) -> _Work:
         with self._lock:
             due, self._due = self._due, {}
         refused: ChannelError | None = None
         for each in due.values():
             try:
-                if each.idle is not None and not self._must_catch_up(spark, each.stream, each.idle):
+                if each.idle is not None and not self._must_catch_up(each.stream, each.idle):
                     each.stream.postpone_check(each.idle, each.listing)
                 else:
-                    self._apply_stream(spark, each.stream, each.listing)
+                    yield from self._apply_stream(each.stream, each.listing)
             except ChannelError as error:
                 # The other streams have their turn before this one is tried again.
                 refused = error
@@ -110,24 +137,23 @@ class InboundTable(Activity):
                 each.stream.schedule(each.listing, each.listing.newest)
         if refused is not None and self.available_now:
             raise refused
-        return Next(0.0) if self._due or self.available_now else Next(_UNTIL_WOKEN)
 
-    def _must_catch_up(self, spark: SparkSession, stream: InboundStream, idle: Done) -> bool:
+    def _must_catch_up(self, stream: InboundStream, idle: Done) -> bool:
         """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
         applier = stream.applier
         if applier is None:
             return False
-        self._use(spark, applier)
+        self._use(applier)
         try:
             retention = applier.target.log_retention()
         except WanError:
             return True  # the round reports what is wrong with the table
         return (time.monotonic() - idle.at) * 1000 >= record_after(retention)
 
-    def _apply_stream(self, spark: SparkSession, stream: InboundStream, listing: Listing) -> None:
+    def _apply_stream(self, stream: InboundStream, listing: Listing) -> _Work:
         self._streams[stream.name] = stream
         try:
-            applier = self._applier(spark, stream, listing.log)
+            applier = self._applier(stream, listing.log)
         except LedgerError as error:
             stream.refuse(listing, None, str(error), self.site.name)
             return
@@ -135,7 +161,7 @@ class InboundTable(Activity):
         # their turn before it.
         while True:
             self.job.check_stopped()
-            result = self._round(spark, stream, applier, listing.epochs)
+            result = yield from self._round(stream, applier, listing.epochs)
             stream.record(result, applier.ledger.local_commits)
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.
@@ -146,21 +172,28 @@ class InboundTable(Activity):
                 return
 
     def _round(
-        self,
-        spark: SparkSession,
-        stream: InboundStream,
-        applier: TableApplier,
-        epochs: Sequence[int],
-    ) -> ApplyResult:
+        self, stream: InboundStream, applier: TableApplier, epochs: Sequence[int]
+    ) -> Generator[None, None, ApplyResult]:
         """Run one round. An error holds the stream."""
         try:
-            return run(applier.round(epochs), self.job.check_stopped)
+            steps = applier.round(epochs)
+            while True:
+                self.job.check_stopped()
+                step = next(steps)
+                reached(step)
+                if step == READ_BACK and self.writer is not None:
+                    yield
+                    self._use(applier)
+        except StopIteration as end:
+            result: ApplyResult = end.value
+            return result
         except ChannelError:
             raise  # the ack that would say held could not be written either
         except Exception as error:
             if self.job.is_stopping:
                 raise StoppedError("the receiver was stopped") from error
-            lost = lost_session(spark)
+            assert self._spark is not None
+            lost = lost_session(self._spark)
             if lost is not None:
                 raise lost from error
             if not ErrorKind.CANCELLED.matches(error):
@@ -175,10 +208,10 @@ class InboundTable(Activity):
                 f"Will retry in {stream.next_wait():g} s."
             )
 
-    def _applier(
-        self, spark: SparkSession, stream: InboundStream, stream_log: StreamLog
-    ) -> TableApplier:
+    def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
         """Return the applier of a stream, in the session of this worker."""
+        spark = self._spark
+        assert spark is not None
         tables, ledger = self._ledger_tables, self._ledger
         if tables is None or ledger is None:
             # Streams of one table share its ledger: their applies are numbered together.
@@ -209,9 +242,9 @@ class InboundTable(Activity):
                 check_stopped=self.job.check_stopped,
                 decisions=partial(decisions.load, self.name),
             )
-        self._use(spark, stream.applier)
+        self._use(stream.applier)
         return stream.applier
 
-    def _use(self, spark: SparkSession, applier: TableApplier) -> None:
-        assert isinstance(applier.target, DeltaTarget)
-        applier.target.use(spark)
+    def _use(self, applier: TableApplier) -> None:
+        assert isinstance(applier.target, DeltaTarget) and self._spark is not None
+        applier.target.use(self._spark)

@@ -60,6 +60,7 @@ class JobHandle(Generic[S]):
         self._available_now = available_now
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
+        self._last: Callable[[SparkSession], None] | None = None
         self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
         self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended)
 
@@ -113,9 +114,25 @@ class JobHandle(Generic[S]):
         while self.is_active:
             self.sessions.interrupt()
             self.scheduler.join(POLL_INTERVAL)
+        if self._last is not None:
+            self._do_last(self._last)
 
-    def begin(self, activities: Iterable[Activity]) -> None:
-        """Start the activities."""
+    def _do_last(self, last: Callable[[SparkSession], None]) -> None:
+        thread = self.sessions.thread("wan-last", lambda session: last(session()))
+        thread.start()
+        thread.join(self._grace)
+        while thread.is_alive():
+            self.sessions.interrupt()
+            thread.join(POLL_INTERVAL)
+
+    def begin(
+        self,
+        activities: Iterable[Activity],
+        last: Callable[[SparkSession], None] | None = None,
+    ) -> None:
+        """Start the activities. ``last`` is called at the end of a stop, when nothing else is
+        running; it is cancelled if it takes longer than the grace."""
+        self._last = last
         for activity in activities:
             self.scheduler.add(activity)
         if not self._available_now:

@@ -48,6 +48,8 @@ class Found:
     work: Callable[[SparkSession], Next | Found | None]
     large: bool = False
     """It may take long: large works count apart, so that they delay no other."""
+    first: bool = False
+    """It goes before work that waits: others wait for it."""
 
 
 Turn = Next | Found | None
@@ -139,6 +141,12 @@ class Scheduler:
         """The number of threads that are alive."""
         with self._lock:
             return sum(thread.is_alive() for thread in self._threads)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work waits for a worker."""
+        with self._lock:
+            return bool(self._quick.waiting)
 
     def add(self, activity: Activity) -> None:
         """Look at an activity from now on."""
@@ -286,7 +294,8 @@ class Scheduler:
                 self._idle_workers += 1
             entry.busy = isinstance(turn, Found)
             if isinstance(turn, Found):
-                (self._large if turn.large else self._quick).waiting.append((entry, turn))
+                waiting = (self._large if turn.large else self._quick).waiting
+                (waiting.appendleft if turn.first else waiting.append)((entry, turn))
                 self._start_workers()
             elif entry.woken and not failed:
                 self._schedule(entry, 0.0)

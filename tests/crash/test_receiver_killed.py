@@ -53,8 +53,9 @@ def test_f24_a_receiver_killed_before_its_ack_applies_nothing_twice(
     assert_applied_once_and_acked(spark, waiting, before)
 
 
+@pytest.mark.parametrize("step", ["apply.6", "apply.6b:2"])
 def test_f25_a_receiver_killed_before_the_ledger_commit_applies_nothing_twice(
-    spark: Any, waiting: Sites, worker: Worker
+    spark: Any, waiting: Sites, worker: Worker, step: str
 ) -> None:
     """The next receiver reads the missing mark from the table's commits, and does not apply the
     epoch again.
@@ -62,7 +63,7 @@ def test_f25_a_receiver_killed_before_the_ledger_commit_applies_nothing_twice(
     Fails without the catch-up from marked commits in `Ledger.catch_up`.
     """
     before = versions(waiting)
-    worker.killed_by(waiting, do="receive", crash_at="apply.6")
+    worker.killed_by(waiting, do="receive", crash_at=step)
     assert versions(waiting) != before
     assert 2 in acked(waiting)
     assert_applied_once_and_acked(spark, waiting, before)

@@ -32,6 +32,8 @@ class Running:
 class Woken:
     """A scheduler that only notes what was woken."""
 
+    is_busy = False
+
     def __init__(self) -> None:
         self.woken: list[Activity] = []
 

@@ -69,7 +69,7 @@ class InMemory(InboundTable):
     before: Callable[[str], None]
     target: Target
 
-    def _applier(self, spark: Any, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
+    def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
         if stream.applier is None:
             if self._ledger is None:
                 self._ledger = Ledger("seattle", self.name, LedgerRows())
@@ -81,7 +81,7 @@ class InMemory(InboundTable):
             applier.before = self.before
         return stream.applier
 
-    def _use(self, spark: Any, applier: TableApplier) -> None: ...
+    def _use(self, applier: TableApplier) -> None: ...
 
 
 def receiver(

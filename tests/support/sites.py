@@ -229,7 +229,8 @@ class Sites:
         self.make_ledger(spark)
         log = self.log(table)
         made = self.inbound(spark, SENDERS[table]).tables.get(table)
-        return made._applier(spark, InboundStream(log.stream, table), log)
+        made._spark = spark
+        return made._applier(InboundStream(log.stream, table), log)
 
     def publisher(self, spark: Any, table: str) -> Publisher:
         """Return newark's publisher of a table, to run step by step. Each acts as a sender of

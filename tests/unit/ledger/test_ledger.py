@@ -547,6 +547,19 @@ def test_f55_an_apply_without_new_event_ids_has_lost_none() -> None:
     assert ledger(LedgerRows(tokens_with_ids={"t1"})).catch_up(table) == 3
 
 
+def test_rows_may_be_written_later() -> None:
+    """Fails when a ledger whose rows are not durable seems current: an ack would say so."""
+    table, store = target(mark(1)), LedgerRows()
+    known = ledger(store)
+    assert known.catch_up(table, write=False) == 2
+    assert [row.mark.apply for row in known.unwritten] == [1] and store.rows == []
+    assert not known.seems_current(table)
+    known.write()
+    known.write()
+    assert [row.mark.apply for row in store.rows] == [1] and known.unwritten == ()
+    assert known.seems_current(table)
+
+
 def test_f47_a_receiver_frozen_past_the_log_retention_reads_the_ledger_again() -> None:
     """Another receiver has applied and ledgered meanwhile.
 

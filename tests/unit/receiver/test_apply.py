@@ -39,6 +39,7 @@ STEPS = [
     "apply.4 resolved",
     "apply.5 recorded",
     "apply.6 written",
+    "apply.6b read-back",
     "apply.7 ledgered",
     "apply.8 acked",
 ]

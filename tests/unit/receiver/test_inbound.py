@@ -276,7 +276,7 @@ def test_a_stream_that_the_channel_refuses_delays_no_other(
     here.channel.look(SPARK)
     for table in here.woken.woken:
         try:
-            table._apply_due(SPARK)  # type: ignore[attr-defined]
+            table._begin(SPARK)  # type: ignore[attr-defined]
         except ChannelError as error:
             errors.append(str(error))
     assert errors == (["a: access denied"] if available_now else [])
@@ -438,7 +438,9 @@ def test_of_several_senders_on_one_channel_the_first_has_the_storage_options(
     monkeypatch.setattr(
         "spark_wan.receiver.job.LedgerTables", lambda *_: SimpleNamespace(ensure=lambda: None)
     )
-    monkeypatch.setattr("spark_wan.receiver.job.JobHandle", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "spark_wan.receiver.job.JobHandle", lambda *_, **__: SimpleNamespace(scheduler=None)
+    )
     monkeypatch.setattr(Receiver, "_tables", lambda *_: None)
     with pytest.raises(ChannelError, match="enough"):
         Receiver(SPARK, topology, "seattle").start()
@@ -480,7 +482,7 @@ def test_runs_with_available_now_maintain_a_ledger_that_has_grown(
         here.tables.get(name).maintenance = upkeep
     here.channel.look(SPARK)
     for table in here.woken.woken:
-        table._apply_due(SPARK)  # type: ignore[attr-defined]
+        table._begin(SPARK)  # type: ignore[attr-defined]
         ledger = table._ledger  # type: ignore[attr-defined]
         ledger.tokens = dict.fromkeys(map(str, range(marks)), 1)
         turns(table, SPARK)

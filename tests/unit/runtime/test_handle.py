@@ -68,6 +68,28 @@ def test_a_stop_leaves_time_to_running_work() -> None:
     assert not session.interrupted.is_set() and not handle.is_active
 
 
+def test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long() -> None:
+    """Fails when it runs beside work that is under way, or when a stop waits for it for ever."""
+    session, at_work, done = ConnectSession(), threading.Event(), list[str]()
+
+    def work(spark: Any) -> Turn:
+        at_work.set()
+        assert session.interrupted.wait(LONG)
+        session.interrupted.clear()
+        done.append("work")
+        return None
+
+    def last(spark: Any) -> None:
+        assert session.interrupted.wait(LONG)
+        done.append("last")
+
+    handle = job(session)
+    handle.begin([Does(lambda spark: Found(work))], last)
+    assert at_work.wait(LONG)
+    handle.stop()
+    assert done == ["work", "last"]
+
+
 def test_an_error_ends_its_stream_alone_and_is_reported() -> None:
     error = KeyError("no")
 

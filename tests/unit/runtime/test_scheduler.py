@@ -217,6 +217,29 @@ def test_a_slow_table_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: not running.scheduler.is_active)
 
 
+def test_work_for_which_others_wait_goes_first() -> None:
+    """Fails when it has to wait for all work that was found before."""
+    running, gate, order = Running(1), Gate(), list[str]()
+
+    def note(name: str, first: bool = False) -> Does:
+        return Does(name, Found(lambda spark: order.append(name), first=first))
+
+    running.begin(Does("at work", Found(gate.work)))
+    until(lambda: gate.at_work == 1)
+    assert not running.scheduler.is_busy
+    for activity in (note("one"), note("two"), note("first", True)):
+        running.scheduler.add(activity)
+        until(lambda name=activity.name: name in [each.activity.name for each in queued(running)])
+    assert running.scheduler.is_busy
+    gate.open.set()
+    assert running.scheduler.join(LONG)
+    assert order == ["first", "one", "two"]
+
+
+def queued(running: Running) -> list[_Entry]:
+    return [entry for entry, _ in list(running.scheduler._quick.waiting)]
+
+
 def test_work_may_find_more_work(running: Running) -> None:
     """Large work, say, which only the first part of the work could tell."""
     found: list[str] = []
