@@ -2039,7 +2039,6 @@ GUARDS = {
     """,
     "unit/receiver/test_ledger_writer.py": """
     [ledgered together]
-    test_marks_of_several_tables_are_one_commit_and_acks_follow_it
     test_a_table_begins_nothing_while_its_mark_waits
     InboundTable.look
     - self.writer.has(self)
