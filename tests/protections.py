@@ -2062,6 +2062,13 @@ GUARDS = {
     - self.ledger.write()
     + self.ledger.written()
     """,
+    "unit/channels/test_watch.py": """
+    [heads watched]
+    test_what_another_process_appends_is_seen
+    AckWatch.tag
+    - self._heads.get(stream)
+    + None
+    """,
     "unit/receiver/test_key_list.py": """
     [listed types]
     test_keys_whose_files_cannot_be_skipped_exactly_are_not_listed[timestamp]

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping
 
 from spark_wan.channels.base import Channel
 
+HEADS_INTERVAL = 300.0
+"""Seconds between listings of the heads: other processes may append to the same streams."""
+
 
 class AckWatch:
     """The acks of a channel, for all streams that a process sends on it. Threads share it.
 
-    :meth:`look` lists the acks, once for all streams; :meth:`acks` reads those of one stream that
-    were replaced since it read them.
+    :meth:`look` lists the acks, and now and then the heads, once for all streams; :meth:`acks`
+    reads those acks of one stream that were replaced since it read them.
     """
 
     def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,6 +26,9 @@ class AckWatch:
         self._lock = threading.Lock()
         self._looked_at: float | None = None
         self._tags: dict[str, dict[str, str]] = {}
+        self._heads: dict[str, str] = {}
+        self._heads_at: float | None = None
+        """When the heads were listed."""
         self._read: dict[str, dict[str, tuple[str, bytes]]] = {}
         """Stream -> site -> the tag with which its ack was read, and the ack."""
 
@@ -34,12 +40,15 @@ class AckWatch:
         with self._lock:
             now = self.clock()
             if self._looked_at is None or not 0 <= now - self._looked_at < max_age:
+                if self._heads_at is None or not 0 <= now - self._heads_at < HEADS_INTERVAL:
+                    self._heads, self._heads_at = self.channel.heads(), now
                 self._tags = self.channel.ack_tags()
                 self._looked_at = now
 
     def tag(self, stream: str) -> object:
-        """Return what differs from before when an ack of the stream was replaced or deleted."""
-        return self._tags.get(stream, {})
+        """Return what differs from before when an ack of the stream was replaced or deleted, or,
+        up to :data:`HEADS_INTERVAL` later, when something was appended or announced."""
+        return self._tags.get(stream, {}), self._heads.get(stream)
 
     def acks(self, stream: str) -> Mapping[str, bytes]:
         """Return the acks of a stream, by site, as of the last look. Raises ChannelError.

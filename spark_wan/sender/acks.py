@@ -21,6 +21,7 @@ more sites since this ack manager began, the other sender knows more.
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -44,8 +45,9 @@ READ_AT_FIRST = 4
 READ_AT_MOST = 256
 SWEPT_AT_ONCE = 200
 """Number of manifests that one call of :meth:`AckManager.sweep_when_due` reads."""
-ROUND_INTERVAL = 300_000
-"""Milliseconds after which a round is due although nothing seems to have happened."""
+ROUND_INTERVAL = 86_400_000
+"""Milliseconds after which a round is due at the latest. Each takes some requests for its stream,
+and an AckWatch sees before what matters, for all streams at once."""
 SWEEP_INTERVAL = 3_600.0
 """Seconds between sweeps of orphans."""
 NO_ACKS_POLL_INTERVAL = 5_000
@@ -202,7 +204,9 @@ class AckManager:
     def _rest(self, news: object) -> None:
         """Note what this round has acted on (None: there is more), and when the next is due."""
         self._acted_on = news
-        self._next_round = self.clock() + ROUND_INTERVAL
+        # Spread: streams that were started together are not due together.
+        share = 0.5 + zlib.crc32(self.log.stream.encode()) / 2**33
+        self._next_round = self.clock() + int(share * ROUND_INTERVAL)
         if self._waiting is not None:
             self._next_round = min(self._next_round, self._waiting[2] + self.ack_timeout)
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from counted_channel import CountedChannel
 
-from spark_wan.channels.watch import AckWatch
+from spark_wan.channels.watch import HEADS_INTERVAL, AckWatch
 
 
 class Clock:
@@ -66,8 +66,26 @@ def test_threads_share_a_look(channel: CountedChannel) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert channel.counted() == {"list": 1}
-    for passed, lists in ((0.4, {}), (0.1, {"list": 1}), (-5.0, {"list": 1}), (0.0, {})):
+    assert channel.counted() == {"list": 3}  # acks, heads, and once all logs
+    for passed, lists in ((0.4, {}), (0.1, {"list": 1}), (-5.0, {"list": 2}), (0.0, {})):
         clock.now += passed
         watch.look(0.5)
         assert channel.counted() == lists
+
+
+def test_what_another_process_appends_is_seen(channel: CountedChannel) -> None:
+    """A user's query appends, and the sender of its site collects the acks. Fails when only acks
+    show that there is something to do: an epoch that nobody acks would never be overdue."""
+    clock = Clock()
+    watch = AckWatch(channel, clock)
+    watch.look()
+    before = watch.tag("orders")
+    channel.append("orders", 1, b"1")
+    channel.put_head("orders", 1, b"1")
+    clock.now += HEADS_INTERVAL
+    watch.look()
+    assert watch.tag("orders") != before
+    before = watch.tag("orders")
+    clock.now += HEADS_INTERVAL
+    watch.look()
+    assert watch.tag("orders") == before
