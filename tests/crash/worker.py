@@ -1,8 +1,8 @@
 """Run senders and receivers until the process is killed.
 
 Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
-``receive``, ``sink`` or ``both``), ``folder`` (see :mod:`sites`) and ``crash_at`` or ``freeze_at``,
-the step at which this process kills or freezes itself (:mod:`spark_wan.steps`).
+``receive``, ``sink``, ``fold`` or ``both``), ``folder`` (see :mod:`sites`) and ``crash_at`` or
+``freeze_at``, the step at which this process kills or freezes itself (:mod:`spark_wan.steps`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from sites import NEWARK, SEATTLE, Sites
 from wrapped_channels import ChannelWrapper
 
 import spark_wan.sender.job as sender_job
+from spark_wan import steps
 from spark_wan.channels.base import Channel
+from spark_wan.ledger.folding import fold
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.local import local_session
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
@@ -85,6 +89,9 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         tables = command.get("tables")
         sender = Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables)
         sender.start().await_termination()
+    elif what == "fold":
+        store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
+        steps.run(fold(store, SEATTLE, command["table"], least=1))
     elif what == "receive":
         receiver = Receiver(spark, sites.topology, SEATTLE, senders=senders)
         receiver.start().await_termination()
