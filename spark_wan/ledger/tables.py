@@ -72,7 +72,7 @@ from typing import TYPE_CHECKING, Any
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.delta.tables import load, table_exists
+from spark_wan.delta.tables import load, table_detail, table_exists
 from spark_wan.errors import LedgerError, WanError, resend_advice
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ SCHEMAS = {
 LEDGER_VERSION = 1
 SUMMARY_VERSION = 2
 """Of rows of ``applied`` that are summaries or claims, which version 1 does not have."""
+LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
+"""Nobody reads older versions of the ledger, and each apply adds a file to its log. Delta demands
+as long a time as VACUUM keeps files."""
 FLOOR = "floor"
 """The token of floors in ``event_ids``."""
 _NAMED = re.compile(rf"/ledger/({'|'.join(SCHEMAS)})\b")
@@ -164,7 +167,8 @@ class LedgerTables:
     def _create(self, name: str) -> None:
         empty = self.spark.createDataFrame([], SCHEMAS[name])
         try:
-            empty.write.format("delta").mode("ignore").save(self.location(name))
+            writer = empty.write.format("delta").mode("ignore").options(**LOG_RETENTION)
+            writer.save(self.location(name))
         except Exception as error:
             if ErrorKind.CONFLICT.matches(error) and table_exists(self.spark, self.location(name)):
                 return  # another receiver of the site created it at the same moment
@@ -174,6 +178,16 @@ class LedgerTables:
                 f"the ledger at {self.location(name)} cannot be created ({error_text(error)}). "
                 "Check that the site's `state` can be written to."
             ) from error
+
+    def shorten_log(self, name: str) -> None:
+        """Give a table that an earlier version made the retention of new ones, unless someone has
+        set another."""
+        location = self.location(name)
+        [(key, value)] = LOG_RETENTION.items()
+        if key not in (table_detail(self.spark, location, "properties") or {}):
+            self.spark.sql(
+                f"ALTER TABLE {reference(location)} SET TBLPROPERTIES ('{key}' = '{value}')"
+            ).collect()
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], **options: object) -> None:
         """Add rows, durably. ``version`` is :data:`LEDGER_VERSION` unless a row has another.

@@ -100,6 +100,7 @@ class LedgerMaintenance(Activity):
             with self._left_to_next_run(spark, "unused files could not be deleted"):
                 for name in ("applied", "event_ids", "dead_letters"):
                     self.check_stopped()
+                    tables.shorten_log(name)
                     # With the table's own retention, a week: an older commit may be unfinished.
                     spark.sql(f"VACUUM {reference(tables.location(name))}").collect()
                 self._vacuum_due = time.monotonic() + VACUUM_INTERVAL

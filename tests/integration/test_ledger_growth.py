@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from ledgers import MARK, ledger, mark, target
 
+from spark_wan.delta.sql import reference
 from spark_wan.errors import LedgerError
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger import folding
@@ -166,8 +167,34 @@ def test_a_ledger_of_a_newer_version_is_refused(spark: Any, store: DeltaLedgerSt
         store.load("orders")
 
 
+KEY = "delta.logRetentionDuration"
+SET = f"SET TBLPROPERTIES ('{KEY}' = 'interval 9 days')"
+
+
 def versions(store: DeltaLedgerStore) -> list[int]:
     return [DeltaTable(store.tables.location(name)).version() for name in SCHEMAS]
+
+
+def retention(store: DeltaLedgerStore, name: str) -> str | None:
+    location = store.tables.location(name)
+    value: str | None = DeltaTable(location).metadata().configuration.get(KEY)
+    return value
+
+
+def test_the_log_of_a_ledger_is_kept_for_a_week(spark: Any, store: DeltaLedgerStore) -> None:
+    """Also that of an earlier version's ledger, unless someone has set another retention. Fails
+    when it is kept for a month: each apply adds a file to it."""
+    assert {retention(store, name) for name in SCHEMAS} == {"interval 7 days"}
+    for name, change in (("applied", f"UNSET TBLPROPERTIES ('{KEY}')"), ("event_ids", SET)):
+        spark.sql(f"ALTER TABLE {reference(store.tables.location(name))} {change}").collect()
+    for name in SCHEMAS:
+        store.tables.shorten_log(name)
+        store.tables.shorten_log(name)
+    assert [retention(store, name) for name in ("applied", "event_ids")] == [
+        "interval 7 days",
+        "interval 9 days",
+    ]
+    assert versions(store)[0] == 2  # created, unset, set once
 
 
 def test_maintenance_folds_compacts_and_expires_and_then_rests(
