@@ -92,11 +92,11 @@ class TakesTheNumberLate(TableApplier):
 
 
 def ack_before_apply(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("world.TableApplier", AcksBeforeItApplies)
+    patch.setattr("processes.TableApplier", AcksBeforeItApplies)
 
 
 def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("world.TableApplier", TakesTheNumberLate)
+    patch.setattr("processes.TableApplier", TakesTheNumberLate)
 
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
