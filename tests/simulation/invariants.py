@@ -148,19 +148,15 @@ def all_is_applied(stream: str, site: str, ack: Ack | None, newest: int) -> None
 
 def only_what_is_alive_is_left(
     stream: str,
-    epochs: tuple[Sequence[int], Sequence[int]],
-    frames: tuple[Collection[str], Collection[str]],
-    announced: Any,
+    there: Collection[object],
+    needed: Collection[object],
+    allowed: Collection[object],
 ) -> None:
-    """11. The channel has the epochs that some site still needs, and the newest; no frames of
-    others, and none that no manifest names. ``epochs`` and ``frames``: what is there, and what
-    should be."""
-    assert list(epochs[0]) == list(epochs[1]), (
-        f"{stream}: acked manifests are still there, or needed ones are not: {epochs}"
-    )
-    assert set(frames[0]) == set(frames[1]), (
-        f"{stream}: acked or orphaned frames are still there, or needed ones are not: {frames}"
-    )
-    assert announced is None or len(epochs[0]) > 1, (
-        f"{stream}: an announcement that is acked is still there"
-    )
+    """3, 11. The channel has what some site still needs, and nothing else: epochs that it has not
+    acked, their frames, and the newest manifest; no frames that no manifest names.
+
+    ``needed``: of epochs that some site has never acked. ``allowed``: of those that it says it does
+    not have now, too."""
+    missing, left = set(needed) - set(there), set(there) - set(allowed)
+    assert not missing, f"{stream}: {missing} is needed, and not there any more"
+    assert not left, f"{stream}: {left} is acked or orphaned, and still there"

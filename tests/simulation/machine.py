@@ -9,17 +9,20 @@ from contextlib import suppress
 from typing import Any
 from unittest import mock
 
+from delta_log import LOG_RETENTION
 from family import ACK_TIMEOUT, KINDS, topology
 from faulty_channel import Fault
 from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from processes import Folding, Sending, Task
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from processes import Collecting, Folding, Receiving, Sending, Task
 from queries import UserQuery
 from sources import SourceTable
-from world import Conditions, World, seeded_uuid4
+from targets import DeltaTable
+from world import MINUTE, Conditions, World, seeded_uuid4
 
 from spark_wan.channels import parallel
+from spark_wan.delta.commits import DAY
 from spark_wan.sender import publish
 from spark_wan.topology.model import Stream
 from spark_wan.wire.mark import LOCAL_ONLY
@@ -45,12 +48,22 @@ ADDRESSED = chosen(
 TARGETS = chosen(
     lambda world: [(site.name, table) for site in world.sites.values() for table in site.targets]
 )
+TABLES = chosen(lambda world: range(len(world.tables())))
 TWINS = chosen(
     lambda world: [
         task.name for task in world.of_kind(Task) if not isinstance(task, Folding) and twin(task)
     ]
 )
 
+SHAPE = st.sampled_from(
+    ["one remote site", "two remote sites"] * 3 + ["both ways", "two tables", "two senders"]
+)
+"""Mostly small ones: in those, a schedule of a given length says more of each process."""
+HOUR = 60 * MINUTE
+LASTING = st.sampled_from([0, 0, HOUR])
+MAINTAINED = st.sampled_from([object, DeltaTable, SourceTable])
+"""Classes of tables that are optimized: all, targets, sources."""
+SKEWS = ((7 * MINUTE, -4 * MINUTE, 0), (2 * DAY, 0, -2 * DAY))
 PAIRS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2, None])), min_size=1, max_size=4
 )
@@ -136,12 +149,18 @@ class Replication(RuleBasedStateMachine):
             patch.start()
 
     @initialize(
-        shape=st.sampled_from(["one remote site", "two remote sites"]),
+        shape=SHAPE,
         kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
         ack_policy=st.sampled_from(["all", "none"]),
         snapshot=st.booleans(),
+        skews=st.sampled_from(SKEWS),
         early=st.booleans(),
         watched=st.booleans(),
+        forgetful=st.booleans(),
+        rests=st.sampled_from([False, False, True]),
+        later=st.sampled_from(
+            [None, None, None, "all look now and then", "a receiver dies in its apply"]
+        ),
     )
     def a_world_is_made(
         self,
@@ -149,12 +168,20 @@ class Replication(RuleBasedStateMachine):
         kinds: tuple[str, str],
         ack_policy: str,
         snapshot: bool,
+        skews: tuple[int, ...],
         early: bool,
         watched: bool,
+        forgetful: bool,
+        rests: bool,
+        later: str | None,
     ) -> None:
+        """``rests``: months may pass. A stream may be held after that, and then a schedule finds
+        little more. ``later``: once all has come to rest, months pass, in which targets are
+        optimized, and then rows change."""
+        self.rests, self.later = rests, later
         self.world = World(
             topology(shape, kinds, ack_policy, snapshot),
-            Conditions(early=early, watched=watched),
+            Conditions(skews, early, watched, forgetful),
             note,
         )
 
@@ -233,6 +260,19 @@ class Replication(RuleBasedStateMachine):
             if task.steps is not None:
                 self.world.advance(task)
 
+    @rule(who=SENDING, pairs=PAIRS, steps=st.integers(2, 5))
+    def takes_an_hour(self, who: str, pairs: list[tuple[int, int | None]], steps: int) -> None:
+        """Rows change, and ``who`` goes some steps; an hour later ack managers have some rounds, so
+        that they sweep, and then ``who`` goes to its round's end."""
+        task = self.world.tasks[who]
+        self.world.change(task.stream, pairs)
+        if not self.world.advance(task, steps):
+            self.world.now += HOUR
+            for other in self.world.of_kind(Collecting) * 3:
+                self.world.advance(other)
+            if task.steps is not None:
+                self.world.advance(task)
+
     @rule()
     def all_go_on(self) -> None:
         for name in self.world.tasks:
@@ -255,11 +295,12 @@ class Replication(RuleBasedStateMachine):
         finally:
             self.world.doom = None
 
-    @rule(who=TASKS, write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]))
-    def is_frozen_inside_a_step(self, who: str, write: int, rounds: int) -> None:
+    @rule(who=TASKS, write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]), lasting=LASTING)
+    def is_frozen_inside_a_step(self, who: str, write: int, rounds: int, lasting: int) -> None:
         """The process goes on, stands still right before its n-th write from now while all others
         go on, and then makes it."""
         self.world.doom, self.world.freezes = (write, "frozen"), rounds
+        self.world.freeze_time = lasting
         try:
             self.advance(who)
         finally:
@@ -268,12 +309,14 @@ class Replication(RuleBasedStateMachine):
     @rule(
         who=SENDING,
         rounds=st.sampled_from([1, 3, 6]),
+        lasting=LASTING,
         then=st.sampled_from(["goes on", "is killed"]),
     )
-    def is_frozen_inside_append(self, who: str, rounds: int, then: str) -> None:
+    def is_frozen_inside_append(self, who: str, rounds: int, lasting: int, then: str) -> None:
         """The sender has read the log and freezes right before it writes, while rows
         change and all others go on."""
         self.world.doom, self.world.freezes = (1, f"frozen inside append, {then}"), rounds
+        self.world.freeze_time = lasting
         try:
             self.advance(who)
         finally:
@@ -332,7 +375,7 @@ class Replication(RuleBasedStateMachine):
         site, table = which
         self.world.sites[site].targets[table].optimize()
 
-    @rule(milliseconds=st.sampled_from([1_000, ACK_TIMEOUT]))
+    @rule(milliseconds=st.sampled_from([1_000, ACK_TIMEOUT, HOUR]))
     def time_passes(self, milliseconds: int) -> None:
         self.world.now += milliseconds
 
@@ -340,11 +383,44 @@ class Replication(RuleBasedStateMachine):
     def two_days_later_orphans_are_swept(self) -> None:
         self.world.sweep()
 
+    @precondition(lambda self: self.rests)
+    @rule(looked=st.booleans(), maintained=MAINTAINED, restarted=st.booleans())
+    def months_of_rest(self, looked: bool, maintained: type[object], restarted: bool) -> None:
+        self.world.rest(looked, maintained, restarted)
+
+    @precondition(lambda self: self.rests)
+    @rule(which=TABLES)
+    def a_log_is_cleaned(self, which: int) -> None:
+        """A month later."""
+        self.world.now += LOG_RETENTION + DAY
+        self.world.clean(self.world.tables()[which])
+
+    def all_comes_to_rest(self) -> None:
+        note("    --- everything runs until nothing is left to do ---")
+        self.world.settle()
+        if self.later is None:
+            return
+        note(f"    --- and once more, months later: {self.later} ---")
+        if self.later == "a receiver dies in its apply":
+            self.rows_change_everywhere(2)
+            for task in self.world.of_kind(Sending):
+                self.world.advance(task)
+            self.world.doom = (1, "after the table is written")
+            self.world.advance(self.world.of_kind(Receiving)[0])
+            self.world.doom = None
+        looked = self.later == "all look now and then"
+        self.world.rest(looked=looked, maintained=DeltaTable, restarted=True)
+        self.rows_change_everywhere(1)
+        self.world.settle()
+
+    def rows_change_everywhere(self, value: int) -> None:
+        for stream in self.world.streams.values():
+            self.world.change(stream, [(0, value)])
+
     def teardown(self) -> None:
         try:
             if sys.exc_info()[1] is self._raised_before:
-                note("    --- everything runs until nothing is left to do ---")
-                self.world.settle()
+                self.all_comes_to_rest()
         finally:
             for patch in self._patches:
                 patch.stop()

@@ -244,10 +244,12 @@ class Collecting(StreamTask):
         )
 
     def _watched_round(self, manager: AckManager) -> Any:
-        """With a watch: look at the acks, and do what is due."""
+        """With a watch: look at the acks, and do what is due. Sweep once an hour."""
         manager.look(0.0)
         if manager.watch is None or manager.due():
-            return (yield from manager.round())
+            state = yield from manager.round()
+            manager.sweep_when_due()
+            return state
 
     def _may_fail(self, error: WanError) -> bool:
         # While acks are lost, an ack manager takes a stray for the end of a gap.
@@ -324,6 +326,11 @@ class Receiving(StreamTask):
         if transaction_name(site.name, name, table.id) in table.transactions:
             lost = [commit for commit in lost if commit.version in table.marks]
         return [f"version {commit.version}" for commit in lost]
+
+    def check_hold(self) -> None:
+        """If the last round says that it is held, there must be a reason."""
+        if isinstance(self.result, ApplyResult) and self.result.held is not None:
+            invariants.is_rightly_held(self.name, str(self.result.cause), self.lost())
 
     def is_held(self) -> bool:
         held = isinstance(self.result, ApplyResult) and self.result.held is not None

@@ -61,6 +61,10 @@ class SourceTable:
         self.log = DeltaLog(self.clock)
         self._add("CREATE TABLE", [], {} if self.keyed else [], {"id": "long", "v": "long"})
 
+    @property
+    def id(self) -> str:
+        return f"{self.name} at {self.site}"
+
     def change(self, pairs: Pairs, style: str, user_metadata: str | None) -> None:
         """Commit ``pairs``. ``style`` says with which change rows the feed shows them."""
         newest = self.versions[-1]
@@ -168,7 +172,7 @@ class CapturedSource:
     limits: BatchLimits
 
     def table_id(self) -> str:
-        return f"{self.table.name} at {self.table.site}"
+        return self.table.id
 
     def look(self, version: int) -> object:
         return version if version == len(self.table.versions) - 1 else object()

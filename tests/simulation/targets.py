@@ -65,10 +65,6 @@ class DeltaTable:
         if self.log.commits:
             self.log.add("OPTIMIZE")
 
-    def forget_transactions(self) -> None:
-        """Let the transaction numbers expire (``delta.setTransactionRetentionDuration``)."""
-        self.transactions.clear()
-
 
 @dataclass
 class SimulatedTarget:

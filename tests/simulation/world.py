@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import invariants
 from channels import SimulatedChannel, StreamRecord
-from delta_log import Reader
+from delta_log import LOG_RETENTION, Reader
 from processes import Collecting, Killed, Receiving, Sending, Task, processes_of
 from queries import QueryCheckpoint, UserQuery
 from sources import Pairs, SourceTable
@@ -24,6 +24,7 @@ from stores import Site
 from targets import DeltaTable
 
 from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
+from spark_wan.delta.commits import DAY
 from spark_wan.errors import ChannelError, WanError
 from spark_wan.sender.epochs import ORPHAN_AGE
 from spark_wan.topology.model import Stream, Topology
@@ -62,10 +63,12 @@ class World:
         """The true time, which only stores of channels have."""
         self.doom: tuple[int, str] | None = None
         """(n, moment): at its n-th write from now, the running process dies right before or after
-        the write, or freezes right before it."""
+        the write, or freezes right before it; or it dies after a write that the moment names."""
         self.running: Task | None = None
         self.freezes = 0
         """Number of rounds of all other processes that a freeze lasts."""
+        self.freeze_time = 0
+        """How long such a round takes, in milliseconds."""
         self.sites = {
             name: Site(name, skew, lambda: self.now, self.effect)
             for name, skew in zip(topology.sites, conditions.skews, strict=False)
@@ -120,6 +123,11 @@ class World:
             if moment.endswith("is killed"):
                 raise Killed(f"after {what}")
             return result
+        if moment.startswith("after "):
+            result = do()
+            if moment == f"after {what}":
+                raise Killed(moment)
+            return result
         self.doom = (left - 1, moment)
         if left == 1 and moment == "before":
             raise Killed(f"before {what}")
@@ -137,6 +145,7 @@ class World:
         assert frozen is not None
         self.note(f"    {frozen.process.name} is frozen before {what}")
         for turn in range(self.freezes):
+            self.now += self.freeze_time
             if changes and isinstance(frozen, Sending):
                 self.change(frozen.stream, [(turn % 4, turn)])
             for task in self.tasks.values():
@@ -198,9 +207,57 @@ class World:
         if isinstance(source, UserQuery):
             self.restore_query(source, source.start_over())
 
+    def tables(self) -> list[SourceTable | DeltaTable]:
+        """Return all tables, at all sites."""
+        sites = self.sites.values()
+        return [
+            table for site in sites for table in (*site.sources.values(), *site.targets.values())
+        ]
+
+    def rest(self, looked: bool, maintained: type[object], restarted: bool = False) -> None:
+        """Let months pass, at the end of which log cleanup acts on all tables. ``looked``: all
+        processes look at everything in the first days, and once more a day later. ``maintained``:
+        which kind of tables are optimized before and after that. ``restarted``: all processes are
+        then started anew."""
+        tables = [table for table in self.tables() if isinstance(table, maintained)]
+        for table in tables * 2:
+            table.optimize()
+        for _ in range(2 if looked else 0):
+            self.now += 2 * DAY
+            for task in self.tasks.values():
+                self.advance(task)
+        for table in tables:
+            table.optimize()
+        self.now += 2 * LOG_RETENTION
+        for process in self.processes.values() if restarted else ():
+            process.die()
+        for table in self.tables():
+            self.clean(table)
+            if self.conditions.forgetful and isinstance(table, DeltaTable):
+                self._forget_transactions(table)
+
+    def clean(self, table: SourceTable | DeltaTable) -> None:
+        """Remove commits from a table's log that it has kept for long enough."""
+        if table.log.clean():
+            self.note(f"    {table.id} has no commits below {table.log.begins} any more")
+            for task in self.of_kind(Sending):
+                task.cleaned = task.cleaned or task.source is table
+
+    def _forget_transactions(self, table: DeltaTable) -> None:
+        """Let old transaction numbers expire, but not under an apply: one that is frozen for so
+        long, and nothing else, may then be written twice. Nor where they are all that tells of the
+        first apply."""
+        applying = any(
+            task.steps is not None and task.site.targets[task.stream.table.name] is table
+            for task in self.of_kind(Receiving)
+        )
+        ledgered = self.sites[table.site].ledger.tables[table.name].marked_version()
+        if not applying and ledgered >= 0:
+            table.transactions.clear()
+
     def sweep(self) -> None:
         """Let two days pass, then sweep frames that no manifest names."""
-        self.now += int(2 * ORPHAN_AGE * 1000)
+        self.now += 2 * DAY
         swept = set()
         for task in self.of_kind(Collecting):
             if task.stream.name not in swept:
@@ -285,6 +342,8 @@ class World:
             if quiet * MINUTE > WHOLE_LISTING_INTERVAL * 1000:
                 break
         else:
+            for task in self.of_kind(Receiving):
+                task.check_hold()
             raise AssertionError("the world does not come to rest")
         for stream in self.streams.values():
             self._check_rest(stream)
@@ -315,31 +374,43 @@ class World:
             invariants.all_is_sent(stream.name, self.expected(stream, newest), final)
         if not newest:
             return
-        channel = self.channels[stream.sender.channel]
+        channel = self.channels[stream.sender.channel].watched.inner
         collecting = [task for task in self.of_kind(Collecting) if task.stream is stream]
-        acks, applied = collecting[0].log.acks(), list[int]()
+        acks, ever, now = collecting[0].log.acks(), [newest], [newest]
         for task in self.of_kind(Receiving):
             if task.stream is not stream:
                 continue
             ack = acks.get(task.site.name)
             if task.is_held():
-                applied.append(ack.applied if ack is not None else 0)
-                continue
-            invariants.all_is_applied(stream.name, task.site.name, ack, newest)
-            self.check_durable(task.site.name, stream.name, newest, "at rest")
+                task.check_hold()
+                ever.append(record.acked.get(task.site.name, 0))
+                now.append(ack.applied if ack is not None else 0)
+            else:
+                invariants.all_is_applied(stream.name, task.site.name, ack, newest)
+                self.check_durable(task.site.name, stream.name, newest, "at rest")
         for task in collecting:
             self.advance(task)
         self.sweep()
-        done = min([newest, *applied])
-        alive = {epoch for epoch in record.manifests if epoch > done}
-        needed = sorted(alive | {newest})
-        frames = {ref.path for epoch in alive for ref in record.manifests[epoch].frames}
-        invariants.only_what_is_alive_is_left(
-            stream.name,
-            (channel.watched.inner.stream_epochs(stream.name), needed),
-            ({path for path, _ in channel.watched.inner.frames(stream.name)}, frames),
-            channel.faulty.announced(stream.name),
-        )
+        there = {
+            *channel.stream_epochs(stream.name),
+            *(path for path, _ in channel.frames(stream.name)),
+            *(["an announcement"] if channel.announced(stream.name) is not None else []),
+        }
+        allowed = {newest, *_left_of(record, min(now))}
+        if min(now) < newest:
+            allowed.add("an announcement")
+        if min(now) < min(ever):  # for all one can tell, manifests are gone that it needs
+            allowed |= there  # so nothing is swept, which they might name
+        needed = {newest, *_left_of(record, min(ever))}
+        invariants.only_what_is_alive_is_left(stream.name, there, needed, allowed)
+
+
+def _left_of(record: StreamRecord, acked: int) -> Iterator[object]:
+    """Yield the epochs that are not acked, and their frames."""
+    for epoch, manifest in record.manifests.items():
+        if epoch > acked:
+            yield epoch
+            yield from (ref.path for ref in manifest.frames)
 
 
 def seeded_uuid4() -> Callable[[], uuid.UUID]:
