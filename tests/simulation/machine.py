@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 from unittest import mock
 
-import obstore
+from delta_log import LOG_RETENTION
+from family import ACK_TIMEOUT, KINDS, topology
+from faulty_channel import Fault
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from world import ACK_TIMEOUT, CHANNEL, NAMES, STREAM, Fault, World, seeded_uuid4
+from processes import Collecting, Folding, Receiving, Sending, Task
+from queries import UserQuery
+from sources import SourceTable
+from targets import DeltaTable
+from world import MINUTE, Conditions, World, seeded_uuid4
 
 from spark_wan.channels import parallel
-from spark_wan.channels.object_store import open_store
+from spark_wan.delta.commits import DAY
 from spark_wan.sender import publish
+from spark_wan.topology.model import Stream
 from spark_wan.wire.mark import LOCAL_ONLY
 
-RECEIVED = '{"spark_wan":{"site":"newark","table":"orders","version":1,"origin":"seattle"}}'
-METADATA = {"plain": None, "local-only": LOCAL_ONLY, "a receiver's": RECEIVED}
+Choice = Callable[[World], Sequence[Any]]
+
+
+def chosen(choice: Choice) -> Any:
+    """Return a strategy for one of what the machine's world has."""
+    return st.runner().flatmap(lambda machine: st.sampled_from(choice(machine.world)))
+
+
+TASKS = chosen(lambda world: list(world.tasks))
+SENDING = chosen(lambda world: [task.name for task in world.of_kind(Sending)])
+STREAMS = chosen(lambda world: list(world.streams))
+CHANNELS = chosen(lambda world: list(world.channels))
+ADDRESSED = chosen(
+    lambda world: [
+        (name, site) for name, stream in world.streams.items() for site in stream.addressees
+    ]
+)
+"""Streams and the sites that they are for."""
+TARGETS = chosen(
+    lambda world: [(site.name, table) for site in world.sites.values() for table in site.targets]
+)
+TABLES = chosen(lambda world: range(len(world.tables())))
+TWINS = chosen(
+    lambda world: [
+        task.name for task in world.of_kind(Task) if not isinstance(task, Folding) and twin(task)
+    ]
+)
+
+SHAPE = st.sampled_from(
+    ["one remote site", "two remote sites"] * 3 + ["both ways", "two tables", "two senders"]
+)
+"""Mostly small ones: in those, a schedule of a given length says more of each process."""
+HOUR = 60 * MINUTE
+LASTING = st.sampled_from([0, 0, HOUR])
+MAINTAINED = st.sampled_from([object, DeltaTable, SourceTable])
+"""Classes of tables that are optimized: all, targets, sources."""
+SKEWS = ((7 * MINUTE, -4 * MINUTE, 0), (2 * DAY, 0, -2 * DAY))
 PAIRS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2, None])), min_size=1, max_size=4
 )
@@ -80,8 +122,18 @@ class OneThread:
         pass
 
 
+def twin(task: Task) -> Task | None:
+    """Return the task of another process that does the same."""
+    same = (
+        other
+        for other in task.world.tasks.values()
+        if type(other) is type(task) and (other.site, other.about) == (task.site, task.about)
+    )
+    return next((other for other in same if other is not task), None)
+
+
 class Replication(RuleBasedStateMachine):
-    """Newark sends a table, or a user stream, to seattle and perhaps to tacoma."""
+    """The sites of a topology send tables and user streams to each other."""
 
     world: World
 
@@ -97,55 +149,88 @@ class Replication(RuleBasedStateMachine):
             patch.start()
 
     @initialize(
-        kind=st.sampled_from(["keyed", "keyless", "keyed events", "keyless events"]),
+        shape=SHAPE,
+        kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
         ack_policy=st.sampled_from(["all", "none"]),
         snapshot=st.booleans(),
-        sites=st.sampled_from([("seattle",), ("seattle", "tacoma")]),
+        skews=st.sampled_from(SKEWS),
         early=st.booleans(),
         watched=st.booleans(),
+        forgetful=st.booleans(),
+        rests=st.sampled_from([False, False, True]),
+        later=st.sampled_from(
+            [None, None, None, "all look now and then", "a receiver dies in its apply"]
+        ),
     )
-    def newark_sends(
+    def a_world_is_made(
         self,
-        kind: str,
+        shape: str,
+        kinds: tuple[str, str],
         ack_policy: str,
         snapshot: bool,
-        sites: tuple[str, ...],
+        skews: tuple[int, ...],
         early: bool,
         watched: bool,
+        forgetful: bool,
+        rests: bool,
+        later: str | None,
     ) -> None:
-        """``early``: transactions of receiver 1 begin when epochs are read, not when they are
-        written. ``watched``: ack managers have a look at the acks of the channel, and act when
-        something is due."""
-        self.world = World(kind, ack_policy, snapshot, sites, early, watched, note)
+        """``rests``: months may pass. A stream may be held after that, and then a schedule finds
+        little more. ``later``: once all has come to rest, months pass, in which targets are
+        optimized, and then rows change."""
+        self.rests, self.later = rests, later
+        self.world = World(
+            topology(shape, kinds, ack_policy, snapshot),
+            Conditions(skews, early, watched, forgetful),
+            note,
+        )
 
-    # --- at the source
+    def advance(self, name: str, steps: int | None = None) -> bool:
+        return self.world.advance(self.world.tasks[name], steps)
+
+    # --- at the sources
 
     @rule(
+        of=STREAMS,
         pairs=PAIRS,
         style=st.sampled_from(["merge", "overwrite", "keys change"]),
         commit=st.sampled_from(["plain", "plain", "plain", "local-only", "a receiver's"]),
         sent=st.booleans(),
     )
     def rows_change(
-        self, pairs: list[tuple[int, int | None]], style: str, commit: str, sent: bool
+        self,
+        of: str,
+        pairs: list[tuple[int, int | None]],
+        style: str,
+        commit: str,
+        sent: bool,
     ) -> None:
-        """``sent``: sender 1 goes to its round's end at once."""
-        world = self.world
-        if world.user:
-            world.grow(pairs)
-        else:
-            # What came from seattle would hold a stream that goes to tacoma too.
-            metadata = METADATA[
-                commit if world.sites == ("seattle",) or commit == "plain" else "local-only"
-            ]
-            world.source.change(pairs, style, metadata)
+        """``sent``: the first sender goes to its round's end at once."""
+        world, stream = self.world, self.world.streams[of]
+        world.change(stream, pairs, style, self._metadata(stream, commit))
         if sent:
-            world.advance("sender 1")
+            tasks = (task for task in world.of_kind(Sending) if task.stream is stream)
+            world.advance(next(tasks))
 
-    @precondition(lambda self: not self.world.user)
-    @rule(what=st.sampled_from(["is optimized", "gets a column", "is emptied"]))
-    def the_source(self, what: str) -> None:
-        source = self.world.source
+    def _metadata(self, stream: Stream, commit: str) -> str | None:
+        """What a receiver has committed came from the only site that the table is sent to: other
+        sites would need it, too."""
+        if commit == "plain":
+            return None
+        table, site = stream.table, stream.sender.site
+        sent_to = self.world.topology.sent_to(table.name, site)
+        if commit == "local-only" or len(sent_to) > 1:
+            return LOCAL_ONLY
+        return (
+            f'{{"spark_wan":{{"site":"{site}","table":"{table.name}","version":1,'
+            f'"origin":"{sent_to[0]}"}}}}'
+        )
+
+    @rule(of=STREAMS, what=st.sampled_from(["is optimized", "gets a column", "is emptied"]))
+    def the_source(self, of: str, what: str) -> None:
+        source, _ = self.world.sources[of]
+        if not isinstance(source, SourceTable):
+            return
         if what == "is optimized":
             source.optimize()
         elif what == "gets a column":
@@ -155,132 +240,142 @@ class Replication(RuleBasedStateMachine):
 
     # --- processes
 
-    @rule(who=st.sampled_from(NAMES), steps=st.integers(1, 8))
+    @rule(who=TASKS, steps=st.integers(1, 8))
     def goes_on(self, who: str, steps: int) -> None:
-        if who in self.world.processes:
-            self.world.advance(who, steps)
+        self.advance(who, steps)
 
-    @rule(who=st.sampled_from(NAMES))
+    @rule(who=TASKS)
     def finishes_its_round(self, who: str) -> None:
-        if who in self.world.processes:
-            self.world.advance(who)
+        self.advance(who)
 
-    @rule(
-        who=st.sampled_from(["sender 1", "acks 1", "receiver 1", "receiver 2"]),
-        steps=st.integers(1, 7),
-    )
+    @rule(who=TWINS, steps=st.integers(1, 7))
     def is_overtaken_by_its_twin(self, who: str, steps: int) -> None:
         """``who`` goes some steps, its twin through a whole round, and then ``who`` to its round's
         end."""
-        twin = f"{who[:-1]}{3 - int(who[-1])}"
-        if not self.world.advance(who, steps):
-            self.world.advance(twin)
-            if self.world.processes[who].steps is not None:
-                self.world.advance(who)
+        task = self.world.tasks[who]
+        other = twin(task)
+        assert other is not None
+        if not self.world.advance(task, steps):
+            self.world.advance(other)
+            if task.steps is not None:
+                self.world.advance(task)
+
+    @rule(who=SENDING, pairs=PAIRS, steps=st.integers(2, 5))
+    def takes_an_hour(self, who: str, pairs: list[tuple[int, int | None]], steps: int) -> None:
+        """Rows change, and ``who`` goes some steps; an hour later ack managers have some rounds, so
+        that they sweep, and then ``who`` goes to its round's end."""
+        task = self.world.tasks[who]
+        self.world.change(task.stream, pairs)
+        if not self.world.advance(task, steps):
+            self.world.now += HOUR
+            for other in self.world.of_kind(Collecting) * 3:
+                self.world.advance(other)
+            if task.steps is not None:
+                self.world.advance(task)
 
     @rule()
     def all_go_on(self) -> None:
-        for name in self.world.processes:
-            self.world.advance(name)
+        for name in self.world.tasks:
+            self.advance(name)
 
-    @rule(who=st.sampled_from(NAMES))
+    @rule(who=TASKS)
     def is_killed(self, who: str) -> None:
-        if who in self.world.processes:
-            self.world.kill(who)
+        self.world.tasks[who].process.die()
 
     @rule(
-        who=st.sampled_from(NAMES),
+        who=TASKS,
         moment=st.sampled_from(["before", "after"]),
         write=st.integers(1, 6),
     )
     def is_killed_inside_a_step(self, who: str, moment: str, write: int) -> None:
         """The process goes on, and dies right before or right after its n-th write from now."""
-        world = self.world
-        if who in world.processes:
-            world.doom = (write, moment)
-            try:
-                world.advance(who)
-            finally:
-                world.doom = None
+        self.world.doom = (write, moment)
+        try:
+            self.advance(who)
+        finally:
+            self.world.doom = None
 
-    @rule(who=st.sampled_from(NAMES), write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]))
-    def is_frozen_inside_a_step(self, who: str, write: int, rounds: int) -> None:
+    @rule(who=TASKS, write=st.integers(1, 6), rounds=st.sampled_from([1, 2, 6]), lasting=LASTING)
+    def is_frozen_inside_a_step(self, who: str, write: int, rounds: int, lasting: int) -> None:
         """The process goes on, stands still right before its n-th write from now while all others
         go on, and then makes it."""
-        world = self.world
-        if who in world.processes:
-            world.doom, world.freezes = (write, "frozen"), rounds
-            try:
-                world.advance(who)
-            finally:
-                world.doom = None
+        self.world.doom, self.world.freezes = (write, "frozen"), rounds
+        self.world.freeze_time = lasting
+        try:
+            self.advance(who)
+        finally:
+            self.world.doom = None
 
     @rule(
-        who=st.sampled_from(["sender 1", "sender 2"]),
+        who=SENDING,
         rounds=st.sampled_from([1, 3, 6]),
+        lasting=LASTING,
         then=st.sampled_from(["goes on", "is killed"]),
     )
-    def is_frozen_inside_append(self, who: str, rounds: int, then: str) -> None:
+    def is_frozen_inside_append(self, who: str, rounds: int, lasting: int, then: str) -> None:
         """The sender has read the log and freezes right before it writes, while rows
         change and all others go on."""
-        world = self.world
-        world.doom, world.freezes = (1, f"frozen inside append, {then}"), rounds
+        self.world.doom, self.world.freezes = (1, f"frozen inside append, {then}"), rounds
+        self.world.freeze_time = lasting
         try:
-            world.advance(who)
+            self.advance(who)
         finally:
-            world.doom = None
+            self.world.doom = None
 
     # --- what goes wrong around them
 
-    @rule(fault=st.sampled_from(FAULTS), call=st.integers(1, 2))
-    def the_channel_will(self, fault: tuple[str, str], call: int) -> None:
+    @rule(where=CHANNELS, fault=st.sampled_from(FAULTS), call=st.integers(1, 2))
+    def the_channel_will(self, where: str, fault: tuple[str, str], call: int) -> None:
         method, kind = fault
-        channel = self.world.channel
+        channel = self.world.channels[where].faulty
         channel.script.append(Fault(method, channel.calls[method] + call, kind))  # type: ignore[arg-type]
 
-    @rule()
-    def late_acks_arrive(self) -> None:
-        self.world.channel.deliver()
+    @rule(where=CHANNELS)
+    def late_acks_arrive(self, where: str) -> None:
+        self.world.channels[where].faulty.deliver()
 
-    @rule(site=st.sampled_from(["seattle", "tacoma"]))
-    def an_ack_is_lost(self, site: str) -> None:
+    @rule(ack=ADDRESSED)
+    def an_ack_is_lost(self, ack: tuple[str, str]) -> None:
+        stream, site = ack
         with suppress(FileNotFoundError):
-            obstore.delete(open_store(CHANNEL), f"acks/{STREAM}/{site}.json")
+            self._channel(stream).lose_ack(stream, site)
 
-    @rule(which=st.integers(0, 20))
-    def an_old_ack_comes_again(self, which: int) -> None:
-        old = self.world.watched.old_acks
+    @rule(of=STREAMS, which=st.integers(0, 20))
+    def an_old_ack_comes_again(self, of: str, which: int) -> None:
+        old = self.world.record(of).acks
         if old:
             site, data = old[which % len(old)]
-            self.world.watched.inner.put_ack(STREAM, site, data)
+            self._channel(of).watched.inner.put_ack(of, site, data)
 
-    @rule(back=st.sampled_from([1, 2, 2, 3, 5, 10]), grown=PAIRS)
+    def _channel(self, stream: str) -> Any:
+        return self.world.channels[self.world.streams[stream].sender.channel]
+
+    @rule(of=STREAMS, back=st.sampled_from([1, 2, 2, 3, 5, 10]), grown=PAIRS)
     def the_senders_checkpoint_is_restored(
-        self, back: int, grown: list[tuple[int, int | None]]
+        self, of: str, back: int, grown: list[tuple[int, int | None]]
     ) -> None:
         """From a backup that so many later states have followed; a user's source has grown
         since."""
-        world = self.world
-        if world.user:
-            world.grow(grown)
-            world.restore_checkpoint(
-                world.older_query_checkpoints[-1 - back % len(world.older_query_checkpoints)]
-            )
-        elif world.checkpoints.older:
-            older = world.checkpoints.older
-            world.checkpoints.newest = older[-1 - back % len(older)]
+        world, stream = self.world, self.world.streams[of]
+        source, _ = world.sources[of]
+        if isinstance(source, UserQuery):
+            source.grow(grown)
+            world.restore_query(source, source.older[-1 - back % len(source.older)])
+            return
+        checkpoints = world.sites[stream.sender.site].checkpoints
+        if older := checkpoints.older[of]:
+            checkpoints.newest[of] = older[-1 - back % len(older)]
 
-    @rule()
-    def the_senders_checkpoint_is_lost(self) -> None:
-        self.world.lose_checkpoint()
+    @rule(of=STREAMS)
+    def the_senders_checkpoint_is_lost(self, of: str) -> None:
+        self.world.lose_checkpoint(self.world.streams[of])
 
-    @rule(site=st.sampled_from(["seattle", "tacoma"]))
-    def the_target_is_optimized(self, site: str) -> None:
-        table = self.world.tables.get(site)
-        if table is not None and table.commits:
-            table.commit("OPTIMIZE", self.world.now)
+    @rule(which=TARGETS)
+    def the_target_is_optimized(self, which: tuple[str, str]) -> None:
+        site, table = which
+        self.world.sites[site].targets[table].optimize()
 
-    @rule(milliseconds=st.sampled_from([1_000, ACK_TIMEOUT]))
+    @rule(milliseconds=st.sampled_from([1_000, ACK_TIMEOUT, HOUR]))
     def time_passes(self, milliseconds: int) -> None:
         self.world.now += milliseconds
 
@@ -288,11 +383,44 @@ class Replication(RuleBasedStateMachine):
     def two_days_later_orphans_are_swept(self) -> None:
         self.world.sweep()
 
+    @precondition(lambda self: self.rests)
+    @rule(looked=st.booleans(), maintained=MAINTAINED, restarted=st.booleans())
+    def months_of_rest(self, looked: bool, maintained: type[object], restarted: bool) -> None:
+        self.world.rest(looked, maintained, restarted)
+
+    @precondition(lambda self: self.rests)
+    @rule(which=TABLES)
+    def a_log_is_cleaned(self, which: int) -> None:
+        """A month later."""
+        self.world.now += LOG_RETENTION + DAY
+        self.world.clean(self.world.tables()[which])
+
+    def all_comes_to_rest(self) -> None:
+        note("    --- everything runs until nothing is left to do ---")
+        self.world.settle()
+        if self.later is None:
+            return
+        note(f"    --- and once more, months later: {self.later} ---")
+        if self.later == "a receiver dies in its apply":
+            self.rows_change_everywhere(2)
+            for task in self.world.of_kind(Sending):
+                self.world.advance(task)
+            self.world.doom = (1, "after the table is written")
+            self.world.advance(self.world.of_kind(Receiving)[0])
+            self.world.doom = None
+        looked = self.later == "all look now and then"
+        self.world.rest(looked=looked, maintained=DeltaTable, restarted=True)
+        self.rows_change_everywhere(1)
+        self.world.settle()
+
+    def rows_change_everywhere(self, value: int) -> None:
+        for stream in self.world.streams.values():
+            self.world.change(stream, [(0, value)])
+
     def teardown(self) -> None:
         try:
             if sys.exc_info()[1] is self._raised_before:
-                note("    --- everything runs until nothing is left to do ---")
-                self.world.settle()
+                self.all_comes_to_rest()
         finally:
             for patch in self._patches:
                 patch.stop()

@@ -1,6 +1,7 @@
-"""The core of one sender and of receivers at one or two sites under random schedules: processes
+"""The core under random schedules, at the sites of a small topology (:mod:`family`): processes
 that die between and inside steps, that run twice, that overtake each other; acks and checkpoints
-that are lost, late, doubled or restored; a channel that fails.
+that are lost, late, doubled or restored; channels that fail; clocks that are wrong; months of rest,
+after which log cleanup has acted. :mod:`invariants` has what must hold.
 
 ``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing
 one the shortest that was found is printed: the rules in their order, and above each the numbered
@@ -12,8 +13,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -22,9 +24,13 @@ from machine import Replication
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ApplyBatch, ApplyResult, TableApplier
 from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.publish import CaptureSettings
 from spark_wan.steps import Steps
+from spark_wan.wire.ack import Ack
 from spark_wan.wire.mark import Mark
 
 SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
@@ -92,11 +98,11 @@ class TakesTheNumberLate(TableApplier):
 
 
 def ack_before_apply(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("world.TableApplier", AcksBeforeItApplies)
+    patch.setattr("processes.TableApplier", AcksBeforeItApplies)
 
 
 def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("world.TableApplier", TakesTheNumberLate)
+    patch.setattr("processes.TableApplier", TakesTheNumberLate)
 
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -130,6 +136,77 @@ def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamLog, "fold", without_strays)
 
 
+def acks_of_another_stream(patch: pytest.MonkeyPatch) -> None:
+    """What sites have acked of another stream, perhaps on another channel, counts for this one."""
+    own = AckManager._acks
+    managers: dict[tuple[int, str], AckManager] = {}
+
+    def acks(manager: AckManager) -> Mapping[str, Ack]:
+        managers[id(manager.checkpoints), manager.log.stream] = manager
+        others = (
+            ack
+            for (site, stream), other in managers.items()
+            if site == id(manager.checkpoints) and stream != manager.log.stream
+            for ack in own(other).values()
+        )
+        newest = max((ack.applied for ack in others), default=0)
+        last = manager.log.newest_manifest()
+        assert last is not None
+        found = own(manager)
+        return {
+            site: Ack(site, last.stream, last.log_id, min(last.epoch, max(newest, ack.applied)))
+            for site in manager.served
+            if (ack := found.get(site, Ack(site, last.stream, last.log_id, 0)))
+        }
+
+    patch.setattr(AckManager, "_acks", acks)
+
+
+def ledger_of_another_table(patch: pytest.MonkeyPatch) -> None:
+    """All tables of a site have the ledger of its first one."""
+    patch.setattr(
+        "processes.Ledger",
+        lambda site, table, store, clock: Ledger(site, min(store.tables), store, clock=clock),
+    )
+
+
+def other_senders_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A manifest names only the remotes of its own sender as those who get the rows."""
+    settings = CaptureSettings
+
+    def of_one_sender(**fields: Any) -> CaptureSettings:
+        return settings(**{**fields, "sent_to": fields["addressees"]})
+
+    patch.setattr("processes.CaptureSettings", of_one_sender)
+
+
+def swept_by_the_sites_clock(patch: pytest.MonkeyPatch) -> None:
+    """The age of frames is counted from the clock of the site that sweeps, not the store's."""
+    old_frames = AckManager._old_frames
+
+    def by_own_clock(manager: AckManager, older_than: float) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr("channels.WatchedChannel.now", lambda channel: manager.clock() / 1000)
+            return old_frames(manager, older_than)
+
+    patch.setattr(AckManager, "_old_frames", by_own_clock)
+
+
+def no_position_recorded(patch: pytest.MonkeyPatch) -> None:
+    """A ledger does not record how far it has read an idle target."""
+    patch.setattr(Ledger, "_record_position", lambda ledger, newer, target: None)
+
+
+def quiet_commits_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """However old they are."""
+    patch.setattr("spark_wan.sender.publish.record_after", lambda log_retention: 1 << 60)
+
+
+def gap_unchecked(patch: pytest.MonkeyPatch) -> None:
+    """What log cleanup has removed of a target is taken for nothing."""
+    patch.setattr(Ledger, "_check_gap", lambda *_: None)
+
+
 MUTATIONS = {
     stray_taken_for_a_gap: "does not come to rest|the log goes from",
     ack_before_apply: "acks .* but the marks",
@@ -137,6 +214,13 @@ MUTATIONS = {
     digest_ignored: "events, sent|should hold",
     replay_not_recognised: "is an equal replay",
     trimmed_before_acked: "is trimmed, but",
+    acks_of_another_stream: "is trimmed, but",
+    ledger_of_another_table: "is held, although|at rest",
+    other_senders_forgotten: "goes from",
+    swept_by_the_sites_clock: "names frames that are not",
+    no_position_recorded: "is held, although",
+    quiet_commits_not_recorded: "is held, although",
+    gap_unchecked: "goes back|should hold",
 }
 
 

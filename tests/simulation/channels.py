@@ -1,0 +1,186 @@
+"""Simulated channels: each with a store of its own, faults, and an eye on what is done to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import invariants
+import obstore
+from faulty_channel import FaultyChannel
+
+from spark_wan.channels.object_store import ObjectStoreChannel, open_store
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import Manifest
+
+if TYPE_CHECKING:
+    from world import World
+
+
+@dataclass
+class StreamRecord:
+    """What was ever done to a stream of a channel."""
+
+    appended: dict[int, bytes] = field(default_factory=dict)
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    strays: dict[int, bytes] = field(default_factory=dict)
+    """What frozen writers left where the log was trimmed; not part of it."""
+    acked: dict[str, int] = field(default_factory=dict)
+    """Site -> the highest epoch that it ever acked."""
+    acks: list[tuple[str, bytes]] = field(default_factory=list)
+    """All acks: (site, ack)."""
+
+    @property
+    def last(self) -> int:
+        """The newest epoch; 0: there is none."""
+        return max(self.appended, default=0)
+
+
+class WatchedChannel:
+    """A real channel, in memory. Calls the invariants for each call that changes something."""
+
+    def __init__(self, world: World, url: str) -> None:
+        self.world = world
+        self.inner = open_channel(world, url)
+        self.url = url
+        self.records: dict[str, StreamRecord] = defaultdict(StreamRecord)
+        """By stream."""
+        self.written: dict[str, int] = {}
+        """Frame -> when it was written, by the store's clock."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
+        def put() -> str:
+            path = self.inner.put_frame(stream, attempt, index, data)
+            self.written[path] = self.world.now
+            return path
+
+        return str(self.world.effect("a frame is put", put))
+
+    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
+        def append() -> None:
+            self.inner.append(stream, epoch, manifest)
+            self._appended(stream, epoch, manifest)
+
+        self.world.effect("a manifest is added", append)
+
+    def _appended(self, stream: str, epoch: int, data: bytes) -> None:
+        record = self.records[stream]
+        if epoch <= record.last:
+            record.strays[epoch] = data
+            return
+        manifest = Manifest.decode(data, "the simulation")
+        invariants.extends_its_log(manifest, record.manifests.get(record.last))
+        there = {path for path, _ in self.inner.frames(stream)}
+        invariants.names_only_frames_that_are_there(manifest, there)
+        record.appended[epoch], record.manifests[epoch] = data, manifest
+        self.world.appended(manifest)
+
+    def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
+        self.world.effect("a head is put", lambda: self.inner.put_head(stream, epoch, manifest))
+
+    def manifest(self, stream: str, epoch: int) -> bytes:
+        data, record = self.inner.manifest(stream, epoch), self.records[stream]
+        added = (record.appended.get(epoch), record.strays.get(epoch))
+        invariants.stays_as_it_was_added(epoch, data, added)
+        return data
+
+    def put_ack(self, stream: str, site: str, data: bytes) -> None:
+        ack, record = Ack.decode(data), self.records[stream]
+        if ack is not None:
+            self.world.check_durable(site, stream, ack.applied, f"{site} acks {ack.applied}")
+
+        def put() -> None:
+            self.inner.put_ack(stream, site, data)
+            record.acks.append((site, data))
+            if ack is not None:
+                record.acked[site] = max(ack.applied, record.acked.get(site, 0))
+
+        self.world.effect("an ack is put", put)
+
+    def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
+        """Delete one by one, manifests in any order: a store may die in the middle."""
+        self.trim_frames(stream, frames)
+        epochs = [epoch for epoch in self.inner.stream_epochs(stream) if epoch <= through]
+        record = self.records[stream]
+        invariants.keeps_its_newest(through, record.last)
+        for epoch in epochs:
+            if epoch not in record.strays:
+                self._check_trim(stream, epoch, f"manifest {epoch} is trimmed")
+        self.world.order.shuffle(epochs)
+        for epoch in epochs:
+            self.trim_manifest(stream, epoch)
+
+    def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
+        manifests = self.records[stream].manifests
+        named = {ref.path: epoch for epoch, of in manifests.items() for ref in of.frames}
+        for path in paths:
+            if path in named:
+                what = f"a frame of manifest {named[path]} is trimmed"
+                self._check_trim(stream, named[path], what)
+            self.world.effect(
+                "a frame is trimmed", lambda path=path: self.inner.trim_frames(stream, [path])
+            )
+
+    def trim_manifest(self, stream: str, epoch: int) -> None:
+        record = self.records[stream]
+        if epoch not in record.strays:
+            invariants.keeps_its_newest(epoch, record.last)
+            self._check_trim(stream, epoch, f"manifest {epoch} is trimmed")
+
+        def trim() -> None:
+            self.inner.trim_manifest(stream, epoch)
+            record.strays.pop(epoch, None)
+
+        self.world.effect("a manifest is trimmed", trim)
+
+    def _check_trim(self, stream: str, epoch: int, what: str) -> None:
+        record = self.records[stream]
+        manifest = record.manifests[epoch]
+        invariants.is_done(manifest, record.acked, what)
+        for site in manifest.addressees:
+            self.world.check_durable(site, stream, epoch, what)
+
+    def announce(self, stream: str, epoch: int, attempt: int) -> None:
+        self.world.effect(
+            "an epoch is announced", lambda: self.inner.announce(stream, epoch, attempt)
+        )
+
+    def withdraw(self, stream: str) -> None:
+        self.world.effect("an announcement is withdrawn", lambda: self.inner.withdraw(stream))
+
+    def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
+        found = self.inner.frames(stream, write)
+        return [(path, self.written[path] / 1000) for path, _ in found]
+
+    def frame_time(self, path: str) -> float | None:
+        return None if self.inner.frame_time(path) is None else self.written[path] / 1000
+
+    def now(self) -> float:
+        return self.world.now / 1000
+
+
+class SimulatedChannel:
+    """A channel of the topology: its empty store, and the way to it."""
+
+    def __init__(self, world: World, url: str) -> None:
+        store = open_store(url)
+        obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
+        self.url = url
+        self.watched = WatchedChannel(world, url)
+        self.faulty: Any = FaultyChannel(self.watched)  # type: ignore[arg-type]
+        """What processes use."""
+
+    def lose_ack(self, stream: str, site: str) -> None:
+        obstore.delete(open_store(self.url), f"acks/{stream}/{site}.json")
+
+
+def open_channel(world: World, url: str) -> ObjectStoreChannel:
+    """Open a channel in a process of its own, which has the world's time."""
+    channel = ObjectStoreChannel(url)
+    channel.clock = lambda: world.now / 1000  # type: ignore[method-assign]
+    return channel

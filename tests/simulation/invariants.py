@@ -1,0 +1,162 @@
+"""What must hold, in the words of the design. The numbers are those of its invariants.
+
+Each is checked here and nowhere else. Whoever makes a write, or learns of one, calls the function
+that says whether it was allowed: the channel, the tables, the ledger, and the world at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from spark_wan.errors import FULL_COPY, RESEND
+from spark_wan.topology.model import Stream, Topology
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.mark import Mark
+
+# --- at every write
+
+
+def names_only_frames_that_are_there(manifest: Manifest, there: Collection[str]) -> None:
+    """1. Receivers see a batch only when a manifest names it: so all that one names is there."""
+    missing = [ref.path for ref in manifest.frames if ref.path not in there]
+    assert not missing, (
+        f"manifest {manifest.epoch} names frames that are not in the channel: {missing}"
+    )
+
+
+def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
+    """2. Anyone may extend a log, but only from its last manifest, and without a gap: it covers the
+    source's versions from the next one on."""
+    last = before.epoch if before is not None else 0
+    epoch = manifest.epoch
+    assert epoch == last + 1, f"manifest {epoch} was added, the newest was {last}"
+    if before is not None:
+        assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
+        assert manifest.first_version in (-1, before.last_version + 1), (
+            f"manifest {epoch} begins at {manifest.first_version}"
+        )
+
+
+def stays_as_it_was_added(epoch: int, data: bytes, added: Collection[bytes | None]) -> None:
+    """2. A manifest is created only if absent, and never changes."""
+    assert data in added, f"manifest {epoch} was overwritten"
+
+
+def goes_on(table: str, key: Any, before: tuple[int, int], now: tuple[int, int]) -> None:
+    """2. A receiver applies a stream in order. ``before`` and ``now``: (version, sequence) of the
+    event of the key that was applied last, and of the one that is applied."""
+    assert now > before, (
+        f"{table}: key {key} goes back: the event of (version, sequence) {now} is applied after "
+        f"{before}"
+    )
+
+
+def keeps_its_newest(epoch: int, newest: int) -> None:
+    """3. Each stream keeps its newest manifest, whatever is trimmed."""
+    assert epoch < newest, f"manifest {epoch}, the newest, is trimmed"
+
+
+def is_done(manifest: Manifest, acked: Mapping[str, int], what: str) -> None:
+    """3. An epoch leaves the channel when every addressee has it. ``acked``: site -> the highest
+    epoch that it ever acked."""
+    for site in manifest.addressees:
+        assert acked.get(site, 0) >= manifest.epoch, f"{what}, but {site} never acked it"
+
+
+def same_id_is_same_event(event_id: str, known: str, content: str) -> None:
+    """4. Same event, same ID, for ever. ``known`` and ``content``: hashes of two events with the
+    ID."""
+    assert known == content, f"event ID {event_id} came with two contents; no source wrote that"
+
+
+def is_no_replay(epoch: int, write: Any, written: Collection[Any]) -> None:
+    """5. Each event takes effect once: of a user's micro-batch, an equal replay is already done."""
+    assert write not in written, f"epoch {epoch} is an equal replay of {write}"
+
+
+def is_durable(
+    site: str, stream: str, epoch: int, marks: Iterable[Mark], ledgered: int, what: str
+) -> None:
+    """6. Nothing is acked or trimmed before table commit and ledger are durable. ``ledgered``: the
+    newest epoch of the stream in the site's ledger."""
+    parts = (part for mark in marks for part in mark.applied)
+    marked = max((part.epoch for part in parts if part.stream == stream), default=0)
+    assert marked >= epoch, f"{what}, but the marks of {site}'s table end at {marked}"
+    assert ledgered >= epoch, f"{what}, but {site}'s ledger ends at {ledgered}"
+
+
+def goes_where_the_topology_says(manifest: Manifest, stream: Stream, topology: Topology) -> None:
+    """7. Never back to where it was. A manifest carries the origin site, and *sent-to*: all sites
+    that any sender attached to the table at the origin serves (of a user's stream: its own sender's
+    remotes). It is for its own sender's remotes."""
+    sender, table = stream.sender, stream.table
+    sent_to = set(sender.remotes)
+    if table.source == "table":
+        others = (each for each in topology.senders.values() if each.name in table.senders)
+        sent_to = {site for each in others if each.site == sender.site for site in each.remotes}
+    said = manifest.origin, set(manifest.sent_to), set(manifest.addressees)
+    assert said == (sender.site, sent_to, set(sender.remotes)), (
+        f"manifest {manifest.epoch} of {stream.name} goes from {said[0]}, to {said[2]} of {said[1]}"
+    )
+
+
+def is_for(site: str, table: str, mark: Mark, manifest: Manifest) -> None:
+    """7. The manifest alone decides: a site applies what is for it, to the table that it names."""
+    assert site in manifest.addressees, f"{site} applies what is for {manifest.addressees}"
+    assert (mark.site, mark.table, manifest.table) == (site, table, table), (
+        f"{site} applies rows of {manifest.table} to {table}, as {mark.table} at {mark.site}"
+    )
+
+
+def holds_what_the_source_held(target: str, stream: str, epoch: int, has: Any, held: Any) -> None:
+    """5, 8. After every write, a target has exactly the rows that its source had at the version
+    that the mark names: each event took effect once, and nothing else did."""
+    assert has == held, f"{target} after epoch {epoch} of {stream}: holds {has}, should hold {held}"
+
+
+def is_rightly_held(who: str, cause: str, lost: Sequence[Any]) -> None:
+    """9. Loud: lost history holds a stream, and the cause says what to do. And nothing else does
+    that a reader who looks now and then could have seen in time. ``lost``: commits that log cleanup
+    removed before ``who`` could see them."""
+    assert lost, f"{who} is held, although it has lost nothing: {cause}"
+    assert FULL_COPY in cause or RESEND in cause, f"{who} is held, and is not told what to do"
+
+
+def nothing_is_dropped(table: str, letters: Collection[str]) -> None:
+    """10. Nothing dropped: an event becomes a dead letter only when it cannot be applied, and all
+    events here can."""
+    assert not letters, f"{table}: {letters} have dead letters"
+
+
+# --- when all has come to rest
+
+
+def all_is_sent(stream: str, sent: Any, there: Any) -> None:
+    """3, 8. A source's progress moves only past what is durable in the channel, and reaches its
+    end. ``sent``: what a target has that has applied everything; ``there``: what the source has."""
+    assert sent == there, f"{stream}: {there} events, sent {sent}"
+
+
+def all_is_applied(stream: str, site: str, ack: Ack | None, newest: int) -> None:
+    """8, 9. After the last delivery every site has everything, and says so; none is held."""
+    assert ack is not None and ack.applied == newest and ack.held is None, (
+        f"{stream}: {site} says {ack} at rest"
+    )
+
+
+def only_what_is_alive_is_left(
+    stream: str,
+    there: Collection[object],
+    needed: Collection[object],
+    allowed: Collection[object],
+) -> None:
+    """3, 11. The channel has what some site still needs, and nothing else: epochs that it has not
+    acked, their frames, and the newest manifest; no frames that no manifest names.
+
+    ``needed``: of epochs that some site has never acked. ``allowed``: of those that it says it does
+    not have now, too."""
+    missing, left = set(needed) - set(there), set(there) - set(allowed)
+    assert not missing, f"{stream}: {missing} is needed, and not there any more"
+    assert not left, f"{stream}: {left} is acked or orphaned, and still there"

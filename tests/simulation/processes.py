@@ -1,0 +1,383 @@
+"""The processes of the simulation, each on a host of a site, and what they do in turn.
+
+A process that dies loses only what it has in memory: the next one makes its publishers, ack
+managers, appliers and ledgers from what is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import invariants
+from channels import SimulatedChannel, open_channel
+from queries import QueryCheckpoint, UserQuery
+from sources import CapturedSource, CleanedMeanwhileError, SourceTable
+from stores import Site
+from targets import SimulatedTarget
+
+from spark_wan.channels.batches import BatchLimits
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.channels.watch import AckWatch
+from spark_wan.errors import (
+    ChannelError,
+    HistoryLostError,
+    LogGapError,
+    StaleWriteError,
+    WanError,
+)
+from spark_wan.ledger.folding import fold
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.records import transaction_name
+from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.sender.acks import AckManager, StreamState
+from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.topology.model import Stream
+
+if TYPE_CHECKING:
+    from delta_log import Reader
+    from world import World
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A process on a host of a site. All its tasks die with it, and freeze with it."""
+
+    world: World
+    site: Site
+    name: str
+    """``newark/sender 1``"""
+    tasks: list[Task] = field(default_factory=list)
+    eyes: dict[str, ObjectStoreChannel] = field(default_factory=dict)
+    """The channels as a receiver lists them, which no fault strikes."""
+    watches: dict[str, AckWatch] = field(default_factory=dict)
+    """The acks of channels, looked at for all streams at once."""
+
+    def die(self) -> None:
+        for task in self.tasks:
+            task.die()
+        self.eyes, self.watches = {}, {}
+
+    def heads(self, channel: SimulatedChannel) -> dict[str, str]:
+        if channel.url not in self.eyes:
+            self.eyes[channel.url] = open_channel(self.world, channel.url)
+        return self.eyes[channel.url].heads()
+
+    def watch(self, channel: SimulatedChannel) -> AckWatch:
+        if channel.url not in self.watches:
+            clock = self.site.clock
+            self.watches[channel.url] = AckWatch(channel.faulty, lambda: clock() / 1000)
+        return self.watches[channel.url]
+
+
+@dataclass(eq=False)
+class Task:
+    """One of the things that a process does, round by round: what it has in memory, and where it is
+    in its round."""
+
+    process: Process
+    about: str
+    """The stream, without its site, or the table."""
+    volatile: Any = None
+    """What is lost when the process dies."""
+    steps: Iterator[str] | None = None
+    rounds: int = 0
+    began: int = 0
+    """When its last round did, by the site's clock."""
+    error: WanError | None = None
+    """Of the last round."""
+    result: Any = None
+    cleaned: bool = False
+    """Log cleanup has acted since the last round began."""
+
+    @property
+    def world(self) -> World:
+        return self.process.world
+
+    @property
+    def site(self) -> Site:
+        return self.process.site
+
+    @property
+    def name(self) -> str:
+        return f"{self.process.name}: {self.about}"
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self.rounds += 1
+        self.began, self.cleaned = self.site.clock(), False
+        self.error = self.result = None
+        self.steps = self._round()
+
+    def _round(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def failed(self, error: WanError) -> None:
+        """Note how a round has failed. It may for a while, where something else did."""
+        self.error = error
+        assert self._may_fail(error), f"{self.name} is held: {error}"
+
+    def _may_fail(self, error: WanError) -> bool:
+        return isinstance(error, (ChannelError, StaleWriteError))
+
+    def ended(self) -> str:
+        """Note that a round has ended with a result. Returns what to say of it."""
+        return "round ends"
+
+    def die(self) -> None:
+        if self.steps is not None:
+            self.steps.close()  # type: ignore[attr-defined]
+        self.steps = self.volatile = None
+
+    def is_woken(self) -> bool:
+        """Whether something wakes it for another round."""
+        return True
+
+    def is_held(self) -> bool:
+        """Whether its last round says that it goes on only once the user has acted; rightly so."""
+        return False
+
+    def has_more(self) -> bool:
+        """Whether its last round has left something to do."""
+        return self.result not in (None, 0)
+
+
+@dataclass(eq=False)
+class StreamTask(Task):
+    """A task about a stream."""
+
+    stream: Stream = None  # type: ignore[assignment]
+
+    @property
+    def channel(self) -> SimulatedChannel:
+        return self.world.channels[self.stream.sender.channel]
+
+    @property
+    def log(self) -> StreamLog:
+        """The log as one sees it who knows nothing of it."""
+        return StreamLog(self.channel.faulty, self.stream.name)
+
+
+@dataclass(eq=False)
+class Sending(StreamTask):
+    """Publishes a stream: captures its table, or runs the user's query."""
+
+    source: SourceTable | UserQuery = None  # type: ignore[assignment]
+    reader: Reader | None = None
+    """What it could see of the table."""
+
+    def _round(self) -> Iterator[str]:
+        if isinstance(self.source, UserQuery):
+            return self.source.micro_batch(self)
+        if self.volatile is None:
+            self.volatile = self._publisher(self.source)
+        return self.volatile.round()  # type: ignore[no-any-return]
+
+    def _publisher(self, table: SourceTable) -> Publisher:
+        """As :meth:`spark_wan.sender.job.Sender._stream` makes it."""
+        sender, topology = self.stream.sender, self.world.topology
+        settings = CaptureSettings(
+            stream=self.stream.name,
+            table=self.stream.table.name,
+            keys=self.stream.table.keys,
+            origin=sender.site,
+            sent_to=topology.sent_to(self.stream.table.name, sender.site),
+            addressees=self.stream.addressees,
+            start=self.stream.table.start.version,
+            on_table_operation=self.stream.table.on_table_operation,
+            max_epoch_rows=sender.max_epoch_rows,
+        )
+        limits = BatchLimits(sender.batch_size, sender.batch_bytes)
+        source = CapturedSource(table, self.channel.faulty, limits)
+        return Publisher(settings, self.log, source, self.site.checkpoints, self.site.clock)
+
+    @property
+    def writes(self) -> QueryCheckpoint:
+        """The micro-batch of a user's query that is being appended."""
+        assert isinstance(self.volatile, QueryCheckpoint)
+        return self.volatile
+
+    def _may_fail(self, error: WanError) -> bool:
+        if isinstance(error, (HistoryLostError, CleanedMeanwhileError)) and self.cleaned:
+            return True  # the next round will tell
+        if isinstance(error, HistoryLostError) and self.reader is not None:
+            invariants.is_rightly_held(self.name, str(error), self.reader.lost())
+            return True
+        return super()._may_fail(error)
+
+    def ended(self) -> str:
+        if self.result is None and self.reader is not None:
+            self.reader.looked(self.began)
+        return super().ended()
+
+    def is_held(self) -> bool:
+        return isinstance(self.error, HistoryLostError) and not self.cleaned
+
+
+@dataclass(eq=False)
+class Collecting(StreamTask):
+    """Collects the acks of a stream."""
+
+    def _round(self) -> Iterator[str]:
+        if self.volatile is None:
+            self.volatile = self.manager()
+            if self.world.conditions.watched:
+                self.volatile.watch = self.process.watch(self.channel)
+        return self._watched_round(self.volatile)
+
+    def manager(self) -> AckManager:
+        sender = self.stream.sender
+        return AckManager(
+            self.log,
+            self.site.checkpoints,
+            sender.ack_policy,
+            int(sender.ack_timeout * 1000),
+            self.site.clock,
+            self.stream.addressees,
+        )
+
+    def _watched_round(self, manager: AckManager) -> Any:
+        """With a watch: look at the acks, and do what is due. Sweep once an hour."""
+        manager.look(0.0)
+        if manager.watch is None or manager.due():
+            state = yield from manager.round()
+            manager.sweep_when_due()
+            return state
+
+    def _may_fail(self, error: WanError) -> bool:
+        # While acks are lost, an ack manager takes a stray for the end of a gap.
+        return isinstance(error, LogGapError) or super()._may_fail(error)
+
+    def has_more(self) -> bool:
+        """It waits for the acks of sites that are not held."""
+        if not isinstance(self.result, StreamState) or not self.result.backlog:
+            return False
+        state, held = self.result, self.world.held_sites(self.stream)
+        assert state.newest is not None
+        return any(
+            site not in state.acks or state.acks[site].applied < state.newest.epoch
+            for site in set(self.stream.addressees) - held
+        )
+
+
+@dataclass(eq=False)
+class Receiving(StreamTask):
+    """Applies a stream to its table."""
+
+    listed: str | None = None
+    """What the channel's listing said of the stream when the last round began."""
+    settled: str | None = None
+    """The same when everything was applied and acked. Nothing wakes it until that changes."""
+
+    def _round(self) -> Iterator[str]:
+        if self.volatile is None:
+            self.volatile = self._applier()
+        self.listed = self._head()
+        numbers = self.channel.watched.inner.stream_epochs(self.stream.name)
+        return self.volatile.round(numbers) if numbers else iter(())
+
+    def _head(self) -> str | None:
+        return self.process.heads(self.channel).get(self.stream.name)
+
+    def _applier(self) -> TableApplier:
+        site, table, conditions = self.site, self.stream.table.name, self.world.conditions
+        target = SimulatedTarget(
+            table=site.targets[table],
+            ledger=site.ledger.tables[table],
+            channel=self.channel.faulty,
+            effect=self.world.effect,
+            begins_early=conditions.early and self.process.name.endswith("1"),
+            hints=not conditions.forgetful,
+            names=self.world.sources[self.stream.name][0].columns,
+            on_write=self.world.check_target,
+        )
+        ledger = Ledger(site.name, table, site.ledger, clock=site.clock)
+        return TableApplier(site.name, table, self.log, target, ledger, max_epochs=3)
+
+    def ended(self) -> str:
+        if not isinstance(self.result, ApplyResult):
+            return super().ended()
+        if self.result.held is not None:
+            return f"held at {self.result.held}: {self.result.cause}"
+        if not self.result.again:
+            self.settled = self.listed
+        self.site.readers[self.stream.table.name].looked(self.began)
+        return super().ended()
+
+    def die(self) -> None:
+        super().die()
+        self.settled = None
+
+    def is_woken(self) -> bool:
+        return self.settled is None or self.settled != self._head()
+
+    def lost(self) -> list[str]:
+        """Return what log cleanup has taken that no receiver could see: applies, and, once the
+        table has forgotten their numbers, any commits, each of which may have been one."""
+        name, site = self.stream.table.name, self.site
+        table, lost = site.targets[name], site.readers[name].lost()
+        if transaction_name(site.name, name, table.id) in table.transactions:
+            lost = [commit for commit in lost if commit.version in table.marks]
+        return [f"version {commit.version}" for commit in lost]
+
+    def check_hold(self) -> None:
+        """If the last round says that it is held, there must be a reason."""
+        if isinstance(self.result, ApplyResult) and self.result.held is not None:
+            invariants.is_rightly_held(self.name, str(self.result.cause), self.lost())
+
+    def is_held(self) -> bool:
+        held = isinstance(self.result, ApplyResult) and self.result.held is not None
+        return held and bool(self.lost())
+
+    def has_more(self) -> bool:
+        if not isinstance(self.result, ApplyResult):
+            return False
+        return self.result.held is not None or self.result.again
+
+
+@dataclass(eq=False)
+class Folding(Task):
+    """Folds the ledger of a table."""
+
+    def _round(self) -> Iterator[str]:
+        return fold(self.site.ledger, self.site.name, self.about, least=2, most=3)
+
+
+def processes_of(world: World) -> list[Process]:
+    """Return the processes of a topology. The first site that sends, and the first that receives,
+    have two of a kind: both may run at once, by mistake or while one replaces the other."""
+    streams, found = list(world.streams.values()), list[Process]()
+    by_kind: dict[tuple[str, str], list[Any]] = {}
+    for stream in streams:
+        about = f"{stream.sender.name}.{stream.table.name}"
+        sender = stream.sender.site
+        source, reader = world.sources[stream.name]
+        make: Any = partial(Sending, about=about, stream=stream, source=source, reader=reader)
+        by_kind.setdefault(("sender", sender), []).append(make)
+        by_kind.setdefault(("acks", sender), []).append(
+            partial(Collecting, about=about, stream=stream)
+        )
+    for stream in streams:
+        about = f"{stream.sender.name}.{stream.table.name}"
+        for site in stream.addressees:
+            by_kind.setdefault(("receiver", site), []).append(
+                partial(Receiving, about=about, stream=stream)
+            )
+            by_kind.setdefault(("folding", site), []).append(
+                partial(Folding, about=stream.table.name)
+            )
+    seen: set[str] = set()
+    for (kind, site), tasks in by_kind.items():
+        for number in (1,) if kind in seen else (1, 2):
+            process = Process(world, world.sites[site], f"{site}/{kind} {number}")
+            process.tasks = [make(process) for make in tasks]
+            found.append(process)
+        seen.add(kind)
+    return found

@@ -1,0 +1,255 @@
+"""Simulated target tables, with Delta's transactions, and how a receiver sees them.
+
+Decoding is the product's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import invariants
+from delta_log import LOG_RETENTION, Clock, DeltaLog
+from fakes import schema
+
+from spark_wan.delta.commits import Commit
+from spark_wan.events.columns import differences
+from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
+from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.records import TargetName, transaction_name
+from spark_wan.receiver.apply import ApplyBatch, WriteConflict
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.wire.frame import check_frame, decode_frame
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
+
+if TYPE_CHECKING:
+    from stores import Effect, TableRows
+
+CONTENT = "content hash"
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class DeltaTable:
+    """What is durable of a target table: commits, rows, and Delta's transaction numbers."""
+
+    name: str
+    site: str
+    clock: Clock
+    columns: dict[str, str] = field(default_factory=dict)
+    rows: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    """Of a keyed table."""
+    bag: Counter[Row] = field(default_factory=Counter)
+    """Of a keyless one."""
+    transactions: dict[str, int] = field(default_factory=dict)
+    app_commits: dict[str, int] = field(default_factory=dict)
+    """App ID -> the version of its last commit."""
+    applied_versions: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    """Key -> (version, sequence) of the event that was applied last."""
+    marks: dict[int, Mark] = field(default_factory=dict)
+    """Version -> the mark of that commit."""
+
+    def __post_init__(self) -> None:
+        self.log = DeltaLog(self.clock)
+
+    @property
+    def id(self) -> str:
+        return f"{self.name} at {self.site}"
+
+    def optimize(self) -> None:
+        if self.log.commits:
+            self.log.add("OPTIMIZE")
+
+
+@dataclass
+class SimulatedTarget:
+    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`),
+    with Delta's rules:
+
+    - of one app ID a transaction number that is not above the last one is skipped, silently
+    - a transaction that began before another one of its app ID ended is a conflict
+    - a MERGE conflicts with any other commit
+    """
+
+    table: DeltaTable
+    ledger: TableRows
+    channel: Any
+    effect: Effect
+    begins_early: bool
+    """Whether a write's transaction begins when the epochs are read, or only when it is carried
+    out."""
+    hints: bool
+    """Whether a hint says "unchanged" at any time, the worst of hints."""
+    names: Sequence[str]
+    """All columns that the table may ever have."""
+    on_write: Callable[[DeltaTable, Mark], None]
+    _began: int = 0
+
+    def table_id(self) -> str | None:
+        return self.table.id if self.table.log.commits else None
+
+    def history(self, after: int) -> list[Commit]:
+        return self.table.log.history(after)
+
+    def is_unchanged(self, version: int) -> bool:
+        return self.hints or version == len(self.table.log.commits) - 1
+
+    def log_retention(self) -> int:
+        return LOG_RETENTION
+
+    def last_transaction(self, name: str) -> int | None:
+        return self.table.transactions.get(name)
+
+    def is_empty(self) -> bool:
+        return not (self.table.rows or self.table.bag)
+
+    @property
+    def sql_name(self) -> str:
+        return f"`{self.table.name}`"
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        def create() -> None:
+            if not self.table.log.commits:
+                self.table.columns = _columns(epoch)
+                self.table.log.add("CREATE TABLE", LOCAL_ONLY)
+
+        self.effect("the table is created", create)
+
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
+        newest = epochs[-1].manifest
+        target = TargetName(self.table.name, self.table.site, self.sql_name)
+        columns = schema(**self.table.columns)
+        applied.check(columns, newest.schema, target)
+        added = differences(columns, newest.schema).added
+        if added:
+            self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
+        self._began = len(self.table.log.commits)
+        return ApplyBatch(epochs)
+
+    def _add_columns(self, columns: dict[str, str]) -> None:
+        self.table.columns |= columns
+        self.table.log.add("ADD COLUMNS")
+
+    def resolve(self, batch: ApplyBatch) -> None:
+        """A user's events are decoded and judged here; captured ones only when they are written, as
+        Spark does."""
+        if not batch.has_event_ids:
+            return
+        known, first = self.ledger.known_ids(), {}
+        rows = []
+        for row in sorted(
+            self._decode(batch.epochs),
+            key=lambda row: (row[VERSION], row.get(SEQUENCE, 0), row[CONTENT]),
+        ):
+            seen = known.get(row[ID], first.get(row[ID]))
+            if seen is None:
+                first[row[ID]] = row[CONTENT]
+                rows.append(row)
+            else:
+                invariants.same_id_is_same_event(row[ID], seen, row[CONTENT])
+                batch.duplicates += 1
+        batch.content, batch.new_ids = rows, len(rows)
+
+    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+        if batch.has_event_ids:
+            origin = batch.newest.origin
+            fresh = [(row[ID], row[CONTENT], mark.token, origin) for row in batch.content]
+            self.effect("event IDs are recorded", lambda: self.ledger.ids.extend(fresh))
+
+    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+        rows = batch.content if batch.has_event_ids else self._decode(batch.epochs)
+        keyed = bool(batch.epochs[-1].manifest.keys)
+        app = transaction_name(mark.site, mark.table, str(self.table_id()))
+        began = self._began if self.begins_early else len(self.table.log.commits)
+        self.effect(
+            "the table is written", lambda: self._transaction(began, rows, batch, mark, app, keyed)
+        )
+
+    def _transaction(
+        self,
+        began: int,
+        rows: list[dict[str, Any]],
+        batch: ApplyBatch,
+        mark: Mark,
+        app: str,
+        keyed: bool,
+    ) -> None:
+        """What Delta decides at the moment of the commit."""
+        others = self.table.app_commits.get(app, -1) >= began
+        if others or (keyed and len(self.table.log.commits) > began):
+            raise WriteConflict(
+                f"version {len(self.table.log.commits) - 1} was committed meanwhile"
+            )
+        if (
+            self.table.transactions.get(app, 0) < mark.apply
+        ):  # otherwise it is skipped: no error, no commit
+            self._commit(rows, batch, mark, app, keyed)
+
+    def _commit(
+        self, rows: list[dict[str, Any]], batch: ApplyBatch, mark: Mark, app: str, keyed: bool
+    ) -> None:
+        names = list(_columns(batch.epochs[-1]))
+        table = self.table
+        if keyed:
+            newest: dict[Any, dict[str, Any]] = {}
+            for row in sorted(rows, key=_place):
+                newest[row["id"]] = row
+            for key, row in newest.items():
+                before = table.applied_versions.get(key, (-1, -1))
+                invariants.goes_on(table.id, key, before, _place(row))
+                table.applied_versions[key] = _place(row)
+                if row[OP] == Operation.DESTROY:
+                    table.rows.pop(key, None)
+                else:
+                    table.rows[key] = {
+                        **table.rows.get(key, {}),
+                        **{name: row[name] for name in names},
+                    }
+        else:
+            table.bag.update(tuple(row.get(name) for name in self.names) for row in rows)
+        table.transactions[app] = mark.apply
+        commit = table.log.add("MERGE" if keyed else "WRITE", mark.user_metadata())
+        table.app_commits[app] = commit.version
+        table.marks[commit.version] = mark
+        self.on_write(table, mark)
+
+    def done(self, batch: ApplyBatch) -> None:
+        batch.content = None
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        for ref in epoch.manifest.frames:
+            check_frame(self.channel.get_frame(ref.path), ref.path, ref)
+
+    def dead_letters(self, stream: str) -> int:
+        return 0
+
+    def _decode(self, epochs: Sequence[PlannedEpoch]) -> list[dict[str, Any]]:
+        """The events of epochs; those of a user stream have their epoch for a version, and a
+        content hash."""
+        rows = []
+        for epoch in epochs:
+            for ref in epoch.manifest.frames:
+                _, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
+                found = events.to_pylist()
+                if epoch.manifest.kind == EVENTS:
+                    content = [
+                        name for name in events.schema.names if not name.startswith(RESERVED_PREFIX)
+                    ]
+                    hashes = hex_ids(row_hashes(events, [OP, *content])).to_pylist()
+                    for row, content_hash in zip(found, hashes, strict=True):
+                        row |= {VERSION: epoch.manifest.epoch, CONTENT: content_hash}
+                rows += [row for row in found if row[VERSION] > epoch.above]
+        return rows
+
+
+def _columns(epoch: PlannedEpoch) -> dict[str, str]:
+    return {entry["name"]: entry["type"] for entry in epoch.manifest.schema["fields"]}
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return (row[VERSION], row.get(SEQUENCE, 0))
