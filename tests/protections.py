@@ -1331,6 +1331,12 @@ GUARDS = {
     + raise
     """,
     "unit/runtime/test_handle.py": """
+    [last with a session]
+    test_f50_the_last_thing_needs_the_session
+    JobHandle.stop
+    - self.sessions.lost() is None
+    + True
+
     [last thing]
     test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long
     JobHandle._do_last

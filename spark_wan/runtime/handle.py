@@ -114,12 +114,17 @@ class JobHandle(Generic[S]):
         while self.is_active:
             self.sessions.interrupt()
             self.scheduler.join(POLL_INTERVAL)
-        if self._last is not None:
+        if self._last is not None and self.sessions.lost() is None:
             self._do_last(self._last)
 
     def _do_last(self, last: Callable[[SparkSession], None]) -> None:
         thread = self.sessions.thread("wan-last", lambda session: last(session()))
-        thread.start()
+        try:
+            thread.start()
+        except Exception:
+            if self.sessions.lost() is None:
+                raise
+            return  # the session has ended right now
         thread.join(self._grace)
         while thread.is_alive():
             self.sessions.interrupt()

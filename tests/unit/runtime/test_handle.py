@@ -90,6 +90,20 @@ def test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long(
     assert done == ["work", "last"]
 
 
+def test_f50_the_last_thing_needs_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when a stop raises because the session has ended before it: Connect's threads then
+    cannot start."""
+    session, started = ConnectSession(), list[str]()
+    handle = job(session)
+    monkeypatch.setattr(module, "SESSION_INTERVAL", 0.01)
+    handle.begin([Does(lambda spark: Next(3_600))], lambda spark: None)
+    session.ended = True
+    until(lambda: not handle.is_active)
+    monkeypatch.setattr(handle.sessions, "thread", lambda name, _: started.append(name))
+    handle.stop()
+    assert started == [] and isinstance(handle.exception(), SessionLostError)
+
+
 def test_an_error_ends_its_stream_alone_and_is_reported() -> None:
     error = KeyError("no")
 
