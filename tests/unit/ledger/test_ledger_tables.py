@@ -65,7 +65,8 @@ def test_a_table_created_by_another_receiver_at_the_same_moment_is_used(
             made.add(location)
         raise ProtocolChangedException("an empty directory")
 
-    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(save=save))
+    saver = SimpleNamespace(save=save)
+    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(options=lambda **_: saver))
     frame = SimpleNamespace(write=SimpleNamespace(format=lambda _: writer))
     session: Any = SimpleNamespace(createDataFrame=lambda *_: frame)
 
