@@ -43,8 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     # Tasks import these modules when they unpickle objects of tests.
     folders = [
+        str(Path(__file__).parent),
         str(Path(__file__).parent / "support"),
-        str(Path(__file__).parent / "crash"),
         os.environ.get("PYTHONPATH", ""),
     ]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))

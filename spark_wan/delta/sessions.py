@@ -76,7 +76,14 @@ def _changed(spark: SparkSession, usual: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in spark.conf.getAll.items() if usual.get(name) != value}
 
 
+_refused: set[tuple[str, str | None]] = set()
+"""Settings that no session takes, with their values. Each attempt would cost an exception in the
+JVM, a tenth of a second."""
+
+
 def _set(session: SparkSession, name: str, value: str | None) -> None:
+    if (name, value) in _refused:
+        return
     try:
         if value is None:
             session.conf.unset(name)
@@ -85,6 +92,7 @@ def _set(session: SparkSession, name: str, value: str | None) -> None:
     except Exception as error:
         # A builder puts the application's settings into an existing session, which ignores them.
         log.debug("%s is not a setting of a session: %s", name, error)
+        _refused.add((name, value))
 
 
 @contextmanager

@@ -18,14 +18,14 @@ ACKS_INTERVAL = 30.0
 
 
 class ChannelStreams:
-    """The streams of one inbound channel, as one site sees them. Tables' threads share it."""
+    """The streams of one inbound channel, as one site sees them. All workers share it."""
 
     def __init__(self, topology: Topology, site: str, url: str) -> None:
         self.topology = topology
         self.site = site
         self.url = url
         self.lock = threading.RLock()
-        """Guards the streams and their appliers."""
+        """Guards the streams."""
         self._streams: dict[str, InboundStream] = {}
         self.refused: ChannelError | None = None
         """What the channel refused for a stream in the last listing."""

@@ -17,7 +17,7 @@ from spark_wan.delta.errors import error_text
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.runtime.scheduler import Activity, Found, Next, Scheduler, Turn
+from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Next, Scheduler, Turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,6 @@ LONGEST_WAIT = 3.0
 """Longest time in seconds for which marks wait for others, and for a worker."""
 POLL_INTERVAL = 0.2
 """Seconds between looks whether a worker is free."""
-_UNTIL_WOKEN = 3_600.0
 
 
 @dataclass(eq=False)
@@ -62,14 +61,14 @@ class LedgerWriter(Activity):
     def look(self, spark: SparkSession) -> Turn:
         """Find out whether it is time to write."""
         if not self._waiting:
-            return Next(_UNTIL_WOKEN)
+            return UNTIL_WOKEN
         if self.scheduler.is_busy and time.monotonic() - self._since < LONGEST_WAIT:
             return Next(POLL_INTERVAL)
         return Found(self._work, first=True)
 
     def _work(self, spark: SparkSession) -> Turn:
         self.write(spark)
-        return Next(0.0 if self._waiting else _UNTIL_WOKEN)
+        return Next(0.0) if self._waiting else UNTIL_WOKEN
 
     def write(self, spark: SparkSession) -> None:
         """Write all marks that wait. If that fails, each table tries alone, and reports why; after

@@ -29,7 +29,7 @@ from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
 from spark_wan.receiver.target import DeltaTarget
-from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
+from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
 from spark_wan.steps import reached
 from spark_wan.topology.model import Site, Table
 
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 _Work = Generator[None, None, None]
 """The work on a table. It stops where a mark waits for the ledger, perhaps for another worker."""
-_UNTIL_WOKEN = 3_600.0
-"""Seconds between looks at a table that a channel wakes when there is something for it."""
 
 
 @dataclass(eq=False)
@@ -84,11 +82,11 @@ class InboundTable(Activity):
         """Find out whether any stream is due."""
         self.job.check_stopped()
         if self._work is not None and self.writer is not None:
-            return Next(_UNTIL_WOKEN) if self.writer.has(self) else Found(self._go_on)
+            return UNTIL_WOKEN if self.writer.has(self) else Found(self._go_on)
         if self._due:
             return Found(self._begin)
         if not self.available_now:
-            return Next(_UNTIL_WOKEN)
+            return UNTIL_WOKEN
         return Found(self._maintain) if self._is_ledger_grown() else None
 
     def _is_ledger_grown(self) -> bool:
@@ -117,8 +115,8 @@ class InboundTable(Activity):
             assert self.writer is not None and self._ledger is not None
             self._work = work
             self.writer.give(self, self._ledger)
-            return Next(_UNTIL_WOKEN)
-        return Next(0.0) if self._due or self.available_now else Next(_UNTIL_WOKEN)
+            return UNTIL_WOKEN
+        return Next(0.0) if self._due or self.available_now else UNTIL_WOKEN
 
     def _apply_due(self) -> _Work:
         with self._lock:

@@ -41,6 +41,10 @@ class Next:
     seconds: float
 
 
+UNTIL_WOKEN = Next(3_600.0)
+"""For activities that others wake: an hour is only in case nobody does."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What a look has found: work for a worker. It returns what to do next."""

@@ -133,8 +133,8 @@ class AckManager:
         """Whether to poll now: always while sites ack, every 5 s while there are no acks, and
         whenever the clock was set back.
 
-        With a watch: when an ack was replaced since the last round, an epoch was appended here, or
-        time makes something overdue. Costs no request."""
+        With a watch: when an ack was replaced since the last round, an epoch was appended here or,
+        some minutes ago, elsewhere, or time makes something overdue. Costs no request."""
         if self.watch is None:
             return not 0 < self._next_poll - self.clock() <= NO_ACKS_POLL_INTERVAL
         seen = self.watch.tag(self.log.stream), self.log.newest_seen
@@ -267,8 +267,8 @@ class AckManager:
         return through, frames
 
     def sweep_when_due(self) -> None:
-        """Remove orphans, once an hour. A part of the work, if there are many manifests: the next
-        call goes on."""
+        """Remove orphans, if the last time is an hour ago. A part of the work, if there are many
+        manifests: the next call goes on."""
         now = self.clock()
         if self._orphans is None:
             if 0 <= now - self._swept < SWEEP_INTERVAL * 1000:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Spares, Worker
 from sites import Sites
+
+from crash.processes import Spares, Worker
+
+Killed = Mapping[str, Sites]
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +19,24 @@ def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
     spares = Spares(tmp_path_factory.mktemp("workers"))
     yield spares
     spares.end()
+
+
+@pytest.fixture(scope="session")
+def killed_at(spares: Spares, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Killed]:
+    """``killed_at(steps, sites, do=…)``: copies of ``sites`` by step, after a process that ran
+    there was killed with all its threads at that step."""
+
+    def kill(steps: Sequence[str], sites: Sites, **command: object) -> Killed:
+        folder = tmp_path_factory.mktemp("killed")
+        copies = {step: sites.copy(folder / step) for step in steps}
+        worker = spares.take(0)
+        try:
+            worker.killed_at(copies, **command)
+        finally:
+            worker.end()
+        return copies
+
+    return kill
 
 
 @pytest.fixture

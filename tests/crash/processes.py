@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -57,6 +58,16 @@ class Worker:
     def killed_by(self, sites: Sites, **command: object) -> None:
         """Run ``command`` until its hook has killed the process."""
         self.send(folder=str(sites.folder), **command)
+        self.wait_until_killed()
+
+    def killed_at(self, sites: Mapping[str, Sites], **command: object) -> None:
+        """Run ``command`` at each of ``sites`` until all are at the step that names them; there
+        the process dies."""
+        commands = [
+            {"folder": str(pair.folder), "crash_at": step, **command}
+            for step, pair in sites.items()
+        ]
+        self.send(do="each", commands=commands)
         self.wait_until_killed()
 
     def wait_until_killed(self) -> None:

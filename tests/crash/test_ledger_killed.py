@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from processes import Worker
 from sites import SEATTLE, Sites, at
 
 import spark_wan
+from crash.conftest import Killed
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.steps import run
+
+STEPS = ["fold.1", "fold.2", "fold.3", "fold.4"]
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +39,20 @@ def write(spark: Any, sites: Sites, numbers: range) -> None:
     sites.write_events("clicks", rows, eventTime="at")
 
 
-@pytest.mark.parametrize("step", ["fold.1", "fold.2", "fold.3", "fold.4"])
+@pytest.fixture(scope="module")
+def folding(_applied: Sites, killed_at: Callable[..., Killed]) -> Killed:
+    return killed_at(STEPS, _applied, do="fold", table="clicks")
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_fold_killed_at_any_step_loses_no_event_id(
-    spark: Any, _applied: Sites, tmp_path: Any, worker: Worker, step: str
+    spark: Any, folding: Killed, step: str
 ) -> None:
     """Events that are sent again are still recognised, and the next fold goes on.
 
     Fails when marks are deleted before the event IDs have their range's token.
     """
-    sites = _applied.copy(tmp_path / "wan")
-    worker.killed_by(sites, do="fold", table="clicks", crash_at=step)
+    sites = folding[step]
     write(spark, sites, range(15, 17))
     status = sites.apply(spark, "events")["clicks"]
     assert (status.duplicates, status.dead_letters) == (15, 0)

@@ -1,14 +1,25 @@
-"""Receivers killed with SIGKILL at each numbered step of an apply."""
+"""Receivers killed with SIGKILL at each numbered step of an apply: one process, which works at as
+many pairs of sites as there are steps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from processes import Worker
 from sites import Sites
 
+from crash.conftest import Killed
+
 TABLES = ("orders", "readings")
+BEFORE_COMMIT = ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"]
+BEFORE_LEDGER = ["apply.6", "apply.6b:2"]
+
+
+@pytest.fixture(scope="module")
+def killed(_waiting: Sites, killed_at: Callable[..., Killed]) -> Killed:
+    """By step: killed while it applies a third epoch of each stream."""
+    return killed_at([*BEFORE_COMMIT, *BEFORE_LEDGER, "apply.7", "apply.8"], _waiting, do="receive")
 
 
 def versions(sites: Sites) -> list[int]:
@@ -19,16 +30,15 @@ def acked(sites: Sites) -> list[int]:
     return [sites.acked(table) for table in TABLES]
 
 
-@pytest.mark.parametrize("step", ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"])
+@pytest.mark.parametrize("step", BEFORE_COMMIT)
 def test_f23_a_receiver_killed_before_the_table_commit_acks_nothing(
-    spark: Any, waiting: Sites, worker: Worker, step: str
+    spark: Any, _waiting: Sites, killed: Killed, step: str
 ) -> None:
     """Nothing is written or acked. The next receiver applies the epoch, in one commit per table.
 
     Fails when the receiver acks before it writes (after apply.3).
     """
-    before = versions(waiting)
-    worker.killed_by(waiting, do="receive", crash_at=step)
+    before, waiting = versions(_waiting), killed[step]
     assert versions(waiting) == before
     assert acked(waiting) == [2, 2]
 
@@ -39,42 +49,39 @@ def test_f23_a_receiver_killed_before_the_table_commit_acks_nothing(
 
 
 def test_f24_a_receiver_killed_before_its_ack_applies_nothing_twice(
-    spark: Any, waiting: Sites, worker: Worker
+    spark: Any, _waiting: Sites, killed: Killed
 ) -> None:
     """Table and ledger have the epoch, but the sender has no ack. The next receiver acks without
     another write.
 
     Fails when the plan starts from an empty progress instead of the ledger's.
     """
-    before = versions(waiting)
-    worker.killed_by(waiting, do="receive", crash_at="apply.7")
+    before, waiting = versions(_waiting), killed["apply.7"]
     assert versions(waiting) != before
     assert 2 in acked(waiting)
     assert_applied_once_and_acked(spark, waiting, before)
 
 
-@pytest.mark.parametrize("step", ["apply.6", "apply.6b:2"])
+@pytest.mark.parametrize("step", BEFORE_LEDGER)
 def test_f25_a_receiver_killed_before_the_ledger_commit_applies_nothing_twice(
-    spark: Any, waiting: Sites, worker: Worker, step: str
+    spark: Any, _waiting: Sites, killed: Killed, step: str
 ) -> None:
     """The next receiver reads the missing mark from the table's commits, and does not apply the
     epoch again.
 
     Fails without the catch-up from marked commits in `Ledger.catch_up`.
     """
-    before = versions(waiting)
-    worker.killed_by(waiting, do="receive", crash_at=step)
+    before, waiting = versions(_waiting), killed[step]
     assert versions(waiting) != before
     assert 2 in acked(waiting)
     assert_applied_once_and_acked(spark, waiting, before)
 
 
 def test_a_receiver_killed_after_its_ack_has_applied_durably(
-    spark: Any, waiting: Sites, worker: Worker
+    spark: Any, _waiting: Sites, killed: Killed
 ) -> None:
     """An acked epoch is in the table: that table has nothing left to apply."""
-    before = versions(waiting)
-    worker.killed_by(waiting, do="receive", crash_at="apply.8")
+    before, waiting = versions(_waiting), killed["apply.8"]
     assert 3 in acked(waiting)
     for table, version, ack in zip(TABLES, before, acked(waiting), strict=True):
         if ack == 3:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from armed_sink import ArmedDataSource
-from processes import Worker
 from sites import NEWARK, SEATTLE, Sites, at
 
 import spark_wan
+from crash.armed_sink import ArmedDataSource
+from crash.processes import Worker
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.sender.acks import AckManager

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
-from wrapped_channels import Collision
 
 import spark_wan.receiver.apply as apply
 import spark_wan.receiver.rows as rows_module
+from crash.wrapped_channels import Collision
 from spark_wan.delta.dataframes import map_in_arrow
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.write import MarkedWrite

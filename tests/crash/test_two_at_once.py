@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from deltalake import DeltaTable
-from processes import Worker
 from sites import SEATTLE, Sites
 from waiting import wait_until
 
+from crash.processes import Worker
 from spark_wan.steps import Steps, run
 from spark_wan.wire.mark import Mark
 

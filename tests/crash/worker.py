@@ -1,8 +1,9 @@
 """Run senders and receivers until the process is killed.
 
 Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
-``receive``, ``sink``, ``fold`` or ``both``), ``folder`` (see :mod:`sites`) and ``crash_at`` or
-``freeze_at``, the step at which this process kills or freezes itself (:mod:`spark_wan.steps`).
+``receive``, ``sink``, ``fold``, ``both`` or ``each``), ``folder`` (see :mod:`sites`) and
+``crash_at`` or ``freeze_at``, the step at which this process kills or freezes itself
+(:mod:`spark_wan.steps`). ``each`` has a list of commands, ``commands``: see :func:`run_each`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from armed_sink import ArmedDataSource
 from sites import NEWARK, SEATTLE, Sites
-from wrapped_channels import ChannelWrapper
 
+import spark_wan.receiver.table
 import spark_wan.sender.job as sender_job
+import spark_wan.sender.stream
+from crash.armed_sink import ArmedDataSource
+from crash.wrapped_channels import ChannelWrapper
 from spark_wan import steps
 from spark_wan.channels.base import Channel
 from spark_wan.ledger.folding import fold
@@ -89,9 +95,6 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         tables = command.get("tables")
         sender = Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables)
         sender.start().await_termination()
-    elif what == "fold":
-        store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
-        steps.run(fold(store, SEATTLE, command["table"], least=1))
     elif what == "receive":
         receiver = Receiver(spark, sites.topology, SEATTLE, senders=senders)
         receiver.start().await_termination()
@@ -109,6 +112,70 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         answer({"held": held_by(handles), "errors": errors})
 
 
+class Barrier:
+    """Where the threads of one command wait for the end of the process: ``name`` or ``name:n``,
+    when the step is reached for the n-th time."""
+
+    def __init__(self, step: str) -> None:
+        self.name, _, nth = step.partition(":")
+        self.left = int(nth or 1)
+        self.lock = threading.Lock()
+        self.is_reached = threading.Event()
+
+    def reached(self, step: str) -> None:
+        if step.split()[0] != self.name:
+            return
+        with self.lock:
+            self.left -= 1
+            if self.left > 0:
+                return
+        self.is_reached.set()
+        time.sleep(600)
+
+
+_barrier: ContextVar[Barrier] = ContextVar("barrier")
+"""That of the command for which a thread works: a thread has the context of who started it."""
+
+
+def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
+    """Run all commands at once. The threads of each wait at its ``crash_at``; when all commands
+    are there, the process kills itself. So one process is killed at many steps."""
+    start = threading.Thread.start
+
+    def start_in_context(thread: threading.Thread) -> None:
+        context, own = copy_context(), thread.run
+        thread.run = lambda: context.run(own)  # type: ignore[method-assign]
+        start(thread)
+
+    threading.Thread.start = start_in_context  # type: ignore[method-assign]
+    for module in (steps, spark_wan.sender.stream, spark_wan.receiver.table):
+        module.reached = lambda step: _barrier.get().reached(step)  # type: ignore[attr-defined]
+    waiting: list[tuple[Barrier, Callable[[], BaseException | None]]] = []
+    for command in commands:
+        _barrier.set(Barrier(command["crash_at"]))
+        waiting.append((_barrier.get(), begin(spark, command)))
+    for barrier, error in waiting:
+        while not barrier.is_reached.wait(0.1):
+            if raised := error():
+                raise raised
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def begin(spark: Any, command: dict[str, Any]) -> Callable[[], BaseException | None]:
+    """Start what ``command`` says; return how to ask for its error."""
+    sites = Sites(Path(command["folder"]))
+    if command["do"] == "send":
+        tables = command.get("tables")
+        sender = Sender(spark, sites.topology, NEWARK, senders=["east"], tables=tables)
+        return sender.start().exception
+    if command["do"] == "receive":
+        return Receiver(spark, sites.topology, SEATTLE, senders=["east"]).start().exception
+    store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
+    folding = fold(store, SEATTLE, command["table"], least=1)
+    threading.Thread(target=lambda: steps.run(folding), daemon=True).start()
+    return lambda: None
+
+
 def held_by(handles: Sequence[Any]) -> list[str]:
     return [status.held for handle in handles for status in handle.status() if status.held]
 
@@ -119,12 +186,14 @@ def answer(content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent), *sys.path]
-    )
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     spark = local_session("spark_wan crash", quick=True, **{"spark.master": "local[2]"})
     for line in sys.stdin:
-        run(spark, json.loads(line))
+        command = json.loads(line)
+        if command["do"] == "each":
+            run_each(spark, command["commands"])
+        else:
+            run(spark, command)
     spark.stop()
 
 

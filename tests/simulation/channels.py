@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import invariants
 import obstore
 from faulty_channel import FaultyChannel
 
+from simulation import invariants
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
 if TYPE_CHECKING:
-    from world import World
+    from simulation.world import World
 
 
 @dataclass

@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import Any
 from unittest import mock
 
-from delta_log import LOG_RETENTION
-from family import ACK_TIMEOUT, KINDS, topology
 from faulty_channel import Fault
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from processes import Collecting, Folding, Receiving, Sending, Task
-from queries import UserQuery
-from sources import SourceTable
-from targets import DeltaTable
-from world import MINUTE, Conditions, World, seeded_uuid4
 
+from simulation.delta_log import LOG_RETENTION
+from simulation.family import ACK_TIMEOUT, KINDS, topology
+from simulation.processes import Collecting, Folding, Receiving, Sending, Task
+from simulation.queries import UserQuery
+from simulation.sources import SourceTable
+from simulation.targets import DeltaTable
+from simulation.world import MINUTE, Conditions, World, seeded_uuid4
 from spark_wan.channels import parallel
 from spark_wan.delta.commits import DAY
 from spark_wan.sender import publish

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import invariants
-from channels import SimulatedChannel, open_channel
-from queries import QueryCheckpoint, UserQuery
-from sources import CapturedSource, CleanedMeanwhileError, SourceTable
-from stores import Site
-from targets import SimulatedTarget
-
+from simulation import invariants
+from simulation.channels import SimulatedChannel, open_channel
+from simulation.queries import QueryCheckpoint, UserQuery
+from simulation.sources import CapturedSource, CleanedMeanwhileError, SourceTable
+from simulation.stores import Site
+from simulation.targets import SimulatedTarget
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import ObjectStoreChannel
@@ -38,8 +37,8 @@ from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.topology.model import Stream
 
 if TYPE_CHECKING:
-    from delta_log import Reader
-    from world import World
+    from simulation.delta_log import Reader
+    from simulation.world import World
 
 
 class Killed(BaseException):

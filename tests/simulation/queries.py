@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import invariants
 import pyarrow as pa
 from fakes import schema
-from sources import Pairs, Row
 
+from simulation import invariants
+from simulation.sources import Pairs, Row
 from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
 from spark_wan.topology.model import Stream
 from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.manifest import Manifest
 
 if TYPE_CHECKING:
-    from processes import Sending
-    from stores import Effect
+    from simulation.processes import Sending
+    from simulation.stores import Effect
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from delta_log import LOG_RETENTION, Clock, DeltaLog
 from fakes import schema
 
+from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
 from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.batches import BatchLimits, BatchPublisher

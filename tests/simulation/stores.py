@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import invariants
-from delta_log import Reader
-from sources import SourceTable
-from targets import DeltaTable
-
+from simulation import invariants
+from simulation.delta_log import Reader
+from simulation.sources import SourceTable
+from simulation.targets import DeltaTable
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token
 from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.summary import Summary

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import invariants
-from delta_log import LOG_RETENTION, Clock, DeltaLog
 from fakes import schema
 
+from simulation import invariants
+from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
@@ -27,7 +27,7 @@ from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 if TYPE_CHECKING:
-    from stores import Effect, TableRows
+    from simulation.stores import Effect, TableRows
 
 CONTENT = "content hash"
 

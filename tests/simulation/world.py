@@ -14,15 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import invariants
-from channels import SimulatedChannel, StreamRecord
-from delta_log import LOG_RETENTION, Reader
-from processes import Collecting, Killed, Receiving, Sending, Task, processes_of
-from queries import QueryCheckpoint, UserQuery
-from sources import Pairs, SourceTable
-from stores import Site
-from targets import DeltaTable
-
+from simulation import invariants
+from simulation.channels import SimulatedChannel, StreamRecord
+from simulation.delta_log import LOG_RETENTION, Reader
+from simulation.processes import Collecting, Killed, Receiving, Sending, Task, processes_of
+from simulation.queries import QueryCheckpoint, UserQuery
+from simulation.sources import Pairs, SourceTable
+from simulation.stores import Site
+from simulation.targets import DeltaTable
 from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
 from spark_wan.delta.commits import DAY
 from spark_wan.errors import ChannelError, WanError
