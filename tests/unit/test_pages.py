@@ -94,7 +94,7 @@ def test_the_readme_names_the_versions_and_extras_of_the_package(
     (python,) = re.findall(r"Python (\d\.\d+) or newer", readme)
     assert setup_cfg["options"]["python_requires"] == f">={python}"
     assert f"Java {OLDEST_JAVA} or newer" in readme
-    (extras,) = re.findall(r"pip install '\.\[([\w,]+)\]'", readme)
+    (extras,) = re.findall(r"pip install -c constraints.txt '\.\[([\w,]+)\]'", readme)
     assert set(extras.split(",")) <= set(setup_cfg["options.extras_require"])
 
 
