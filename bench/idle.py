@@ -51,7 +51,7 @@ def measure(number: int, place: Path) -> dict[str, Any]:
                 and all(stream[done] == 1 for stream in process.streams.values())
                 for process, done in ((sender, "published"), (receiver, "applied"))
             ),
-            1_800,
+            3_600,
             "all tables are looked at",
         )
         settled = time.monotonic() - began

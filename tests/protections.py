@@ -886,6 +886,19 @@ GUARDS = {
     - condition(error).startswith(self.conditions)
     + 'was cancelled' in str(error)
     """,
+    "unit/delta/test_session_settings.py": """
+    [settings of copies]
+    test_a_copy_of_a_threads_session_has_the_users_newest_settings
+    SessionSettings.renewed
+    - settings = _settings_of[session] = replace(self, values=values)
+    + settings = replace(self, values=values)
+
+    [settings asked together]
+    test_threads_ask_for_the_users_settings_together
+    _UserSettings.values
+    - self._read_at = time.monotonic()
+    + ...
+    """,
     "unit/ledger/test_applied_columns.py": """
     [f46 followed]
     test_f46_a_column_added_under_the_old_name_is_another_one

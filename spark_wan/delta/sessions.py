@@ -54,10 +54,15 @@ class SessionSettings:
         session.catalog.setCurrentDatabase(self.database)
         return session
 
-    def renewed(self, spark: SparkSession, session: SparkSession) -> SessionSettings:
-        """Copy to ``session``, one of :meth:`new_session`, what changed in ``spark`` since; return
-        the new settings."""
-        values = _changed(spark, self.usual)
+    def current(self, spark: SparkSession) -> Mapping[str, str]:
+        """Return what ``spark`` has by now. Takes a hundred calls into the JVM."""
+        return _changed(spark, self.usual)
+
+    def renewed(self, values: Mapping[str, str], session: SparkSession) -> SessionSettings:
+        """Copy to ``session``, one of :meth:`new_session`, what differs in ``values``, the newer
+        settings; return those."""
+        if values == self.values:
+            return self
         for name in self.values.keys() - values.keys():
             _set(session, name, None)
         for name, value in values.items():

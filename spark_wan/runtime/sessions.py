@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ class ThreadSessions:
         self.spark = spark
         self.tag = tag
         self._on_lost = on_lost
-        self._settings = None if is_connect(spark) else SessionSettings.of(spark)
+        self._settings = None if is_connect(spark) else _UserSettings(spark)
         self._sessions: list[SparkSession] = [spark]
         self._lock = threading.Lock()
 
@@ -82,29 +82,48 @@ class ThreadSessions:
         with self._lock:
             self._sessions.append(own)
         try:
-            run(_Renewed(self.spark, own, self._settings))
+            run(_Renewed(own, self._settings))
         finally:
             with self._lock:
                 self._sessions.remove(own)
 
     def _open(self) -> SparkSession:
-        own = self.spark if self._settings is None else self._settings.new_session(self.spark)
+        own = self.spark
+        if self._settings is not None:
+            own = self._settings.at_start.new_session(self.spark)
         for session in (self.spark, own):
             session.addTag(self.tag)
         return own
 
 
+class _UserSettings:
+    """The settings of the user's session, which all threads of a job ask for."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.at_start = SessionSettings.of(spark)
+        self._values = self.at_start.values
+        self._read_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """As they were some seconds ago, or are now."""
+        with self._lock:
+            if time.monotonic() - self._read_at >= RENEW_INTERVAL:
+                self._values = self.at_start.current(self._spark)
+                self._read_at = time.monotonic()
+            return self._values
+
+
 class _Renewed:
     """Returns a thread's session, with what the user has set since: a token that was renewed."""
 
-    def __init__(
-        self, spark: SparkSession, own: SparkSession, settings: SessionSettings | None
-    ) -> None:
-        self._spark, self._own, self._settings = spark, own, settings
-        self._renew_at = time.monotonic() + RENEW_INTERVAL
+    def __init__(self, own: SparkSession, user: _UserSettings | None) -> None:
+        self._own, self._user = own, user
+        self._settings = user.at_start if user is not None else None
 
     def __call__(self) -> SparkSession:
-        if self._settings is not None and time.monotonic() >= self._renew_at:
-            self._settings = self._settings.renewed(self._spark, self._own)
-            self._renew_at = time.monotonic() + RENEW_INTERVAL
+        if self._user is not None and self._settings is not None:
+            self._settings = self._settings.renewed(self._user.values, self._own)
         return self._own

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from spark_wan.delta.sessions import SessionSettings, copied_session
+from spark_wan.runtime.sessions import RENEW_INTERVAL, _Renewed, _UserSettings
 
 
 class Conf:
@@ -64,10 +68,10 @@ def test_later_changes_of_settings_are_handed_on() -> None:
     user.conf.set("key", "new")
     user.conf.unset("zone")
     del user.conf.getAll["memory"]
-    settings = settings.renewed(user, own)
+    settings = settings.renewed(settings.current(user), own)
     assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1"}
     user.conf.set("zone", "Asia/Tokyo")
-    settings.renewed(user, own)
+    settings.renewed(settings.current(user), own)
     assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1", "zone": "Asia/Tokyo"}
 
 
@@ -81,6 +85,28 @@ def test_a_copy_of_a_threads_session_has_the_users_newest_settings() -> None:
     with copied_session(own) as copy:
         assert copy.conf.getAll == {"app": "bench", "key": "old"}
     user.conf.set("key", "new")
-    settings.renewed(user, own)
+    settings.renewed(settings.current(user), own)
     with copied_session(own) as copy:
         assert copy.conf.getAll == {"app": "bench", "key": "new"}
+
+
+def test_threads_ask_for_the_users_settings_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question is a hundred calls into the JVM. Fails when each thread asks by itself, and
+    when none asks again."""
+    now, asked, current = 100.0, list[Any](), SessionSettings.current
+
+    def counted(settings: SessionSettings, spark: Any) -> Mapping[str, str]:
+        asked.append(spark)
+        return current(settings, spark)
+
+    monkeypatch.setattr(SessionSettings, "current", counted)
+    monkeypatch.setattr("spark_wan.runtime.sessions.time.monotonic", lambda: now)
+    user = session(app="bench", key="old")
+    shared = _UserSettings(user)
+    threads = [_Renewed(shared.at_start.new_session(user), shared) for _ in range(2)]
+    user.conf.set("key", "new")
+    assert [thread().conf.getAll["key"] for thread in threads] == ["old", "old"]
+    assert asked == []
+    now += RENEW_INTERVAL
+    assert [thread().conf.getAll["key"] for thread in threads] == ["new", "new"]
+    assert asked == [user]
