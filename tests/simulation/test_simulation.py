@@ -14,10 +14,11 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -25,10 +26,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from simulation.machine import Replication
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import LogGapError
+from spark_wan.events.operations import ID
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.apply import ApplyBatch, ApplyResult, TableApplier
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.sender.acks import AckManager
+from spark_wan.sender.acks import AckManager, OrphanSearch
+from spark_wan.sender.events import EventsWriter
 from spark_wan.sender.publish import CaptureSettings
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
@@ -210,6 +213,39 @@ def gap_unchecked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_check_gap", lambda *_: None)
 
 
+def newest_trimmed(patch: pytest.MonkeyPatch) -> None:
+    """A log in which everything is acked is trimmed to its end."""
+    trim = StreamLog.trim
+
+    def whole(log: StreamLog, through: int, frames: Iterable[str]) -> None:
+        newest = log.newest_manifest()
+        at_end = newest is not None and newest.epoch == through + 1
+        trim(log, through + 1 if at_end else through, frames)
+
+    patch.setattr(StreamLog, "trim", whole)
+
+
+def nothing_trimmed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StreamLog, "trim", lambda log, through, frames: None)
+
+
+def orphans_left(patch: pytest.MonkeyPatch) -> None:
+    """Frames that no manifest names are never removed."""
+    patch.setattr(AckManager, "_old_frames", lambda manager, older_than: OrphanSearch(set()))
+
+
+def ids_used_again(patch: pytest.MonkeyPatch) -> None:
+    """The seventh event of a user's stream has the ID of the first one, and so on."""
+    columns = EventsWriter._event_columns
+
+    def renamed(writer: EventsWriter, rows: pa.RecordBatch) -> pa.RecordBatch:
+        events = columns(writer, rows)
+        ids = pa.array([f"event {n % 6}" for n in rows.column("n").to_pylist()])
+        return events.set_column(events.schema.get_field_index(ID), ID, ids)
+
+    patch.setattr(EventsWriter, "_event_columns", renamed)
+
+
 MUTATIONS = {
     stray_taken_for_a_gap: "does not come to rest|the log goes from",
     ack_before_apply: "acks .* but the marks",
@@ -224,6 +260,10 @@ MUTATIONS = {
     no_position_recorded: "is held, although",
     quiet_commits_not_recorded: "is held, although",
     gap_unchecked: "goes back|should hold",
+    newest_trimmed: "the newest, is trimmed",
+    nothing_trimmed: "is acked or orphaned, and still there",
+    orphans_left: "is acked or orphaned, and still there",
+    ids_used_again: "came with two contents",
 }
 
 
