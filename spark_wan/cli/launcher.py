@@ -26,6 +26,9 @@ POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
 SIGNAL_WAIT = 1.0
 """Seconds within which a signal that has ended the JVM reaches this process too."""
+MEMORY, MEMORY_PER_TABLE = 1_024, 4
+"""Heap of a local session's JVM, in MiB: Spark's default, and 2.7 measured for each table, whose
+state Delta keeps for an hour."""
 
 
 class Status(Protocol):
@@ -76,8 +79,9 @@ def launch(
     # Until there is a session, a signal ends whatever is under way.
     _on_signals(interrupt)
     try:
-        new_job(None)  # refuses unknown names before Spark takes its time to start
-        with _session(f"spark-wan {kind} {options.site}", settings, options) as spark:
+        job = new_job(None)  # refuses unknown names before Spark takes its time to start
+        memory = MEMORY + MEMORY_PER_TABLE * len(job.topology.tables)
+        with _session(f"spark-wan {kind} {options.site}", settings, options, memory) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
@@ -134,7 +138,9 @@ def _on_signals(handler: Callable[..., None]) -> None:
 
 
 @contextmanager
-def _session(name: str, settings: dict[str, Any], options: JobOptions) -> Iterator[SparkSession]:
+def _session(
+    name: str, settings: dict[str, Any], options: JobOptions, memory: int
+) -> Iterator[SparkSession]:
     """Yield the session of spark-submit or of a notebook, else a local one, which ends here."""
     from pyspark.accumulators import AccumulatorTCPServer
     from pyspark.sql import SparkSession
@@ -148,7 +154,7 @@ def _session(name: str, settings: dict[str, Any], options: JobOptions) -> Iterat
     if options.submitted or has_session:
         yield SparkSession.builder.appName(name).config(map=settings).getOrCreate()
         return
-    spark = local_session(name, **settings)
+    spark = local_session(name, **{"spark.driver.memory": f"{memory}m", **settings})
     # When SIGTERM ends the JVM too, errors of its accumulator server would hide what matters.
     AccumulatorTCPServer.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
     try:

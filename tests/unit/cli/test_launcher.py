@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,3 +60,32 @@ def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPa
             stopped.set()
 
     watch(Slow(SessionLostError("the Spark session has ended")), stopped, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "tables, conf, memory",
+    [(2, {}, "1032m"), (1_000, {}, "5024m"), (1_000, {"spark.driver.memory": "2g"}, "2g")],
+)
+def test_a_local_session_has_memory_for_all_tables(
+    monkeypatch: pytest.MonkeyPatch, tables: int, conf: dict[str, Any], memory: str
+) -> None:
+    """Delta keeps the state of each. With Spark's 1 GB, a receiver of 350 tables mostly collects
+    garbage. What the user says counts."""
+    asked: list[dict[str, Any]] = []
+
+    def local_session(name: str, **settings: Any) -> Any:
+        asked.append(settings)
+        raise WanError("enough is known")
+
+    monkeypatch.setattr("spark_wan.local.local_session", local_session)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    for name in ("_on_signals", "_set_up_logging"):
+        monkeypatch.setattr(launcher, name, lambda _: None)
+    options: Any = SimpleNamespace(
+        site="newark", verbose=False, submitted=False, session_settings=lambda: conf
+    )
+    job = SimpleNamespace(topology=SimpleNamespace(tables=range(tables)))
+    with pytest.raises(WanError, match="enough is known"):
+        launcher.launch("sender", lambda _: job, options, Any, Any)  # type: ignore[arg-type]
+    assert asked == [{"spark.driver.memory": memory}]
