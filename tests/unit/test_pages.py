@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib.metadata
 import json
 import re
 import shlex
@@ -96,6 +97,22 @@ def test_the_readme_names_the_versions_and_extras_of_the_package(
     assert f"Java {OLDEST_JAVA} or newer" in readme
     (extras,) = re.findall(r"pip install -c constraints.txt '\.\[([\w,]+)\]'", readme)
     assert set(extras.split(",")) <= set(setup_cfg["options.extras_require"])
+
+
+def test_the_extra_spark_has_what_pyspark_needs_for_arrow(
+    setup_cfg: configparser.ConfigParser,
+) -> None:
+    """``mapInArrow`` wants pandas, which pyspark requires only with its extra ``sql``."""
+    ours = setup_cfg["options"]["install_requires"], setup_cfg["options.extras_require"]["spark"]
+    lines = [line for line in "\n".join(ours).splitlines() if line and not line.startswith("#")]
+    required = importlib.metadata.requires("pyspark") or []
+    wanted = {project(line) for line in required if line.endswith('extra == "sql"')}
+    assert "pandas" in wanted and wanted <= {project(line) for line in lines}
+
+
+def project(requirement: str) -> str:
+    """Return the name of the project that a requirement names."""
+    return re.split(r"[^\w-]", requirement, maxsplit=1)[0].lower()
 
 
 def test_the_topology_of_the_readme_is_valid(tmp_path: Path) -> None:
