@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sites import Sites
 
-from crash.processes import Spares, Worker
-
-Killed = Mapping[str, Sites]
+from crash.processes import Killed, Spares, Worker
 
 
 @pytest.fixture(scope="session")

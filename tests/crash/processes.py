@@ -18,6 +18,8 @@ from sites import Sites
 from waiting import DEADLINE
 
 WORKER = Path(__file__).with_name("worker.py")
+Killed = Mapping[str, Sites]
+"""Pairs of sites by the step at which a process was killed there."""
 
 
 class Worker:

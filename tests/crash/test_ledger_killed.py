@@ -9,7 +9,7 @@ import pytest
 from sites import SEATTLE, Sites, at
 
 import spark_wan
-from crash.conftest import Killed
+from crash.processes import Killed
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.summary import Summary

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sites import Sites
 
-from crash.conftest import Killed
+from crash.processes import Killed
 
 TABLES = ("orders", "readings")
 BEFORE_COMMIT = ["apply.1", "apply.2", "apply.3", "apply.4", "apply.5"]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sites import Sites
 
-from crash.conftest import Killed
-from crash.processes import Worker
+from crash.processes import Killed, Worker
 from spark_wan.steps import run
 
 TABLES = ("orders", "readings")

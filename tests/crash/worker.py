@@ -1,9 +1,10 @@
 """Run senders and receivers until the process is killed.
 
 Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
-``receive``, ``sink``, ``fold``, ``both`` or ``each``), ``folder`` (see :mod:`sites`) and
+``receive``, ``sink``, ``both`` or ``each``), ``folder`` (see :mod:`sites`) and
 ``crash_at`` or ``freeze_at``, the step at which this process kills or freezes itself
-(:mod:`spark_wan.steps`). ``each`` has a list of commands, ``commands``: see :func:`run_each`.
+(:mod:`spark_wan.steps`). ``each`` has a list of commands, ``commands``, of which one may also be
+``fold``: see :func:`run_each`.
 """
 
 from __future__ import annotations
@@ -91,13 +92,8 @@ def run(spark: Any, command: dict[str, Any]) -> None:
         spark.dataSource.register(ArmedDataSource)
         rows = spark.readStream.format("delta").load(str(sites.path("clicks")))
         ArmedDataSource.start(rows, sites, command["checkpoint"]).awaitTermination()
-    elif what == "send":
-        tables = command.get("tables")
-        sender = Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables)
-        sender.start().await_termination()
-    elif what == "receive":
-        receiver = Receiver(spark, sites.topology, SEATTLE, senders=senders)
-        receiver.start().await_termination()
+    elif what in ("send", "receive"):
+        start(spark, sites, command).await_termination()
     else:
         handles = [
             Sender(spark, sites.topology, NEWARK, senders=senders).start(),
@@ -140,12 +136,12 @@ _barrier: ContextVar[Barrier] = ContextVar("barrier")
 def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
     """Run all commands at once. The threads of each wait at its ``crash_at``; when all commands
     are there, the process kills itself. So one process is killed at many steps."""
-    start = threading.Thread.start
+    begin_thread = threading.Thread.start
 
     def start_in_context(thread: threading.Thread) -> None:
         context, own = copy_context(), thread.run
         thread.run = lambda: context.run(own)  # type: ignore[method-assign]
-        start(thread)
+        begin_thread(thread)
 
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
     for module in (steps, spark_wan.sender.stream, spark_wan.receiver.table):
@@ -164,16 +160,21 @@ def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
 def begin(spark: Any, command: dict[str, Any]) -> Callable[[], BaseException | None]:
     """Start what ``command`` says; return how to ask for its error."""
     sites = Sites(Path(command["folder"]))
-    if command["do"] == "send":
-        tables = command.get("tables")
-        sender = Sender(spark, sites.topology, NEWARK, senders=["east"], tables=tables)
-        return sender.start().exception
-    if command["do"] == "receive":
-        return Receiver(spark, sites.topology, SEATTLE, senders=["east"]).start().exception
+    if command["do"] != "fold":
+        return start(spark, sites, command).exception
     store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
     folding = fold(store, SEATTLE, command["table"], least=1)
     threading.Thread(target=lambda: steps.run(folding), daemon=True).start()
     return lambda: None
+
+
+def start(spark: Any, sites: Sites, command: dict[str, Any]) -> Any:
+    """Start a sender or a receiver; return its handle."""
+    senders = command.get("senders", ["east"])
+    if command["do"] == "receive":
+        return Receiver(spark, sites.topology, SEATTLE, senders=senders).start()
+    tables = command.get("tables")
+    return Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables).start()
 
 
 def held_by(handles: Sequence[Any]) -> list[str]:

@@ -271,7 +271,7 @@ MUTATIONS = {
 def test_mutations_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the check that is meant for it. Most within 50 schedules, all within 500 or so: which
+    """By the check that is meant for it. Most within 50 schedules, some after hundreds: which
     schedules there are depends on the constants in the code (Hypothesis tries them)."""
     mutation(monkeypatch)
     with pytest.raises((AssertionError, LogGapError), match=MUTATIONS[mutation]):

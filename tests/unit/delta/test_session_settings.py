@@ -60,6 +60,22 @@ def test_settings_are_inherited_except_those_of_the_application() -> None:
     assert settings.new_session(user).conf.getAll == {"app": "bench", "key": "old"}
 
 
+def test_what_no_session_takes_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt costs an exception in the JVM. Another value is tried."""
+    tried, take = list[str](), Conf.set
+
+    def counted(conf: Conf, name: str, value: str) -> None:
+        tried.append(value)
+        take(conf, name, value)
+
+    monkeypatch.setattr(Conf, "set", counted)
+    monkeypatch.setattr("spark_wan.delta.sessions._refused", set())
+    for memory in ("1g", "1g", "2g"):
+        user = session(app="bench", memory=memory)
+        assert SessionSettings.of(user).new_session(user).conf.getAll == {"app": "bench"}
+    assert tried == ["1g", "2g"]
+
+
 def test_later_changes_of_settings_are_handed_on() -> None:
     user = session(app="bench", key="old", zone="UTC", memory="4g")
     settings = SessionSettings.of(user)
