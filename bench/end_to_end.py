@@ -167,8 +167,7 @@ class Bench:
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
         topology = topology_of(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
-        receiver = spark_wan.Receiver(self.spark, topology, "seattle", interval=POLL_INTERVAL)
-        receiver = receiver.start()
+        receiver = spark_wan.Receiver(self.spark, topology, "seattle").start()
         try:
             yield sender, receiver
         finally:
@@ -262,21 +261,29 @@ class Bench:
         self.merging += self.merged - began
 
     def _time_the_merges_of_spark_wan(self) -> None:
-        inner = MarkedWrite.merge
+        """Time its writes to a target, in whichever way it makes them."""
 
-        def timed(write: MarkedWrite, *args: Any) -> None:
-            with self.timed_merge():
-                inner(write, *args)
+        def timed(inner: Callable[..., None]) -> Callable[..., None]:
+            def write(*args: Any) -> None:
+                with self.timed_merge():
+                    inner(*args)
 
-        MarkedWrite.merge = timed  # type: ignore[method-assign]
+            return write
+
+        for way in ("append", "merge", "replace"):
+            setattr(MarkedWrite, way, timed(getattr(MarkedWrite, way)))
 
 
 def topology_of(place: Path) -> Topology:
     content = {
         "version": 1,
         "sites": {
-            "newark": {"state": str(place / "newark")},
-            "seattle": {"state": str(place / "seattle")},
+            site: {
+                "state": str(place / site),
+                "idle_interval": POLL_INTERVAL,
+                "receive_interval": POLL_INTERVAL,
+            }
+            for site in ("newark", "seattle")
         },
         "senders": {
             "east": {

@@ -2,11 +2,12 @@
 of them arrives.
 
 A sender and a receiver, each a process of its own, with all tables on one channel in a directory.
-Once nothing has happened for some minutes, it counts for a minute: requests to the channel and to
-the sender's state, looks at the files of tables' logs, CPU time, threads and memory of both
-processes with their JVMs. Then it commits a row to one table after another, and measures the time
-until the target has a commit. The figures go to ``bench/results/idle.json``; the ledger's growth,
-which is in the same file, is measured by :mod:`bench.ledger_growth`.
+When they start, one table has a change: it measures the time until that has arrived, and until all
+tables have been looked at. Once nothing has happened for some minutes, it counts for a minute:
+requests to the channel and to the sender's state, looks at the files of tables' logs, CPU time,
+threads and memory of both processes with their JVMs. Then it commits a row to one table after
+another, and measures the time until the target has a commit. The figures go to
+``bench/results/idle.json``; the ledger's growth is measured by :mod:`bench.ledger_growth`.
 """
 
 from __future__ import annotations
@@ -41,14 +42,21 @@ def measure(number: int, place: Path) -> dict[str, Any]:
     """Return the figures of so many tables."""
     tables = ManyTables(place, number)
     tables.make()
+    *_, changed = tables.names
+    before = tables.version(changed, SEATTLE)
+    tables.append(changed, [99])
     began = time.monotonic()
     sender = Process("send", NEWARK, tables.topology)
     receiver = Process("receive", SEATTLE, tables.topology)
     try:
         wait_for(
+            lambda: tables.version(changed, SEATTLE) > before, 3_600, "the first change arrives"
+        )
+        arrived = time.monotonic() - began
+        wait_for(
             lambda: all(
                 len(process.streams) == number
-                and all(stream[done] == 1 for stream in process.streams.values())
+                and all(stream[done] >= 1 for stream in process.streams.values())
                 for process, done in ((sender, "published"), (receiver, "applied"))
             ),
             3_600,
@@ -56,7 +64,11 @@ def measure(number: int, place: Path) -> dict[str, Any]:
         )
         settled = time.monotonic() - began
         time.sleep(QUIET)
-        figures = {"settled_s": round(settled, 1), **_quiet_minute(sender, receiver)}
+        figures = {
+            "change_before_start_s": round(arrived, 1),
+            "settled_s": round(settled, 1),
+            **_quiet_minute(sender, receiver),
+        }
         seconds = [_change(tables, n) for n in range(CHANGES)]
         figures["change_s"] = round(statistics.median(seconds[2:]), 2)  # two to warm up
         return {f"{name}_{number}": value for name, value in figures.items()}

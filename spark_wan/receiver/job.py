@@ -15,6 +15,7 @@ from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
@@ -101,7 +102,8 @@ class Receiver:
         )
         # A run with available_now has to end: there each table writes its marks alone.
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
-        tables = self._tables(handle, available_now, writer)
+        first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
+        tables = self._tables(handle, available_now, writer, first_looks)
         for url in sorted({sender.channel for sender in self.senders}):
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
@@ -124,7 +126,11 @@ class Receiver:
         return LedgerMaintenance(self.site.name, self.site.state, expiring, job.check_stopped)
 
     def _tables(
-        self, job: Job, available_now: bool, writer: LedgerWriter | None = None
+        self,
+        job: Job,
+        available_now: bool,
+        writer: LedgerWriter | None = None,
+        first_looks: FirstLooks | None = None,
     ) -> InboundTables:
         maintenance = self._maintenance(job) if available_now else None
 
@@ -138,6 +144,7 @@ class Receiver:
                 self.decisions.get(name, Decisions()),
                 maintenance,
                 writer,
+                first_looks,
             )
 
         return InboundTables(table)

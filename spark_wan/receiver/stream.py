@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.channels.log import StreamLog
+from spark_wan.errors import WanError
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -227,6 +228,19 @@ class Due:
     idle: Done | None = None
     """The stream is idle, and has been since then. Its target is caught up with now and then,
     before log cleanup takes commits of it that the ledger has not seen."""
+
+    def is_acked_by(self, site: str) -> bool:
+        """Whether a site has acked everything in the listing, and nothing was sent again since."""
+        try:
+            ack = self.listing.log.ack(site)
+        except WanError:
+            return False  # a round reports what is wrong
+        return (
+            ack is not None
+            and ack.held is None
+            and ack.applied == self.listing.newest
+            and not self.listing.announced
+        )
 
 
 def _check_interval(name: str) -> float:

@@ -29,6 +29,7 @@ from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
 from spark_wan.receiver.target import DeltaTarget
+from spark_wan.runtime.first_looks import RETRY, FirstLooks
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
 from spark_wan.steps import reached
 from spark_wan.topology.model import Site, Table
@@ -58,6 +59,8 @@ class InboundTable(Activity):
     """Of the site's ledger, with ``available_now``."""
     writer: LedgerWriter | None = None
     """Writes marks to the ledger, those of several tables at once. None: each table does."""
+    first_looks: FirstLooks | None = None
+    """None: nothing can wait."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,6 +70,8 @@ class InboundTable(Activity):
     _work: _Work | None = None
     """Work that waits for the ledger."""
     _streams: dict[str, InboundStream] = field(default_factory=dict)
+    _acked: dict[str, tuple[object, bool]] = field(default_factory=dict)
+    """Before the first look, by stream: the state of a listing, and whether all of it is acked."""
     _ledger: Ledger | None = None
     _ledger_tables: LedgerTables | None = None
 
@@ -84,10 +89,27 @@ class InboundTable(Activity):
         if self._work is not None and self.writer is not None:
             return UNTIL_WOKEN if self.writer.has(self) else Found(self._go_on)
         if self._due:
-            return Found(self._begin)
+            return Found(self._begin) if self._may_begin() else Next(RETRY)
         if not self.available_now:
             return UNTIL_WOKEN
         return Found(self._maintain) if self._is_ledger_grown() else None
+
+    def _may_begin(self) -> bool:
+        """Whether work may begin: there is something to apply, by this site's acks, or it is this
+        table's turn to have its first look."""
+        if self.first_looks is None or self._ledger is not None:
+            return True
+        with self._lock:
+            due = list(self._due.values())
+        return not all(map(self._seems_applied, due)) or self.first_looks.may_begin(self)
+
+    def _seems_applied(self, due: Due) -> bool:
+        """Whether this site has acked everything in a listing. Later looks ask for no ack again."""
+        state, applied = self._acked.get(due.stream.name, (None, False))
+        if state != due.listing.state:
+            applied = due.is_acked_by(self.site.name)
+            self._acked[due.stream.name] = due.listing.state, applied
+        return applied
 
     def _is_ledger_grown(self) -> bool:
         """Whether this run should do the work on the ledger that others do each hour."""
@@ -116,6 +138,8 @@ class InboundTable(Activity):
             self._work = work
             self.writer.give(self, self._ledger)
             return UNTIL_WOKEN
+        if self.first_looks is not None:
+            self.first_looks.done(self)
         return Next(0.0) if self._due or self.available_now else UNTIL_WOKEN
 
     def _apply_due(self) -> _Work:

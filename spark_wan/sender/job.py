@@ -21,6 +21,7 @@ from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
@@ -131,8 +132,9 @@ class Sender:
             lambda: [status for channel in channels for status in channel.statuses()],
             available_now=available_now,
         )
+        first_looks = FirstLooks(handle.scheduler.wake)
         streams = [
-            self._stream(handle, sender, table, watches[sender.channel], available_now)
+            self._stream(handle, sender, table, watches[sender.channel], available_now, first_looks)
             for sender, table in self.streams
         ]
         for url, watch in watches.items():
@@ -148,7 +150,13 @@ class Sender:
         return handle
 
     def _stream(
-        self, job: Job, sender: model.Sender, table: Table, watch: AckWatch, available_now: bool
+        self,
+        job: Job,
+        sender: model.Sender,
+        table: Table,
+        watch: AckWatch,
+        available_now: bool,
+        first_looks: FirstLooks,
     ) -> SenderStream:
         name = stream_name(sender.site, sender.name, table.name)
         status = StreamStatus(name, table.name)
@@ -199,7 +207,15 @@ class Sender:
         )
         pace = Pace(sender.batch_interval, max(sender.batch_interval, self.idle_interval))
         return SenderStream(
-            job, available_now, use, status, publisher, acks, pace, sender.block_on_ack
+            job,
+            available_now,
+            use,
+            status,
+            publisher,
+            acks,
+            pace,
+            sender.block_on_ack,
+            first_looks,
         )
 
 

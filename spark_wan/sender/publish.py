@@ -131,10 +131,24 @@ class Publisher:
     _quiet: tuple[int, object] | None = None
     """``_latest`` and ``_seen`` when the last round left nothing to publish; None: it left
     something, or failed."""
+    _glanced: tuple[int, object] | None = None
+    """Before the first round: the newest version of the checkpoint, and how the source looked."""
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
         return self._quiet is not None and self._is_still(self._quiet)
+
+    def seems_published(self) -> bool:
+        """Whether the source has nothing newer than the checkpoint, as far as a glance shows. To be
+        asked before the first round, which compares much more."""
+        if self._glanced is None:
+            checkpoint = self.checkpoints.load(self.settings.stream)
+            if checkpoint is None or checkpoint.published is None:
+                return False
+            through = checkpoint.published.through
+            self._glanced = through, self.source.look(through)
+        through, seen = self._glanced
+        return self.source.look(through) == seen
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,

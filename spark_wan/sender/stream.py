@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import StoppedError, WanError
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
 from spark_wan.sender.acks import AckManager
@@ -124,6 +125,9 @@ class SenderStream(Activity):
     acks: AckManager
     pace: Pace
     block_on_ack: float
+    first_looks: FirstLooks
+    _looked: bool = False
+    """The first look at the source is done."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -155,7 +159,12 @@ class SenderStream(Activity):
         join = self._pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
-        return self._plan(self.publisher, spark)
+        if hold is None and not self._looked and not self._may_look(self.publisher, spark):
+            return Next(self.pace.wait())
+        turn = self._plan(self.publisher, spark)
+        self._looked = True
+        self.first_looks.done(self)
+        return turn
 
     def _look_once(self, spark: SparkSession) -> Turn:
         """Look in a run with ``available_now``, which ends with the version that was the newest at
@@ -188,6 +197,17 @@ class SenderStream(Activity):
         except Exception as error:
             log.debug("%s: the look failed, a round will tell: %s", self.name, error)
             return False
+
+    def _may_look(self, publisher: Publisher, spark: SparkSession) -> bool:
+        """Whether the first look may begin: there is something to publish, as far as a glance
+        shows, or it is this stream's turn."""
+        self.use(spark)
+        try:
+            may_wait = publisher.seems_published()
+        except Exception as error:
+            log.debug("%s: the glance failed, a round will tell: %s", self.name, error)
+            may_wait = False
+        return not may_wait or self.first_looks.may_begin(self)
 
     def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
         """Begin a round. A worker writes the frames, if there are any to write."""

@@ -60,8 +60,9 @@ class Inbound:
         channel: Channel,
         tables: InboundTables,
         available_now: bool = False,
+        woken: Woken | None = None,
     ) -> None:
-        self.streams, self.tables, self.woken = streams, tables, Woken()
+        self.streams, self.tables, self.woken = streams, tables, woken or Woken()
         self.channel = InboundChannel(
             channel, streams, tables, self.woken, Pace(0.0, 0.0), available_now
         )

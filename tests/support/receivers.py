@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import LedgerRows, Target, publish
-from inline import Inbound, Running
+from inline import Inbound, Running, Woken
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
@@ -24,6 +24,7 @@ from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.receiver.table import InboundTable
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.topology.model import Table
 from spark_wan.topology.parsing import parse_topology
 
@@ -89,18 +90,24 @@ def receiver(
     before: Callable[[str], None] = lambda _: None,
     available_now: bool = False,
     job: Running | None = None,
+    first_looks: bool = False,
 ) -> Inbound:
-    """Return a receiver of site seattle, whose streams are called as their tables."""
+    """Return a receiver of site seattle, whose streams are called as their tables.
+
+    ``first_looks``: those that can wait do."""
     running = job or Running()
+    woken = Woken()
+    looks = FirstLooks(woken.wake) if first_looks else None
 
     def make(name: str) -> InboundTable:
         table: Table = replace(TOPOLOGY.table("orders"), name=name)
         made = InMemory(running, TOPOLOGY.site("seattle"), table, 1 << 20, available_now)
+        made.first_looks = looks
         made.before, made.target = before, Target(channel, f"target of {name}")
         return made
 
     streams = Streams(TOPOLOGY, "seattle", "memory:///")
-    return Inbound(streams, channel, InboundTables(make), available_now)
+    return Inbound(streams, channel, InboundTables(make), available_now, woken)
 
 
 def send(channel: Channel, table: str, *numbers: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fakes import STREAM, manifest, memory_channel, publish
-from inline import Inbound, Running, turns
+from inline import Inbound, Running, Woken, turns
 from receivers import CONTENT, SPARK, TOPOLOGY, Clock, acked, held_at, receiver, send
 
 from spark_wan.channels.base import Channel
@@ -29,6 +29,7 @@ from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.receiver.table import InboundTable
 from spark_wan.receiver.target import DeltaTarget
+from spark_wan.runtime.first_looks import RETRY
 from spark_wan.runtime.scheduler import Found, Next
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
@@ -113,6 +114,63 @@ def test_a_listing_that_a_table_works_on_is_not_given_again(channel: Any) -> Non
     send(channel, "orders", 2)
     here.apply()
     assert acked(channel, "orders") == 2
+
+
+def test_after_a_start_tables_with_epochs_go_before_those_without(channel: Any) -> None:
+    """While one table without new epochs has its first look, others wait until it is done, or until
+    they get an epoch. Fails when all begin at once, or when one with an epoch waits."""
+    for name in ("a", "b", "c"):
+        send(channel, name, 1)
+    receiver(channel).apply()
+    send(channel, "c", 2)
+    here = receiver(channel, first_looks=True)
+    a, b, c = map(here.tables.get, ("a", "b", "c"))
+    here.channel.look(SPARK)
+    found = a.look(SPARK)
+    assert isinstance(found, Found)
+    assert b.look(SPARK) == Next(RETRY)
+    turns(c, SPARK)
+    assert acked(channel, "c") == 2
+    here.woken.woken.clear()
+    found.work(SPARK)
+    assert here.woken.woken == [b]
+    assert isinstance(b.look(SPARK), Found)
+
+
+def test_a_table_that_waits_for_its_first_look_begins_when_it_gets_an_epoch(channel: Any) -> None:
+    for name in ("a", "b"):
+        send(channel, name, 1)
+    receiver(channel).apply()
+    here = receiver(channel, first_looks=True)
+    here.channel.look(SPARK)
+    assert isinstance(here.tables.get("a").look(SPARK), Found)
+    assert here.tables.get("b").look(SPARK) == Next(RETRY)
+    send(channel, "b", 2)
+    here.channel.look(SPARK)
+    turns(here.tables.get("b"), SPARK)
+    assert acked(channel, "b") == 2
+
+
+@pytest.mark.parametrize("why", ["held", "announced again", "no ack", "not readable"])
+def test_a_table_whose_epochs_are_not_known_to_be_applied_does_not_wait(
+    channel: Any, why: str
+) -> None:
+    send(channel, "a", 1)
+    receiver(channel).apply()
+    send(channel, "b", 1)
+    if why != "no ack":
+        receiver(channel).apply()
+    if why == "held":
+        held = replace(StreamLog(channel, "b").acks()["seattle"], held=2, cause="no column 'n'")
+        channel.put_ack("b", "seattle", held.encode())
+    elif why == "announced again":
+        channel.announce("b", 1, 1)
+    elif why == "not readable":
+        channel.put_ack("b", "seattle", b"{")
+    here = receiver(channel, first_looks=True)
+    here.channel.look(SPARK)
+    assert isinstance(here.tables.get("a").look(SPARK), Found)
+    assert isinstance(here.tables.get("b").look(SPARK), Found)
 
 
 def test_streams_of_several_channels_share_a_tables_ledger() -> None:
@@ -439,7 +497,7 @@ def test_of_several_senders_on_one_channel_the_first_has_the_storage_options(
         "spark_wan.receiver.job.LedgerTables", lambda *_: SimpleNamespace(ensure=lambda: None)
     )
     monkeypatch.setattr(
-        "spark_wan.receiver.job.JobHandle", lambda *_, **__: SimpleNamespace(scheduler=None)
+        "spark_wan.receiver.job.JobHandle", lambda *_, **__: SimpleNamespace(scheduler=Woken())
     )
     monkeypatch.setattr(Receiver, "_tables", lambda *_: None)
     with pytest.raises(ChannelError, match="enough"):

@@ -27,12 +27,15 @@ from waiting import LONG, until
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
+from spark_wan.delta.commits import Commit
 from spark_wan.errors import ChannelError, SessionLostError, SourceError, WanError
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.stream import SenderStream, StreamStatus
+from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import EVENTS
@@ -44,14 +47,19 @@ class Cancelled(Exception):
 
 
 class Table(Source):
-    """A source; what is called before frames are written, or looked for."""
+    """A source; what is called before frames are written, or looked for, or its history is read."""
 
     before_frames: Callable[[], None] = lambda _: None
     before_look: Callable[[], None] = lambda _: None
+    before_history: Callable[[], None] = lambda _: None
 
     def look(self, version: int) -> object:
         self.before_look()
         return super().look(version)
+
+    def history(self, after: int) -> list[Commit]:
+        self.before_history()
+        return super().history(after)
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self.before_frames()
@@ -80,6 +88,7 @@ class Here:
             lambda: [stream.status for stream in self.streams],
             available_now=available_now,
         )
+        self.first_looks = FirstLooks(self.handle.scheduler.wake)
         self.streams = [self._stream(name, start) for name, start in tables.items()]
 
     def begin(self) -> None:
@@ -102,6 +111,7 @@ class Here:
             acks,
             pace,
             0.0,
+            self.first_looks,
         )
 
     def published(self, table: str) -> int:
@@ -290,6 +300,33 @@ def test_a_poll_takes_no_slot_and_slots_limit_concurrent_captures() -> None:
     go.set()
     until(lambda: all(here.published(name) == 1 for name in ("a", "b", "c")))
     assert most[0] == 2
+    here.handle.stop()
+
+
+def test_after_a_start_tables_with_changes_go_before_those_without() -> None:
+    """While one table without changes has its first look, another waits; a change in a table is
+    published. Fails when a table waits although it has changes, or when none waits."""
+    here, go, seen = Here(a=0, b=0, c=0), threading.Event(), list[str]()
+    for stream in here.streams:
+        assert stream.publisher is not None
+        run(stream.publisher.round())
+        stream.publisher = replace(stream.publisher, _quiet=None, _published=None)
+    here.tables["c"].add()
+
+    def compare(name: str) -> None:
+        seen.append(name)
+        assert go.wait(LONG)
+
+    for name in ("a", "b"):
+        here.tables[name].before_history = lambda name=name: compare(name)
+    here.begin()
+    until(lambda: here.published("c") == 2)
+    until(lambda: seen)
+    here.tables["c"].add()
+    until(lambda: here.published("c") == 3)
+    assert len(seen) == 1
+    go.set()
+    until(lambda: {"a", "b"} <= set(seen))
     here.handle.stop()
 
 
