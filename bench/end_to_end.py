@@ -331,7 +331,8 @@ def merge(target: str, view: str, order: str, deletes: bool = False) -> str:
 
 @contextmanager
 def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
-    """Copy a table at version 1; yield a function that makes the later commits visible at once."""
+    """Copy a table at version 1; yield a function that makes the later commits visible at once,
+    with what Delta writes after each: checksums, a checkpoint."""
     shutil.copytree(table, copy)
     log, aside = copy / "_delta_log", copy / "later"
     aside.mkdir()
@@ -340,7 +341,7 @@ def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
             file.rename(aside / file.name)
 
     def reveal() -> None:
-        for file in sorted(aside.glob("*.json")):
+        for file in sorted(aside.iterdir(), key=lambda file: (file.suffix != ".json", file.name)):
             file.rename(log / file.name)
 
     yield reveal

@@ -7,7 +7,8 @@ tables have been looked at. Once nothing has happened for some minutes, it count
 requests to the channel and to the sender's state, looks at the files of tables' logs, CPU time,
 threads and memory of both processes with their JVMs. Then it commits a row to one table after
 another, and measures the time until the target has a commit. The figures go to
-``bench/results/idle.json``; the ledger's growth is measured by :mod:`bench.ledger_growth`.
+``bench/results/idle.json``; those of the ledger's growth, in the same file, are measured by
+:mod:`bench.ledger_growth`.
 """
 
 from __future__ import annotations

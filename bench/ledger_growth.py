@@ -12,7 +12,7 @@ these folds make. The logs of target and ledger have a file for each apply, and 
 each ten, as if Delta's log cleanup had removed none.
 
 A cold load is what a new process does: it loads the ledger, checks the event IDs and catches up.
-Delta's own cache is emptied before it.
+Delta's own cache is emptied before it. The figures go to ``bench/results/idle.json``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_wan.ledger.folding import folded_ids
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore, encode_row
-from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
 from spark_wan.local import local_session
 from spark_wan.receiver.apply import ApplyBatch
 from spark_wan.receiver.decode import CONTENT
@@ -44,32 +44,20 @@ from spark_wan.receiver.rows import EventRows
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.wire.mark import AppliedStream, Mark
 
-RESULTS = HERE / "results" / "ledger_growth.json"
+RESULTS = HERE / "results" / "idle.json"
 SITE, TABLE, ORIGIN, STREAM = "seattle", "clicks", "newark", "newark.events.clicks"
 IDS, AN_HOUR, NOT_FOLDED = 10, 200, 100
 EVENTS = f"{ID} string, {VERSION} bigint, {SEQUENCE} bigint, {CONTENT} string, {TIME} bigint"
-APPLIED = pa.schema(
-    [
-        ("version", pa.int32()),
-        ("table", pa.string()),
-        ("target_id", pa.string()),
-        ("target_version", pa.int64()),
-        ("apply", pa.int64()),
-        ("token", pa.string()),
-        ("mark", pa.string()),
-    ]
-)
-EVENT_IDS = pa.schema(
-    [
-        ("version", pa.int32()),
-        ("table", pa.string()),
-        ("origin", pa.string()),
-        ("event_id", pa.string()),
-        ("content", pa.string()),
-        ("time", pa.int64()),
-        ("token", pa.string()),
-    ]
-)
+TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the columns of a table of the ledger."""
+    columns = (column.split() for column in SCHEMAS[table].split(", "))
+    return pa.schema([(name, TYPES[kind]) for name, kind in columns])
+
+
+APPLIED, EVENT_IDS = arrow_schema("applied"), arrow_schema("event_ids")
 
 
 def mark_of(apply: int) -> Mark:
@@ -224,11 +212,12 @@ def main() -> None:
         what: {applies: statistics.median(times) for applies, times in of.items()}
         for what, of in took.items()
     }
-    results: dict[str, Any] = {"rounds": rounds, "applies_before": "simulated"}
+    results: dict[str, Any] = {}
     for what, of in medians.items():
         results |= {f"{what}_seconds_{applies}": round(each, 3) for applies, each in of.items()}
         results[f"{what}_cost_ratio_20000_to_100"] = round(of[20_000] / of[100], 3)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    found = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    RESULTS.write_text(json.dumps(found | results, indent=2) + "\n")
     print(json.dumps(results, indent=2))
     spark.stop()
     shutil.rmtree(folder)

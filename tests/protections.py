@@ -1374,6 +1374,52 @@ GUARDS = {
     - self._available_now and held
     + False
     """,
+    "unit/runtime/test_first_looks.py": """
+    [one first look at a time]
+    test_one_at_a_time_in_the_order_in_which_they_asked
+    unit/receiver/test_inbound.py::test_after_a_start_tables_with_epochs_go_before_those_without
+    FirstLooks.may_begin
+    - return False
+    + return True
+
+    [first looks follow]
+    test_one_at_a_time_in_the_order_in_which_they_asked
+    test_the_next_is_woken_though_the_turn_was_nobodys
+    FirstLooks.done
+    - self._wake(following)
+    + pass
+
+    [slow first looks]
+    test_a_slow_one_delays_no_other
+    FirstLooks.may_begin
+    - now - current[1] >= SLOW
+    + False
+
+    [nothing to send waits]
+    unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
+    SenderStream._may_look
+    - not may_wait or self.first_looks.may_begin(self)
+    + True
+
+    [changes do not wait]
+    unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
+    Publisher.seems_published
+    - self.source.look(through) == seen
+    + True
+
+    [epochs do not wait]
+    unit/receiver/test_inbound.py::test_after_a_start_tables_with_epochs_go_before_those_without
+    unit/receiver/test_inbound.py::test_a_table_that_waits_for_its_first_look_begins_when_it_gets_an_epoch
+    Due.is_acked_by
+    - ack.applied == self.listing.newest
+    + True
+
+    [held ones do not wait]
+    unit/receiver/test_inbound.py::test_a_table_whose_epochs_are_not_known_to_be_applied_does_not_wait[held]
+    Due.is_acked_by
+    - ack.held is None
+    + True
+    """,
     "unit/runtime/test_scheduler.py": """
     [goes first]
     test_work_for_which_others_wait_goes_first

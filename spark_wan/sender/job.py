@@ -132,7 +132,7 @@ class Sender:
             lambda: [status for channel in channels for status in channel.statuses()],
             available_now=available_now,
         )
-        first_looks = FirstLooks(handle.scheduler.wake)
+        first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         streams = [
             self._stream(handle, sender, table, watches[sender.channel], available_now, first_looks)
             for sender, table in self.streams
@@ -156,7 +156,7 @@ class Sender:
         table: Table,
         watch: AckWatch,
         available_now: bool,
-        first_looks: FirstLooks,
+        first_looks: FirstLooks | None = None,
     ) -> SenderStream:
         name = stream_name(sender.site, sender.name, table.name)
         status = StreamStatus(name, table.name)

@@ -125,7 +125,8 @@ class SenderStream(Activity):
     acks: AckManager
     pace: Pace
     block_on_ack: float
-    first_looks: FirstLooks
+    first_looks: FirstLooks | None = None
+    """None: nothing can wait."""
     _looked: bool = False
     """The first look at the source is done."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
@@ -163,7 +164,8 @@ class SenderStream(Activity):
             return Next(self.pace.wait())
         turn = self._plan(self.publisher, spark)
         self._looked = True
-        self.first_looks.done(self)
+        if self.first_looks is not None:
+            self.first_looks.done(self)
         return turn
 
     def _look_once(self, spark: SparkSession) -> Turn:
@@ -201,6 +203,8 @@ class SenderStream(Activity):
     def _may_look(self, publisher: Publisher, spark: SparkSession) -> bool:
         """Whether the first look may begin: there is something to publish, as far as a glance
         shows, or it is this stream's turn."""
+        if self.first_looks is None:
+            return True
         self.use(spark)
         try:
             may_wait = publisher.seems_published()

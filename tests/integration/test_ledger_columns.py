@@ -1,4 +1,5 @@
-"""A ledger that version 0.1.0 has made gains the columns of a later version."""
+"""A ledger like that of version 0.1.0 gains the columns of a later version. One that 0.1.0 has made
+does so in ``test_update.py``."""
 
 from __future__ import annotations
 
@@ -7,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pair import Pair
-from sites import NEWARK, SEATTLE
 
-from spark_wan import Receiver, Sender
 from spark_wan.ledger import tables as ledger_tables
 from spark_wan.ledger.tables import LedgerTables
 
@@ -133,21 +131,3 @@ def test_two_receivers_add_the_columns_at_the_same_time(
     for name, schema in schemas.items():
         assert names(tables, name) == [part.split()[0] for part in schema.split(", ")]
         assert tables.read(name).count() == 1
-
-
-def test_a_site_goes_on_with_a_ledger_that_has_gained_columns(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """First with those of a later version, then with this one again."""
-    pair = Pair.of(tmp_path / "pair", {"orders": {}})
-    pair.make(spark, "orders", "id bigint, item string")
-    state = pair.topology.site(SEATTLE).state
-    make_0_1_0(spark, state)
-    spark.sql(f"DELETE FROM delta.`{state}/ledger/applied`")
-    for number, schemas in enumerate((grown(), ledger_tables.SCHEMAS)):
-        monkeypatch.setattr(ledger_tables, "SCHEMAS", schemas)
-        pair.sql(spark, "orders", f"INSERT INTO {{t}} VALUES ({number}, 'bolt')")
-        Sender(spark, pair.topology, NEWARK).start(available_now=True).await_termination()
-        Receiver(spark, pair.topology, SEATTLE).start(available_now=True).await_termination()
-        assert pair.log("orders").acks()[SEATTLE].held is None
-        pair.assert_same(spark, "orders")

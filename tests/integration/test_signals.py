@@ -124,12 +124,19 @@ def writing(here: Sites) -> Iterator[None]:
         thread.join()
 
 
-def queue_epochs(spark: Any, here: Sites) -> None:
-    """Publish epochs, so that a receiver is busy for a while."""
-    for start in (30, 50, 70):
-        here.send(spark)
+@pytest.fixture(scope="module")
+def _with_epochs(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    here = Sites.make(tmp_path_factory.mktemp("epochs") / "wan")
+    for start in (10, 30, 50, 70):
         here.change(start)
-    here.send(spark)
+        here.send(spark)
+    return here
+
+
+@pytest.fixture
+def with_epochs(_with_epochs: Sites, tmp_path: Path) -> Sites:
+    """Published epochs that keep a receiver busy for a while."""
+    return _with_epochs.copy(tmp_path / "with epochs")
 
 
 def is_started(line: dict[str, Any]) -> bool:
@@ -145,16 +152,17 @@ def has_events(line: dict[str, Any]) -> bool:
     [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
 )
 def test_a_signal_to_the_process_group_stops_the_command_cleanly(
-    spark: Any, wan: Sites, tmp_path: Path, name: str, number: int
+    spark: Any, wan: Sites, with_epochs: Sites, tmp_path: Path, name: str, number: int
 ) -> None:
     """As systemd and Ctrl-C do: JVM and Python workers get the signal at the same moment, in the
     middle of work. What was in progress arrives after a restart.
 
     Fails (traceback, exit code 1) when Python takes the end of its JVM for an error.
     """
-    wan.change(10)
     if name == "receive":
-        queue_epochs(spark, wan)
+        wan = with_epochs
+    else:
+        wan.change(10)
     with running(name, wan, tmp_path / "errors") as command:
         if name == "send":
             with writing(wan):
@@ -175,13 +183,12 @@ def test_a_signal_to_the_process_group_stops_the_command_cleanly(
 
 
 def test_stopping_a_busy_receiver_logs_no_spark_errors(
-    spark: Any, wan: Sites, tmp_path: Path
+    spark: Any, with_epochs: Sites, tmp_path: Path
 ) -> None:
     """SIGTERM to Python alone. Spark logs an error with a stack trace for a cancelled write, so the
     running step may end.
     """
-    wan.change(10)
-    queue_epochs(spark, wan)
+    wan = with_epochs
     with running("receive", wan, tmp_path / "errors") as command:
         wait_until(lambda: command.has_printed(is_started), "it starts")
         wait_until(lambda: bool(wan.path("orders", SEATTLE).exists()), "it applies")

@@ -12,7 +12,6 @@ from topologies import refusal, topology
 from spark_wan.channels.watch import AckWatch
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
-from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.job import Sender
 from spark_wan.topology.options import SinkOptions
@@ -216,7 +215,6 @@ def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -
         loaded.table("flights"),
         AckWatch(memory_channel()),
         True,
-        FirstLooks(lambda stream: None),
     )
     checkpoints = stream.publisher.checkpoints
     assert isinstance(checkpoints, StoredCheckpoints)
