@@ -124,7 +124,7 @@ class DeltaSource:
 
     def _read_history(self, after: int) -> list[Commit]:
         with self._errors():
-            return history(self.spark, self.table.location, after, limit=16)
+            return history(self.spark, self.table.location, after, limit=8)
 
     def commit(self, version: int) -> Commit | None:
         commits = self.history(version - 1)

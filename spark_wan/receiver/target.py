@@ -88,7 +88,7 @@ class DeltaTarget:
 
     def history(self, after: int) -> list[Commit]:
         with self._errors():
-            commits = history(self.spark, self.location, after, limit=16)
+            commits = history(self.spark, self.location, after, limit=8)
         if commits:
             newest = commits[-1].version
             seen = self._log_files.look(newest)
