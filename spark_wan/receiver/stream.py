@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.channels.log import StreamLog
-from spark_wan.errors import WanError
 from spark_wan.receiver.apply import ApplyResult, TableApplier
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -233,7 +232,7 @@ class Due:
         """Whether a site has acked everything in the listing, and nothing was sent again since."""
         try:
             ack = self.listing.log.ack(site)
-        except WanError:
+        except Exception:
             return False  # a round reports what is wrong
         return (
             ack is not None

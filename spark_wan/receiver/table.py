@@ -101,7 +101,10 @@ class InboundTable(Activity):
             return True
         with self._lock:
             due = list(self._due.values())
-        return not all(map(self._seems_applied, due)) or self.first_looks.may_begin(self)
+        if all(map(self._seems_applied, due)):
+            return self.first_looks.may_begin(self)
+        self.first_looks.done(self)  # it waits no more
+        return True
 
     def _seems_applied(self, due: Due) -> bool:
         """Whether this site has acked everything in a listing. Later looks ask for no ack again."""

@@ -50,5 +50,8 @@ class FirstLooks:
             if self._current is not None:
                 return
             following = next(iter(self._waiting), None)
+            if following is not None:
+                # It asks again, or has something to do: then it must not be woken for others.
+                del self._waiting[following]
         if following is not None:
             self._wake(following)

@@ -163,9 +163,9 @@ class SenderStream(Activity):
         if hold is None and not self._looked and not self._may_look(self.publisher, spark):
             return Next(self.pace.wait())
         turn = self._plan(self.publisher, spark)
-        self._looked = True
-        if self.first_looks is not None:
+        if not self._looked and self.first_looks is not None:
             self.first_looks.done(self)
+        self._looked = True
         return turn
 
     def _look_once(self, spark: SparkSession) -> Turn:

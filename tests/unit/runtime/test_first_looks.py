@@ -61,6 +61,17 @@ def test_the_next_is_woken_though_the_turn_was_nobodys(
     assert woken == [B, C]
 
 
+def test_one_that_is_woken_and_does_not_come_stops_no_other(
+    looks: FirstLooks, woken: list[Activity]
+) -> None:
+    """It has got something to do, and waits for a worker. Fails when it is woken again and again,
+    in place of those behind it."""
+    assert [looks.may_begin(each) for each in (A, B, C)] == [True, False, False]
+    looks.done(A)
+    looks.done(Named("another"))
+    assert woken == [B, C]
+
+
 def test_a_slow_one_delays_no_other(
     looks: FirstLooks, woken: list[Activity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
