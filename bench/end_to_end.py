@@ -15,9 +15,6 @@ idling. Each figure is the median of the rounds after the warm-up; each round ru
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 import statistics
 import time
@@ -29,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 import spark_wan
+from bench.figures import record
 from bench.memory import PeakMemory
 from spark_wan.delta.sql import reference
 from spark_wan.local import local_session
@@ -454,9 +452,6 @@ def report(
         "json_zstd_bytes_per_event": round(sizes[2] / events, 1),
         **{f"{name}_peak_memory_mib": round(memory[name] / 2**20) for name in PIPELINES},
         **{f"idle_{name}": count for name, count in idle.items()},
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = record(options.output, figures)
     print("\n" + "\n".join(f"{name:34} {value}" for name, value in figures.items()))

@@ -7,14 +7,12 @@ Each function of ``FIGURES`` measures some figures in the session that it is giv
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.figures import record
 from bench.small_apply import small_apply, small_apply_without_vectors
 from bench.steady import steady
 from spark_wan.local import local_session
@@ -44,14 +42,10 @@ def main() -> None:
         parser.error(f"unknown figures: {', '.join(sorted(unknown))}")
     shutil.rmtree(SCRATCH, ignore_errors=True)
     spark = local_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"})
-    found = json.loads(options.output.read_text()) if options.output.is_file() else {}
     for name in options.figures or FIGURES:
         place = SCRATCH / name
         place.mkdir(parents=True)
-        found |= FIGURES[name](spark, place)
-        found |= {"python": platform.python_version(), "cpus": os.cpu_count()}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        found = record(options.output, FIGURES[name](spark, place))
     spark.stop()
     shutil.rmtree(SCRATCH, ignore_errors=True)
     print("\n" + "\n".join(f"{name:40} {value}" for name, value in found.items()))

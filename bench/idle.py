@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import shutil
 import statistics
@@ -24,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.figures import record
 from bench.jobs import NEWARK, SEATTLE, ManyTables, Process, wait_for
 
 HERE = Path(__file__).parent
@@ -127,12 +126,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    found = json.loads(options.output.read_text()) if options.output.is_file() else {}
     for number in options.numbers:
-        found |= measure(number, SCRATCH / str(number))
-        found |= {"python": platform.python_version(), "cpus": os.cpu_count()}
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        found = record(options.output, measure(number, SCRATCH / str(number)))
         print(json.dumps(found, indent=2), flush=True)
     shutil.rmtree(SCRATCH, ignore_errors=True)
 

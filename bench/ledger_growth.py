@@ -29,6 +29,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from bench.end_to_end import HERE, SCRATCH
+from bench.figures import record
 from spark_wan.delta.sessions import SessionSettings
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.folding import folded_ids
@@ -217,8 +218,7 @@ def main() -> None:
     for what, of in medians.items():
         results |= {f"{what}_seconds_{applies}": round(each, 3) for applies, each in of.items()}
         results[f"{what}_cost_ratio_20000_to_100"] = round(of[20_000] / of[100], 3)
-    found = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    RESULTS.write_text(json.dumps(found | results, indent=2) + "\n")
+    record(RESULTS, results)
     print(json.dumps(results, indent=2))
     spark.stop()
     shutil.rmtree(folder)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import statistics
 import threading
@@ -20,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.figures import record
 from bench.jobs import NEWARK, SEATTLE, ManyTables, Process, wait_for
 from spark_wan.delta.sessions import spark_thread
 from spark_wan.local import local_session
@@ -148,10 +147,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    found = measure(SCRATCH, options.tables)
-    found |= {"python": platform.python_version(), "cpus": os.cpu_count()}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(found, indent=2) + "\n")
+    found = record(options.output, measure(SCRATCH, options.tables))
     print(json.dumps(found, indent=2))
     shutil.rmtree(SCRATCH, ignore_errors=True)
 

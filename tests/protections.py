@@ -1397,9 +1397,9 @@ GUARDS = {
 
     [nothing to send waits]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
-    SenderStream._may_look
-    - not may_wait or self.first_looks.may_begin(self)
-    + True
+    SenderStream._first_look
+    - self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self)
+    + False
 
     [changes do not wait]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
@@ -1410,17 +1410,42 @@ GUARDS = {
     [epochs do not wait]
     unit/receiver/test_inbound.py::test_after_a_start_tables_with_epochs_go_before_those_without
     unit/receiver/test_inbound.py::test_a_table_that_waits_for_its_first_look_begins_when_it_gets_an_epoch
-    Due.is_acked_by
+    Due.is_acked
     - ack.applied == self.listing.newest
     + True
 
+    [woken ones leave the queue]
+    test_one_that_is_woken_and_does_not_come_stops_no_other
+    FirstLooks.done
+    - del self._waiting[following]
+    + pass
+
+    [announced ones do not wait]
+    unit/receiver/test_inbound.py::test_a_table_that_may_have_work_does_not_wait[announced again]
+    Due.is_acked
+    - not self.listing.announced
+    + True
+
+    [without an ack]
+    unit/receiver/test_inbound.py::test_a_table_that_may_have_work_does_not_wait[no ack]
+    unit/receiver/test_inbound.py::test_a_table_that_may_have_work_does_not_wait[not readable]
+    InboundTable._may_begin
+    - all(each.is_acked for each in due)
+    + True
+
     [held ones do not wait]
-    unit/receiver/test_inbound.py::test_a_table_whose_epochs_are_not_known_to_be_applied_does_not_wait[held]
-    Due.is_acked_by
+    unit/receiver/test_inbound.py::test_a_table_that_may_have_work_does_not_wait[held]
+    Due.is_acked
     - ack.held is None
     + True
     """,
     "unit/runtime/test_scheduler.py": """
+    [overdue ones keep their places]
+    test_an_overdue_activity_that_is_woken_keeps_its_place
+    Scheduler.wake
+    - entry.due > time.monotonic()
+    + True
+
     [goes first]
     test_work_for_which_others_wait_goes_first
     Scheduler._take_turn

@@ -76,7 +76,7 @@ class ChannelStreams:
         due: dict[str, list[Due]] = {}
         idle: dict[str, Due] = {}
         for name, listing in listings.items():
-            each = Due(self.get(name), listing)
+            each = Due(self.site, self.get(name), listing)
             if not each.stream.is_done(listing):
                 if each.stream.is_due(listing):
                     self._add(each, due)

@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.receiver.apply import ApplyResult, TableApplier
@@ -222,16 +223,20 @@ class InboundStream:
 class Due:
     """A stream that may have something to apply, and its log as it was listed."""
 
+    site: str
+    """The receiving site."""
     stream: InboundStream
     listing: Listing
     idle: Done | None = None
     """The stream is idle, and has been since then. Its target is caught up with now and then,
     before log cleanup takes commits of it that the ledger has not seen."""
 
-    def is_acked_by(self, site: str) -> bool:
-        """Whether a site has acked everything in the listing, and nothing was sent again since."""
+    @cached_property
+    def is_acked(self) -> bool:
+        """Whether the site has acked everything in the listing, and nothing was announced again
+        since. The first use reads the ack."""
         try:
-            ack = self.listing.log.ack(site)
+            ack = self.listing.log.ack(self.site)
         except Exception:
             return False  # a round reports what is wrong
         return (

@@ -60,7 +60,7 @@ class InboundTable(Activity):
     writer: LedgerWriter | None = None
     """Writes marks to the ledger, those of several tables at once. None: each table does."""
     first_looks: FirstLooks | None = None
-    """None: nothing can wait."""
+    """None: the first look at the target is done, or cannot wait."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -70,8 +70,6 @@ class InboundTable(Activity):
     _work: _Work | None = None
     """Work that waits for the ledger."""
     _streams: dict[str, InboundStream] = field(default_factory=dict)
-    _acked: dict[str, tuple[object, bool]] = field(default_factory=dict)
-    """Before the first look, by stream: the state of a listing, and whether all of it is acked."""
     _ledger: Ledger | None = None
     _ledger_tables: LedgerTables | None = None
 
@@ -97,22 +95,20 @@ class InboundTable(Activity):
     def _may_begin(self) -> bool:
         """Whether work may begin: there is something to apply, by this site's acks, or it is this
         table's turn to have its first look."""
-        if self.first_looks is None or self._ledger is not None:
+        if self.first_looks is None:
             return True
         with self._lock:
             due = list(self._due.values())
-        if all(map(self._seems_applied, due)):
+        if all(each.is_acked for each in due):
             return self.first_looks.may_begin(self)
-        self.first_looks.done(self)  # it waits no more
+        self._leave_first_looks()
         return True
 
-    def _seems_applied(self, due: Due) -> bool:
-        """Whether this site has acked everything in a listing. Later looks ask for no ack again."""
-        state, applied = self._acked.get(due.stream.name, (None, False))
-        if state != due.listing.state:
-            applied = due.is_acked_by(self.site.name)
-            self._acked[due.stream.name] = due.listing.state, applied
-        return applied
+    def _leave_first_looks(self) -> None:
+        """Let other tables have their first look: this one has had it, or need not wait for it."""
+        if self.first_looks is not None:
+            self.first_looks.done(self)
+            self.first_looks = None
 
     def _is_ledger_grown(self) -> bool:
         """Whether this run should do the work on the ledger that others do each hour."""
@@ -141,8 +137,7 @@ class InboundTable(Activity):
             self._work = work
             self.writer.give(self, self._ledger)
             return UNTIL_WOKEN
-        if self.first_looks is not None:
-            self.first_looks.done(self)
+        self._leave_first_looks()
         return Next(0.0) if self._due or self.available_now else UNTIL_WOKEN
 
     def _apply_due(self) -> _Work:

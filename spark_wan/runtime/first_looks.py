@@ -45,10 +45,9 @@ class FirstLooks:
         """Take note that an activity has had its first look, whether it had to wait or not."""
         with self._lock:
             self._waiting.pop(activity, None)
-            if self._current is not None and self._current[0] is activity:
-                self._current = None
-            if self._current is not None:
+            if self._current is not None and self._current[0] is not activity:
                 return
+            self._current = None
             following = next(iter(self._waiting), None)
             if following is not None:
                 # It asks again, or has something to do: then it must not be woken for others.

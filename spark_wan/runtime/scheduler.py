@@ -167,7 +167,7 @@ class Scheduler:
                 return
             if entry.busy:
                 entry.woken = True
-            else:
+            elif entry.due > time.monotonic():  # one that is overdue keeps its place
                 self._schedule(entry, 0.0)
 
     def begin(self) -> None:

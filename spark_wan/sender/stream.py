@@ -126,9 +126,7 @@ class SenderStream(Activity):
     pace: Pace
     block_on_ack: float
     first_looks: FirstLooks | None = None
-    """None: nothing can wait."""
-    _looked: bool = False
-    """The first look at the source is done."""
+    """None: the first look at the source is done, or cannot wait."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -155,18 +153,14 @@ class SenderStream(Activity):
         wait = hold.retry_at - time.monotonic() if hold is not None else 0.0
         if wait > 0:
             return Next(min(wait, self.pace.wait()))
-        if hold is None and self._is_quiet(spark):
+        if hold is None and self._shows(self.publisher.is_quiet, spark):
             return Next(self.pace.wait())
         join = self._pipeline.wait()
         if join > 0:
             return Next(min(join, self.pace.wait()))
-        if hold is None and not self._looked and not self._may_look(self.publisher, spark):
-            return Next(self.pace.wait())
-        turn = self._plan(self.publisher, spark)
-        if not self._looked and self.first_looks is not None:
-            self.first_looks.done(self)
-        self._looked = True
-        return turn
+        if self.first_looks is not None:
+            return self._first_look(self.publisher, self.first_looks, spark)
+        return self._plan(self.publisher, spark)
 
     def _look_once(self, spark: SparkSession) -> Turn:
         """Look in a run with ``available_now``, which ends with the version that was the newest at
@@ -190,28 +184,25 @@ class SenderStream(Activity):
         hold = self._holds.get("acks")
         return self.acks.due() if hold is None else time.monotonic() >= hold.retry_at
 
-    def _is_quiet(self, spark: SparkSession) -> bool:
-        """Whether there is nothing to publish, as far as a glance shows."""
-        assert self.publisher is not None
+    def _shows(self, glance: Callable[[], bool], spark: SparkSession) -> bool:
+        """Whether a glance at the source shows that there is nothing to publish."""
         self.use(spark)
         try:
-            return self.publisher.is_quiet()
+            return glance()
         except Exception as error:
             log.debug("%s: the look failed, a round will tell: %s", self.name, error)
             return False
 
-    def _may_look(self, publisher: Publisher, spark: SparkSession) -> bool:
-        """Whether the first look may begin: there is something to publish, as far as a glance
-        shows, or it is this stream's turn."""
-        if self.first_looks is None:
-            return True
-        self.use(spark)
-        try:
-            may_wait = publisher.seems_published()
-        except Exception as error:
-            log.debug("%s: the glance failed, a round will tell: %s", self.name, error)
-            may_wait = False
-        return not may_wait or self.first_looks.may_begin(self)
+    def _first_look(
+        self, publisher: Publisher, first_looks: FirstLooks, spark: SparkSession
+    ) -> Turn:
+        """Begin the first round, unless nothing seems to be there and others have their turn."""
+        if self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self):
+            return Next(self.pace.wait())
+        turn = self._plan(publisher, spark)
+        first_looks.done(self)
+        self.first_looks = None
+        return turn
 
     def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
         """Begin a round. A worker writes the frames, if there are any to write."""

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import NEWARK, SEATTLE, Sites, at
+from sites import NEWARK, Sites, at
 
 import spark_wan
 from spark_wan.ledger import tables as ledger_tables
-from spark_wan.ledger.tables import SCHEMAS
-from spark_wan.receiver.job import Receiver
 
 ARCHIVE = Path(__file__).with_name("data") / "sites_0_1_0.tar.gz"
 TABLES = ("orders", "readings", "clicks")
@@ -30,9 +28,9 @@ def sites_0_1_0(tmp_path: Path) -> Sites:
 
 
 def receive(spark: Any, sites: Sites) -> dict[str, Any]:
-    handle = Receiver(spark, sites.topology, SEATTLE).start(available_now=True)
-    handle.await_termination()
-    return {status.table: status for status in handle.status()}
+    status = sites.receive(spark, senders=["east", "events"])
+    assert not any(each.held for each in status.values()), status
+    return status
 
 
 def assert_equal(sites: Sites) -> None:
@@ -57,7 +55,9 @@ def test_sites_of_version_0_1_0_go_on(
     letters = sites.dead_letters("clicks")
     assert [letter["event_id"] for letter in letters] == ["c003"]
     with monkeypatch.context() as later:
-        grown = {name: f"{columns}, later string" for name, columns in SCHEMAS.items()}
+        grown = {
+            name: f"{columns}, later string" for name, columns in ledger_tables.SCHEMAS.items()
+        }
         later.setattr(ledger_tables, "SCHEMAS", grown)
         status = receive(spark, sites)
     assert {table: status[table].epochs for table in TABLES} == dict.fromkeys(TABLES, 1)

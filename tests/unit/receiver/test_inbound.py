@@ -152,9 +152,7 @@ def test_a_table_that_waits_for_its_first_look_begins_when_it_gets_an_epoch(chan
 
 
 @pytest.mark.parametrize("why", ["held", "announced again", "no ack", "not readable"])
-def test_a_table_whose_epochs_are_not_known_to_be_applied_does_not_wait(
-    channel: Any, why: str
-) -> None:
+def test_a_table_that_may_have_work_does_not_wait(channel: Any, why: str) -> None:
     send(channel, "a", 1)
     receiver(channel).apply()
     send(channel, "b", 1)

@@ -90,6 +90,17 @@ def test_an_activity_is_looked_at_when_it_is_due_and_at_once_when_it_is_woken(
     until(lambda: seldom.looks == 2)
 
 
+def test_an_overdue_activity_that_is_woken_keeps_its_place(running: Running) -> None:
+    """Fails when each wake puts it behind all others that are overdue: while all threads are busy,
+    one that is woken often would never be looked at."""
+    first, second = Does("first", None), Does("second", None)
+    for activity in (first, second):
+        running.scheduler.add(activity)
+    running.scheduler.wake(first)
+    found = running.scheduler._next_due()
+    assert found is not None and found.activity is first
+
+
 def test_an_activity_that_is_woken_often_takes_no_memory(running: Running) -> None:
     """Fails when each wake leaves the place at which it was due before, an hour away."""
     activity = Does("orders", Next(3_600))
