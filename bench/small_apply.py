@@ -33,6 +33,7 @@ from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.topology.parsing import parse_topology
+from spark_wan.topology.routes import all_streams
 
 KEYS = 1_000
 NEW = 100
@@ -128,7 +129,7 @@ class SmallApply:
         )
         # As a receiver's threads have it: copies of such a session are cheap.
         own = SessionSettings.of(spark).new_session(spark)
-        log = StreamLog(open_channel(str(place / "channel")), self.topology.streams()[0].name)
+        log = StreamLog(open_channel(str(place / "channel")), all_streams(self.topology)[0].name)
         tables = LedgerTables(own, str(place / "seattle"))
         tables.ensure()
         self.applier = TableApplier(

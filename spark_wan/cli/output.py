@@ -19,6 +19,7 @@ from spark_wan.cli.options import Format
 from spark_wan.errors import WanError
 from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
 from spark_wan.topology.model import Stream, Table, Topology
+from spark_wan.topology.routes import all_streams
 from spark_wan.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class JsonOutput:
                 "valid": True,
                 "file": topology.file,
                 "sites": [asdict(site) for site in topology.sites.values()],
-                "streams": [_stream_fields(stream) for stream in topology.streams()],
+                "streams": [_stream_fields(stream) for stream in all_streams(topology)],
             }
         )
 
@@ -76,7 +77,7 @@ class TextOutput:
         self.console = Console(width=width, highlight=False, soft_wrap=True)
 
     def valid_topology(self, topology: Topology) -> None:
-        streams = topology.streams()
+        streams = all_streams(topology)
         parts = {
             "site": topology.sites,
             "sender": topology.senders,

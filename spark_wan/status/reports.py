@@ -16,6 +16,7 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import WanError
 from spark_wan.topology.model import Sender, Stream, Topology
+from spark_wan.topology.routes import all_streams
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
 
@@ -82,7 +83,9 @@ def read_status(topology: Topology, site: str | None = None) -> list[ChannelRepo
     for sender in topology.senders.values():
         first.setdefault(sender.channel, sender)
     return [
-        _channel(sender, [each for each in topology.streams() if each.sender.channel == url], site)
+        _channel(
+            sender, [each for each in all_streams(topology) if each.sender.channel == url], site
+        )
         for url, sender in first.items()
         if site is None or site == sender.site or site in sender.remotes
     ]

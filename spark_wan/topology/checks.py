@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from spark_wan.errors import nearest
 from spark_wan.topology.entries import Entry, Problems
 from spark_wan.topology.model import Sender, Site, Stream, Table, Topology
+from spark_wan.topology.routes import all_streams, streams_of
 from spark_wan.topology.values import catalog_parts, is_path
+
+MOST_STREAMS = 1_000
+"""Number of streams of a table, at most."""
+LONGEST_NAME = 240
+"""Number of characters in the name of a stream, at most: file names have at most 255."""
 
 
 def check_sites(
@@ -30,6 +36,13 @@ def check_sites(
                 f"at.{site}", "is missing, but the site writes the table; add its location"
             )
     for sender in table.senders:
+        forwarder = senders[sender].site
+        if forwarder and forwarder not in located and forwarder not in table.writers:
+            entry.add_problem(
+                f"at.{forwarder}",
+                f"is missing, but sender {sender!r} there forwards the table; add its location or "
+                "detach the sender",
+            )
         for site in senders[sender].remotes:
             if site not in located:
                 entry.add_problem(
@@ -40,10 +53,9 @@ def check_sites(
 
 
 def check_topology(topology: Topology, problems: Problems) -> None:
-    """Check that sites, channels, tables and streams do not share places or names."""
+    """Check that sites, channels and tables do not share places."""
     _check_states(topology, problems)
     _check_tables(topology, problems)
-    _check_streams(topology, problems)
 
 
 def _check_states(topology: Topology, problems: Problems) -> None:
@@ -84,39 +96,82 @@ def _check_tables(topology: Topology, problems: Problems) -> None:
                 )
 
 
-def _check_streams(topology: Topology, problems: Problems) -> None:
-    """Names may contain dots, which also join them: ``b.c`` + ``d`` and ``b`` + ``c.d`` collide."""
+def check_delivery(topology: Topology, problems: Problems) -> None:
+    """Send an event of each table through the topology: each other site must get it exactly once,
+    or at least once if the table allows duplicates."""
+    for table in topology.tables.values():
+        _check_ways(topology, table, problems)
+
+
+def check_streams(topology: Topology, problems: Problems) -> None:
+    """Check the names of streams, which are those of folders and files. Names may contain dots,
+    which also join them: ``b.c`` + ``d`` and ``b`` + ``c.d`` collide."""
     owners: dict[str, Stream] = {}
-    for stream in topology.streams():
+    for stream in all_streams(topology):
+        where = f"tables.{stream.table.name}.senders"
         owner = owners.setdefault(stream.name, stream)
         if owner is not stream:
             problems.add(
-                f"tables.{stream.table.name}.senders",
+                where,
                 f"its stream would be {stream.name!r}, as for sender {owner.sender.name!r} "
                 f"and table {owner.table.name!r}; rename one",
             )
+        if len(stream.name) > LONGEST_NAME:
+            problems.add(
+                where,
+                f"the stream {stream.way(stream.addressees[0])} would have a name of "
+                f"{len(stream.name)} characters, more than {LONGEST_NAME}; give sites and senders "
+                "shorter names",
+            )
 
 
-def check_delivery(topology: Topology, problems: Problems) -> None:
-    """Follow an event of each table from its writer: each other site must get it exactly once."""
-    for table in topology.tables.values():
-        paths: dict[str, list[str]] = {site: [] for site in table.at if site not in table.writers}
-        for sender in map(topology.sender, table.senders):
-            for remote in sender.remotes:
-                paths[remote].append(f"{sender.site} -> {sender.name} -> {remote}")
-        for site, ways in paths.items():
-            if not ways:
+def _check_ways(topology: Topology, table: Table, problems: Problems) -> None:
+    senders = f"tables.{table.name}.senders"
+    ways: dict[str, list[str]] = {site: [] for site in table.at if site not in table.writers}
+    for number, stream in enumerate(streams_of(topology, table), 1):
+        if number > MOST_STREAMS:
+            problems.add(
+                senders,
+                f"it would have more than {MOST_STREAMS} streams, one for each way of an event; "
+                "detach senders",
+            )
+            return
+        for site in stream.addressees:
+            found = ways.setdefault(site, [])
+            found.append(stream.way(site))
+            if len(found) > 1 and not table.allow_duplicates:
                 problems.add(
-                    f"tables.{table.name}.at.{site}",
-                    f"site {site!r} would never get the table; "
-                    "attach a sender that serves it, or take it out of `at`",
+                    senders,
+                    f"site {site!r} would get every event twice or more often "
+                    f"({'; '.join(found)}): detach a sender; or set `allow_duplicates: true` for "
+                    "the table, and the site drops what it has already",
                 )
-            if len(ways) > 1:
-                problems.add(
-                    f"tables.{table.name}.senders",
-                    f"site {site!r} would get every event {len(ways)} times ({', '.join(ways)}); "
-                    "detach a sender",
-                )
+                return
+    for site, found in ways.items():
+        if not found:
+            problems.add(
+                f"tables.{table.name}.at.{site}",
+                f"site {site!r} would never get the table; "
+                f"{_missing_sender(topology, table, site, ways)}, or take the site out of `at`",
+            )
+
+
+def _missing_sender(
+    topology: Topology, table: Table, site: str, ways: Mapping[str, list[str]]
+) -> str:
+    """Return which sender would bring a table to a site that does not get it."""
+    having = [*table.writers, *(each for each, found in ways.items() if found)]
+    serving = topology.senders_to(site)
+    for sender in serving:
+        if sender.site in having and sender.name not in table.senders:
+            return f"attach sender {sender.name!r} ({sender.site} -> {site})"
+    lost = sorted({sender.site for sender in serving if sender.name in table.senders})
+    if lost:
+        return (
+            f"its senders are at {' and '.join(lost)}, where the table never arrives: attach a "
+            f"sender that serves {' or '.join(lost)}"
+        )
+    return f"attach a sender that serves it, at a site that has it ({', '.join(having)})"
 
 
 def _bare(place: str) -> str:

@@ -31,6 +31,11 @@ class Site:
     name: str
     state: str  # directory (absolute) or URL of the site's ledger and checkpoints
     storage: Mapping[str, str] = store_options()  # for that state, and the logs of its tables
+    priority: int = setting(
+        1,
+        partial(parse_count, minimum=0),
+        "Priority among the sites that may become the primary; 0: never, so the site is no peer.",
+    )
     receive_interval: float = setting(
         0.5,
         parse_seconds,
@@ -131,6 +136,11 @@ class Table:
         parse_flag,
         "Whether receivers create the table with deletion vectors: true or false.",
     )
+    allow_duplicates: bool = setting(
+        False,
+        parse_flag,
+        "Whether a site may get an event by several ways, and drop all but one: true or false.",
+    )
 
     def location(self, site: str) -> str:
         """Return the path, URL or catalog name of the table at ``site``."""
@@ -139,19 +149,37 @@ class Table:
 
 @dataclass(frozen=True)
 class Stream:
-    """One table of one sender: the unit of order."""
+    """One table of one sender, or one inbound stream that a sender forwards: the unit of order."""
 
     sender: Sender
     table: Table
+    origin: str
+    """The site that writes the events."""
+    sent_to: tuple[str, ...]
+    """As its manifests say: sites that get these events from this sender, from another of its
+    site, or from senders before."""
+    addressees: tuple[str, ...]
+    """The sites that it is for."""
+    inbound: Stream | None = None
+    """The stream that is forwarded; None: the sender's site writes the events."""
 
     @property
     def name(self) -> str:
-        return stream_name(self.sender.site, self.sender.name, self.table.name)
+        if self.inbound is None:
+            return stream_name(self.sender.site, self.sender.name, self.table.name)
+        return forwarded_name(self.sender.site, self.sender.name, self.inbound.name)
 
     @property
-    def addressees(self) -> tuple[str, ...]:
-        """The sender's remotes that have the table."""
-        return tuple(site for site in self.sender.remotes if site in self.table.at)
+    def senders(self) -> tuple[Sender, ...]:
+        """The senders on the way from the origin, the first one first."""
+        before = self.inbound.senders if self.inbound is not None else ()
+        return (*before, self.sender)
+
+    def way(self, site: str) -> str:
+        """Return the way of an event to an addressee, for people."""
+        hops = [each.site for each in self.senders[1:]] + [site]
+        ways = (f"-> {sender.name} -> {to}" for sender, to in zip(self.senders, hops, strict=True))
+        return " ".join((self.origin, *ways))
 
 
 @dataclass(frozen=True)
@@ -193,24 +221,24 @@ class Topology:
         target = self.site(site).name
         return tuple(sender for sender in self.senders.values() if target in sender.remotes)
 
-    def streams(self) -> list[Stream]:
-        """Return all streams, sender by sender."""
-        return [
-            Stream(sender, table)
-            for sender in self.senders.values()
-            for table in self.tables_of(sender.name)
-        ]
+    def attached(self, table: Table, site: str) -> list[Sender]:
+        """Return the senders at ``site`` to which ``table`` is attached."""
+        return [sender for sender in self.senders_at(site) if sender.name in table.senders]
 
     def sent_to(self, table_name: str, origin: str) -> tuple[str, ...]:
         """Return the sites that any sender of the table at ``origin`` serves, sorted."""
-        attached = self.table(table_name).senders
-        senders = [sender for sender in self.senders_at(origin) if sender.name in attached]
+        senders = self.attached(self.table(table_name), origin)
         return tuple(sorted({site for sender in senders for site in sender.remotes}))
 
 
 def stream_name(site: str, sender: str, table: str) -> str:
     """Return the name of the stream of one table of one sender."""
     return f"{site}.{sender}.{table}"
+
+
+def forwarded_name(site: str, sender: str, inbound: str) -> str:
+    """Return the name of the stream by which a sender of ``site`` forwards ``inbound``."""
+    return f"{site}.{sender}~{inbound}"
 
 
 def _look_up(known: Mapping[str, T], name: str, what: str) -> T:

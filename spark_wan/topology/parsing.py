@@ -19,7 +19,7 @@ from typing import TextIO
 import yaml
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology.checks import check_delivery, check_sites, check_topology
+from spark_wan.topology.checks import check_delivery, check_sites, check_streams, check_topology
 from spark_wan.topology.entries import Entry, Problems, join_path
 from spark_wan.topology.model import Sender, Site, Start, Table, Topology
 from spark_wan.topology.values import (
@@ -77,7 +77,7 @@ def parse_topology(data: object, file: str) -> Topology:
         entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)
     }
     topology = Topology(file, sites, senders, tables)
-    for check in (check_topology, check_delivery):
+    for check in (check_topology, check_delivery, check_streams):
         check(topology, problems)
         problems.raise_any()
     return topology
@@ -159,14 +159,7 @@ def _table(
     location = partial(parse_location, base=base)
     writers = entry.items("writers", known_site, required="the site that writes it")
 
-    def attached(value: object) -> str:
-        sender = senders[known_name(value, "sender", senders)]
-        if sender.site and writers and sender.site not in writers:
-            raise ValueError(
-                f"sender {sender.name!r} is at {sender.site!r}, which does not write the table; "
-                "detach it"
-            )
-        return sender.name
+    attached = partial(known_name, kind="sender", known=senders)
 
     table = Table(
         name=entry.name,

@@ -27,6 +27,7 @@ from spark_wan.delta.commits import DAY
 from spark_wan.errors import ChannelError, WanError
 from spark_wan.sender.epochs import ORPHAN_AGE
 from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.routes import all_streams
 from spark_wan.wire.manifest import SNAPSHOT, Manifest
 from spark_wan.wire.mark import Mark
 
@@ -72,7 +73,7 @@ class World:
             name: Site(name, skew, lambda: self.now, self.effect)
             for name, skew in zip(topology.sites, conditions.skews, strict=False)
         }
-        self.streams = {stream.name: stream for stream in topology.streams()}
+        self.streams = {stream.name: stream for stream in all_streams(topology)}
         urls = dict.fromkeys(sender.channel for sender in topology.senders.values())
         self.channels = {url: SimulatedChannel(self, url) for url in urls}
         self.snapshots: dict[str, int] = {}

@@ -123,7 +123,6 @@ def test_b74_looking_up_an_unknown_name_suggests_the_nearest(look_up: Any) -> No
         ("senders.east.remotes", [], "senders.east.remotes", "at least one"),
         ("tables.flights.senders", ["eastt"], "tables.flights.senders[0]", "did you mean 'east'"),
         ("tables.flights.senders", ["east", "east"], "tables.flights.senders[1]", "given twice"),
-        ("tables.flights.senders", ["east", "back"], "tables.flights.senders[1]", "does not write"),
         (
             "tables.flights.writers",
             ["newarc"],
@@ -354,8 +353,8 @@ def test_a_site_that_would_get_the_table_twice_is_refused_with_both_paths() -> N
     message = refusal(
         ("senders.west.remotes", ["seattle"]), ("tables.flights.senders", ["east", "west"])
     )
-    assert "site 'seattle' would get every event 2 times" in message
-    assert "newark -> east -> seattle, newark -> west -> seattle" in message
+    assert "site 'seattle' would get every event twice or more often" in message
+    assert "(newark -> east -> seattle; newark -> west -> seattle)" in message
 
 
 def test_two_streams_of_one_name_are_refused() -> None:

@@ -1,0 +1,80 @@
+"""Where events go: the streams of a topology, followed on paper from each writer.
+
+An event travels with its origin, the site where it was committed, and *sent-to*, all sites that
+some sender on its way has sent it to or is about to. A site passes it on to those remotes of its
+senders that are neither. So no event comes back, and most topologies deliver each event once:
+:func:`spark_wan.topology.checks.check_delivery` accepts exactly those.
+
+A forwarder asks the same functions what to do with an epoch (:mod:`spark_wan.forward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+from spark_wan.topology.model import Sender, Stream, Table, Topology
+
+
+def addressees(
+    table: Table, sender: Sender, origin: str, sent_to: Collection[str]
+) -> tuple[str, ...]:
+    """Return the sites to which a sender sends events of ``origin`` that were ``sent_to`` others
+    before they reached its own site, sorted."""
+    return tuple(
+        sorted(
+            site
+            for site in sender.remotes
+            if site in table.at and site != origin and site not in sent_to
+        )
+    )
+
+
+def forwarded_sent_to(
+    topology: Topology, table: Table, site: str, sent_to: Collection[str]
+) -> tuple[str, ...]:
+    """Return the sent-to of what ``site`` forwards of an epoch that has ``sent_to``, sorted: the
+    same for all of its senders. With each sender's own remotes only, a ring whose sites send in
+    both directions would deliver twice."""
+    return tuple(sorted({*sent_to, *topology.sent_to(table.name, site)}))
+
+
+def streams_of(topology: Topology, table: Table) -> Iterator[Stream]:
+    """Yield all streams of a table, those with fewer hops first.
+
+    Ends: each hop goes to sites that the hops before were not sent to. The number of streams may
+    be exponential in that of sites, in topologies that are refused.
+    """
+    found = [
+        Stream(sender, table, writer, _first_sent_to(topology, table, sender), sites)
+        for writer in table.writers
+        for sender in topology.attached(table, writer)
+        if (sites := addressees(table, sender, writer, ()))
+    ]
+    while found:
+        yield from found
+        found = list(chain.from_iterable(_forwarded(topology, table, each) for each in found))
+
+
+def all_streams(topology: Topology) -> list[Stream]:
+    """Return all streams of all tables, sender by sender."""
+    streams = chain.from_iterable(streams_of(topology, each) for each in topology.tables.values())
+    place = {name: number for number, name in enumerate(topology.senders)}
+    return sorted(streams, key=lambda stream: place[stream.sender.name])
+
+
+def _first_sent_to(topology: Topology, table: Table, sender: Sender) -> tuple[str, ...]:
+    """Return the sent-to of what a sender sends of its own site's events: rows of a table go out
+    by all senders attached to it, those of a user's query by one."""
+    if table.source == "sink":
+        return tuple(sorted(sender.remotes))
+    return topology.sent_to(table.name, sender.site)
+
+
+def _forwarded(topology: Topology, table: Table, inbound: Stream) -> Iterator[Stream]:
+    """Yield the streams by which the addressees of a stream forward it."""
+    for site in inbound.addressees:
+        sent_to = forwarded_sent_to(topology, table, site, inbound.sent_to)
+        for sender in topology.attached(table, site):
+            if sites := addressees(table, sender, inbound.origin, inbound.sent_to):
+                yield Stream(sender, table, inbound.origin, sent_to, sites, inbound)
