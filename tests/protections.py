@@ -1462,14 +1462,14 @@ GUARDS = {
     [threads]
     test_threads_do_not_depend_on_the_number_of_activities
     Scheduler._with_room
-    - self._quick.waiting and quick < self._parallel and len(self._quick.since) < most
-    + self._quick.waiting
+    - queue.waiting and counted < self._parallel and len(queue.since) < most
+    + queue.waiting
 
     [large apart]
     test_large_work_delays_no_other_and_has_a_limit_of_its_own
     Scheduler._take_turn
-    - self._large if turn.large else self._quick
-    + self._quick
+    - self._lanes[turn.lane]
+    + self._lanes[Lane.TABLES]
 
     [slow apart]
     test_a_slow_table_delays_no_other
@@ -1480,7 +1480,7 @@ GUARDS = {
     [slow limited]
     test_slow_work_has_a_limit
     Scheduler._with_room
-    - len(self._quick.since) < most
+    - len(queue.since) < most
     + True
     """,
     "unit/sender/test_acks.py": """

@@ -15,8 +15,8 @@ between any two changes nothing:
     apply.7  ledgered    the mark is in the ledger; those of several tables get there together
     apply.8  acked       and not before
 
-Forwarding (later) runs beside it as streams of its own; an ack then has the lower of applied and
-forwarded.
+Forwarding runs beside it (:mod:`spark_wan.forward`). An ack has the lower of applied and forwarded
+(:mod:`spark_wan.receiver.site_ack`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from spark_wan.channels.log import StreamLog
@@ -44,6 +44,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.ledger.records import TargetHistory
 from spark_wan.receiver.plan import PlannedEpoch, StreamPlan, StreamPlanner
+from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import EVENTS, Manifest
@@ -161,10 +162,16 @@ class TableApplier:
     """Raises StoppedError when the receiver was stopped."""
     decisions: Callable[[], Decisions] = Decisions
     """Loads what the user has decided about the table. Called only when a decision is needed."""
+    answer: SiteAck | None = None
+    """The site's ack of the stream; None: the stream is not forwarded."""
+    _answer: SiteAck = field(init=False)
     _recorded: tuple[tuple[object, ...], str] | None = None
     """What identifies the apply that was recorded last, and its token."""
     _passed: FrameError | None = None
     """In this round: the error of a frame that turned out to be valid."""
+
+    def __post_init__(self) -> None:
+        self._answer = self.answer or SiteAck(self.site, self.log)
 
     def round(self, listed: Sequence[int] | None = None) -> Steps[ApplyResult]:
         """Plan and apply what the log has.
@@ -172,7 +179,7 @@ class TableApplier:
         Errors of the stream, the table or its frames hold the stream: result and ack name epoch
         and cause. ``listed``: the epochs in the stream's log, if the caller has listed them.
         """
-        acked = self.log.ack(self.site)
+        acked = self._answer.read()
         result = self._nothing_planned(acked)
         # Only an apply may rest on a hint: its write detects when the hint was wrong.
         hint = self.ledger.seems_current(self.target)
@@ -213,14 +220,14 @@ class TableApplier:
 
     def unexpected(self, cause: str) -> ApplyResult:
         """Hold the stream after an unexpected error, and return the result of that round."""
-        acked = self.log.ack(self.site)
+        acked = self._answer.read()
         result = self._nothing_planned(acked)
         self._hold(result, result.applied + 1, TargetError(cause))
         self._ack(result, acked)
         return result
 
     def _nothing_planned(self, acked: Ack | None) -> ApplyResult:
-        return ApplyResult(StreamPlan(self.log.stream), applied=acked.applied if acked else 0)
+        return ApplyResult(StreamPlan(self.log.stream), applied=acked.in_table if acked else 0)
 
     def _planned(
         self, listed: Sequence[int] | None, acked: Ack | None, hint: bool
@@ -365,14 +372,14 @@ class TableApplier:
             epochs = self.log.since(0, listed)
         except WanError as error:
             # The log cannot be read now; what was acked stays acked.
-            log_id, known = (acked.log_id, acked.applied) if acked is not None else ("", 0)
+            log_id, known = (acked.log_id, acked.in_table) if acked is not None else ("", 0)
             return StreamPlan(self.log.stream, log_id, known, held=known + 1, cause=str(error))
         return StreamPlanner(
             self.log.stream,
             self.site,
             self._read_manifest,
             self.ledger.progress,
-            {acked.log_id: acked.applied} if acked is not None else {},
+            {acked.log_id: acked.in_table} if acked is not None else {},
             self.max_bytes,
             self.max_epochs,
             accepts=lambda log_id: log_id in self.decisions().new_logs,
@@ -424,7 +431,7 @@ class TableApplier:
         result.held, result.cause = epoch, str(error)
 
     def _ack(self, result: ApplyResult, before: Ack | None) -> None:
-        """Write the ack, unless the channel has the same one."""
+        """Report what is applied, which writes the ack unless the channel has the same one."""
         log_id = result.plan.log_id or (before.log_id if before is not None else "")
         ack = Ack(
             site=self.site,
@@ -437,5 +444,4 @@ class TableApplier:
                 self.log.stream, before.dead_letters if before is not None else 0
             ),
         )
-        if ack != before:
-            self.log.channel.put_ack(self.log.stream, self.site, ack.encode())
+        self._answer.report_applied(ack, before)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, WanError
+from spark_wan.receiver.forwards import Forwards
+from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.receiver.stream import Due, InboundStream, Listing, TableStatus
 from spark_wan.topology.model import Topology
 
@@ -20,10 +22,13 @@ ACKS_INTERVAL = 30.0
 class ChannelStreams:
     """The streams of one inbound channel, as one site sees them. All workers share it."""
 
-    def __init__(self, topology: Topology, site: str, url: str) -> None:
+    def __init__(
+        self, topology: Topology, site: str, url: str, forwards: Forwards | None = None
+    ) -> None:
         self.topology = topology
         self.site = site
         self.url = url
+        self.forwards = forwards
         self.lock = threading.RLock()
         """Guards the streams."""
         self._streams: dict[str, InboundStream] = {}
@@ -54,7 +59,7 @@ class ChannelStreams:
         if unreachable is not None and not any(stream.status for stream in self.all()):
             self.get(self.url).report()
         streams = sorted(self.all(), key=lambda stream: stream.name)
-        statuses = [status for stream in streams if (status := stream.status) is not None]
+        statuses = [status for stream in streams if (status := stream.reported()) is not None]
         if unreachable is None:
             return statuses
         return [replace(status, held=unreachable) for status in statuses]
@@ -88,6 +93,9 @@ class ChannelStreams:
             # Another receiver of this site may have left the stream held, and ended.
             if self._is_acked_as_held(idle[name].listing.log):
                 self._add(idle[name], due)
+        for name, listing in listings.items():
+            for forward in self.get(name).forwards:
+                forward.give(listing)
         return due
 
     def _listed(self, channel: Channel) -> dict[str, Listing]:
@@ -119,8 +127,19 @@ class ChannelStreams:
             stream.schedule(listing, listing.newest)
             return
         if table is not None:
+            self._prepare_ack(stream, table, listing)
             stream.done, stream.given = None, listing
             due.setdefault(table, []).append(each)
+
+    def _prepare_ack(self, stream: InboundStream, table: str, listing: Listing) -> None:
+        """Before the first ack is written, it must be known who forwards the stream."""
+        if stream.answer is not None:
+            return
+        answer = SiteAck(self.site, listing.log)
+        if self.forwards is not None:
+            stream.forwards = self.forwards.of(listing.log, self.topology.table(table), answer)
+            answer.forwarded = [each.forwarder.through for each in stream.forwards]
+        stream.answer = answer
 
     def _release_removed(self, listed: Mapping[str, object]) -> None:
         """Forget holds of streams that were removed from the channel."""

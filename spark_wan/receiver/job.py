@@ -10,6 +10,7 @@ from spark_wan.control.decisions import Decisions
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.receiver.forwards import Forwards
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
 from spark_wan.receiver.ledger_writer import LedgerWriter
 from spark_wan.receiver.maintenance import LedgerMaintenance
@@ -104,13 +105,14 @@ class Receiver:
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         tables = self._tables(handle, available_now, writer, first_looks)
+        forwards = Forwards(handle, handle.scheduler, self.topology, self.site, available_now)
         for url in sorted({sender.channel for sender in self.senders}):
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
             channel = open_channel(url, storage)
             channel.prepare()
             pace = Pace(self.interval, max(self.interval, self.idle_interval))
-            streams = ChannelStreams(self.topology, self.site.name, url)
+            streams = ChannelStreams(self.topology, self.site.name, url, forwards)
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
             )

@@ -28,7 +28,7 @@ from spark_wan.ledger.folding import LEAST_MARKS, fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.deduplicate import AppliedEventIds
-from spark_wan.runtime.scheduler import Activity, Found, Next, Turn
+from spark_wan.runtime.scheduler import Activity, Found, Lane, Next, Turn
 from spark_wan.steps import run
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LedgerMaintenance(Activity):
         """Find out whether it is time."""
         self.check_stopped()
         wait = self._due - time.monotonic()
-        return Next(wait) if wait > 0 else Found(self._work, large=True)
+        return Next(wait) if wait > 0 else Found(self._work, Lane.LARGE)
 
     def _work(self, spark: SparkSession) -> Turn:
         self._due = time.monotonic() + INTERVAL

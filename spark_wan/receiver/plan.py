@@ -257,6 +257,14 @@ def _above_in_user_stream(
     )
     if not applied:
         _check_new(manifest, progress)
+    if manifest.epoch == 1 and not manifest.start and not accepts(manifest.log_id):
+        raise LogGapError(
+            f"{where} is the first of its log, but the stream has earlier events: the site that "
+            "forwards it began in the middle, because they were removed from the channel before. "
+            f"The stream is held. To get the earlier events, {resend_advice(True)}; or do without "
+            "them, or have them already: `spark-wan receive --decide "
+            f"{manifest.table}@{manifest.log_id}={NEW_LOG}`."
+        )
     if not position and applied and not accepts(manifest.log_id):
         logs = " and ".join(f"the log {log_id} through epoch {epoch}" for log_id, epoch in applied)
         raise LogGapError(

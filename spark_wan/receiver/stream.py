@@ -12,6 +12,8 @@ from functools import cached_property
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.receiver.forwards import ForwardedStream
+from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
@@ -36,6 +38,8 @@ class TableStatus:
     table: str
     applied: int = 0
     """All epochs through this one are applied."""
+    forwarded: int | None = None
+    """All epochs through this one are forwarded; None: this site does not forward the stream."""
     epochs: int = 0
     events: int = 0
     duplicates: int = 0
@@ -44,7 +48,7 @@ class TableStatus:
     local_commits: int = 0
     """Commits to the target that no receiver made. This site does not send them."""
     held: str | None = None
-    """Why the stream is held."""
+    """Why the stream, or its forwarding, is held."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,10 @@ class InboundStream:
     applier: TableApplier | None = None
     status: TableStatus | None = None
     """None until there is something to report."""
+    answer: SiteAck | None = None
+    """The site's ack. None until the stream's table is known."""
+    forwards: Sequence[ForwardedStream] = ()
+    """Its forwarding, one for each sender of this site that the table is attached to."""
     given: Listing | None = None
     """The listing that its table has, or works on."""
     done: Done | None = None
@@ -126,6 +134,16 @@ class InboundStream:
         if status.held != cause:
             log.error("%s: held: %s", self.name, cause)
         status.held = cause
+
+    def reported(self) -> TableStatus | None:
+        """Return the status with what the forwarding of the stream adds to it."""
+        status = self.status
+        if status is None or not self.forwards:
+            return status
+        through = [each.through for each in self.forwards]
+        causes = [status.held, *(each.held for each in self.forwards)]
+        held = "; ".join(cause for cause in causes if cause is not None)
+        return replace(status, forwarded=min(through), held=held or None)
 
     def release(self) -> None:
         """Report that nothing holds the stream any more."""
@@ -210,10 +228,12 @@ class InboundStream:
             self.report().table = manifest.table
         acked = listing.log.ack(site)
         if acked is not None:
-            ack = replace(acked, held=acked.applied + 1, cause=cause)
+            ack = replace(acked, held=acked.in_table + 1, cause=cause)
         else:
             log_id = manifest.log_id if manifest else ""
             ack = Ack(site, self.name, log_id, 0, listing.newest, cause)
+        if self.answer is not None:
+            self.answer.forget()
         if ack != acked:
             listing.log.channel.put_ack(self.name, site, ack.encode())
         self.schedule(listing, listing.newest)

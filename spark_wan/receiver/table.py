@@ -261,6 +261,7 @@ class InboundTable(Activity):
                 self.max_bytes,
                 check_stopped=self.job.check_stopped,
                 decisions=partial(decisions.load, self.name),
+                answer=stream.answer,
             )
         self._use(stream.applier)
         return stream.applier

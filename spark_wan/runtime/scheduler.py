@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from spark_wan.runtime.sessions import Session
@@ -45,13 +46,21 @@ UNTIL_WOKEN = Next(3_600.0)
 """For activities that others wake: an hour is only in case nobody does."""
 
 
+class Lane(Enum):
+    """A kind of work. Each has places of its own, so that none waits for another."""
+
+    TABLES = "tables"
+    LARGE = "large"
+    """Work that is expected to take long."""
+    FORWARDS = "forwards"
+
+
 @dataclass(frozen=True)
 class Found:
     """What a look has found: work for a worker. It returns what to do next."""
 
     work: Callable[[SparkSession], Next | Found | None]
-    large: bool = False
-    """It may take long: large works count apart, so that they delay no other."""
+    lane: Lane = Lane.TABLES
     first: bool = False
     """It goes before work that waits: others wait for it."""
 
@@ -94,8 +103,10 @@ class _Entry:
 
 @dataclass
 class _Queue:
-    """Work that waits, and work under way."""
+    """The work of a lane: what waits, and what is under way."""
 
+    slow_counts: bool
+    """Whether slow work takes a place."""
     waiting: deque[tuple[_Entry, Found]] = field(default_factory=deque)
     since: dict[_Entry, float] = field(default_factory=dict)
     """Entry at work -> since when."""
@@ -106,8 +117,8 @@ class Scheduler:
 
     Args:
         spawn: Makes a thread, not started yet, that runs a function with a session of its own.
-        parallel: Maximum number of works at once; as many large ones at the same time. Work that
-            takes more than ``SLOW`` seconds no longer counts.
+        parallel: Maximum number of works at once in each lane. One that takes more than ``SLOW``
+            seconds no longer counts, unless it is expected to.
         on_error: Called with an activity that an error has ended, and the error.
     """
 
@@ -127,7 +138,7 @@ class Scheduler:
         self._due: list[tuple[float, int, _Entry]] = []
         """A heap: when, a number that makes places unique, and what. Outdated places stay in it."""
         self._places = 0
-        self._quick, self._large = _Queue(), _Queue()
+        self._lanes = {lane: _Queue(slow_counts=lane is Lane.LARGE) for lane in Lane}
         self._threads: list[threading.Thread] = []
         self._idle_workers = 0
         """Workers that wait for work, or are about to."""
@@ -148,9 +159,9 @@ class Scheduler:
 
     @property
     def is_busy(self) -> bool:
-        """Whether work waits for a worker."""
+        """Whether work on tables waits for a worker."""
         with self._lock:
-            return bool(self._quick.waiting)
+            return bool(self._lanes[Lane.TABLES].waiting)
 
     def add(self, activity: Activity) -> None:
         """Look at an activity from now on."""
@@ -217,8 +228,8 @@ class Scheduler:
                     entry = heapq.heappop(self._due)[2]
                     entry.busy = True
                     return entry
-                if self._quick.waiting:
-                    waits += [since + SLOW - now for since in self._quick.since.values()]
+                for queue in self._waiting_for_slow():
+                    waits += [since + SLOW - now for since in queue.since.values()]
                 self._look_due.wait(min((wait for wait in waits if wait > 0), default=None))
             self._notify_all()
             return None
@@ -254,20 +265,23 @@ class Scheduler:
     def _with_room(self) -> _Queue | None:
         """Return a queue with work that may begin now."""
         now = time.monotonic()
-        quick = sum(now - since < SLOW for since in self._quick.since.values())
-        most = self._parallel * (1 + MOST_SLOW)
-        if self._quick.waiting and quick < self._parallel and len(self._quick.since) < most:
-            return self._quick
-        if self._large.waiting and len(self._large.since) < self._parallel:
-            return self._large
+        for queue in self._lanes.values():
+            counted = sum(queue.slow_counts or now - since < SLOW for since in queue.since.values())
+            most = self._parallel * (1 + MOST_SLOW)
+            if queue.waiting and counted < self._parallel and len(queue.since) < most:
+                return queue
         return None
+
+    def _waiting_for_slow(self) -> list[_Queue]:
+        """Return the queues in which work may begin once other work counts as slow."""
+        return [each for each in self._lanes.values() if each.waiting and not each.slow_counts]
 
     def _start_workers(self) -> None:
         """Wake or start a worker when there is work that may begin."""
         if self._stopped:
             return
         if self._with_room() is None:
-            if self._quick.waiting:
+            if self._waiting_for_slow():
                 self._look_due.notify()  # it waits until slow work no longer counts
         elif self._idle_workers:
             self._work_there.notify()
@@ -298,7 +312,7 @@ class Scheduler:
                 self._idle_workers += 1
             entry.busy = isinstance(turn, Found)
             if isinstance(turn, Found):
-                waiting = (self._large if turn.large else self._quick).waiting
+                waiting = self._lanes[turn.lane].waiting
                 (waiting.appendleft if turn.first else waiting.append)((entry, turn))
                 self._start_workers()
             elif entry.woken and not failed:

@@ -29,7 +29,7 @@ from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.stream import SenderStream, StreamStatus
+from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.topology import model
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.units import milliseconds
@@ -179,7 +179,7 @@ class Sender:
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
         publisher: Publisher | None = None
-        use: Callable[[SparkSession], None] = _no_session
+        use: Callable[[SparkSession], None] = no_session
         if table.source == "table":
             ledger = LedgerTables(self.spark, self.site.state)
             source = DeltaSource(
@@ -217,10 +217,6 @@ class Sender:
             sender.block_on_ack,
             first_looks,
         )
-
-
-def _no_session(spark: SparkSession) -> None:
-    """A stream without a source needs no session."""
 
 
 def _record_dead_letters(

@@ -14,7 +14,7 @@ from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import StoppedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
-from spark_wan.runtime.scheduler import Activity, Found, Job, Next, Turn
+from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.steps import Steps, reached, run
@@ -98,6 +98,10 @@ class _Pipeline:
             return 0.0
         join = min(LONGEST_JOIN, self.ack_time - self.capture_time)
         return max(0.0, self.published_at + join - time.monotonic())
+
+
+def no_session(spark: SparkSession) -> None:
+    """A stream without a source needs no session."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,8 @@ class SenderStream(Activity):
                 step = next(steps)
                 reached(step)
                 if step in (PLANNED, LARGE_PLANNED) and not in_worker:
-                    return Found(partial(self._capture, steps), large=step == LARGE_PLANNED)
+                    lane = Lane.LARGE if step == LARGE_PLANNED else Lane.TABLES
+                    return Found(partial(self._capture, steps), lane)
         except StopIteration as end:
             published = end.value
             self._release("publishing")

@@ -7,11 +7,14 @@ A JSON object:
 ``site``          string          the site that acks
 ``stream``        string          the stream that it acks
 ``log_id``        string          the log that ``applied`` counts for
-``applied``       int             newest applied epoch; 0: none
+``applied``       int             through this epoch everything is applied, and forwarded if this
+                                  site forwards the stream; 0: nothing is
 ``held``          int or null     the epoch at which the site holds the stream
 ``cause``         string or null  why it is held
 ``dead_letters``  int             events of the stream that the site could not apply, and keeps
                                   with their causes in its ledger
+``ahead``         int             epochs above ``applied`` that are in the site's table already, and
+                                  wait to be forwarded; absent: 0
 ================  ==============  =============================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
@@ -37,9 +40,15 @@ class Ack:
     held: int | None = None
     cause: str | None = None
     dead_letters: int = 0
+    ahead: int = 0
+
+    @property
+    def in_table(self) -> int:
+        """Through this epoch everything is in the site's table."""
+        return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self)
+        return write_record(self, ahead=0)
 
     @classmethod
     def decode(cls, data: bytes) -> Ack | None:
@@ -48,7 +57,9 @@ class Ack:
         An unreadable ack is no ack: the sender announces the epoch again.
         """
         ack = read_record(cls, data)
-        return ack if ack is not None and type(ack.applied) is int else None
+        if ack is None or type(ack.applied) is not int or type(ack.ahead) is not int:
+            return None
+        return ack
 
     @classmethod
     def of(cls, data: bytes, site: str, stream: str) -> Ack | None:

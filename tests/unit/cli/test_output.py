@@ -95,6 +95,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "stream": "a.b.t",
         "table": "t",
         "applied": 3,
+        "forwarded": None,
         "epochs": 0,
         "events": 0,
         "duplicates": 0,

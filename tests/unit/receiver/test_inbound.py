@@ -30,7 +30,7 @@ from spark_wan.receiver.stream import InboundStream, Listing
 from spark_wan.receiver.table import InboundTable
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.runtime.first_looks import RETRY
-from spark_wan.runtime.scheduler import Found, Next
+from spark_wan.runtime.scheduler import Found, Lane, Next
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
@@ -520,7 +520,7 @@ def test_the_ledger_is_maintained_hourly(monkeypatch: pytest.MonkeyPatch) -> Non
     assert upkeep.look(SPARK) == Next(maintenance.FIRST_INTERVAL)
     now[0] += maintenance.FIRST_INTERVAL
     found = upkeep.look(SPARK)
-    assert isinstance(found, Found) and found.large and upkeep.runs == 0
+    assert isinstance(found, Found) and found.lane is Lane.LARGE and upkeep.runs == 0
     assert found.work(SPARK) == Next(maintenance.INTERVAL) == upkeep.look(SPARK)
     assert upkeep.runs == 1
 

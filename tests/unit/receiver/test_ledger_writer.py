@@ -13,7 +13,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.errors import LedgerError
 from spark_wan.receiver import ledger_writer as module
 from spark_wan.receiver.ledger_writer import LONGEST_WAIT, POLL_INTERVAL, LedgerWriter
-from spark_wan.runtime.scheduler import Found, Next, Turn
+from spark_wan.runtime.scheduler import Found, Lane, Next, Turn
 
 TABLES = ("orders", "readings")
 
@@ -77,7 +77,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def work(turn: Turn) -> Turn:
-    assert isinstance(turn, Found) and turn.first and not turn.large
+    assert isinstance(turn, Found) and turn.first and turn.lane is Lane.TABLES
     return turn.work(SPARK)
 
 

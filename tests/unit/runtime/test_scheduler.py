@@ -15,6 +15,7 @@ from spark_wan.runtime.scheduler import (
     MOST_SLOW,
     Activity,
     Found,
+    Lane,
     Next,
     Scheduler,
     Turn,
@@ -178,7 +179,7 @@ def test_large_work_delays_no_other_and_has_a_limit_of_its_own() -> None:
     running = Running(parallel=1)
     large, quick = Gate(), Gate()
     quick.open.set()
-    running.begin(*(Does(f"large {n}", Found(large.work, large=True)) for n in range(3)))
+    running.begin(*(Does(f"large {n}", Found(large.work, Lane.LARGE)) for n in range(3)))
     until(lambda: large.at_work == 1)
     running.scheduler.add(Does("quick", Found(quick.work)))
     until(lambda: quick.done == 1)
@@ -208,11 +209,11 @@ def test_slow_work_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Running(parallel=1).scheduler
     found = Found(lambda spark: None)
     for n in range(1 + MOST_SLOW):
-        scheduler._quick.waiting.append((_Entry(Does(str(n), None), 0.0), found))
-        assert scheduler._with_room() is scheduler._quick
-        entry, _ = scheduler._quick.waiting.popleft()
-        scheduler._quick.since[entry] = 0.0
-    scheduler._quick.waiting.append((_Entry(Does("more", None), 0.0), found))
+        scheduler._lanes[Lane.TABLES].waiting.append((_Entry(Does(str(n), None), 0.0), found))
+        assert scheduler._with_room() is scheduler._lanes[Lane.TABLES]
+        entry, _ = scheduler._lanes[Lane.TABLES].waiting.popleft()
+        scheduler._lanes[Lane.TABLES].since[entry] = 0.0
+    scheduler._lanes[Lane.TABLES].waiting.append((_Entry(Does("more", None), 0.0), found))
     assert scheduler._with_room() is None
 
 
@@ -248,7 +249,7 @@ def test_work_for_which_others_wait_goes_first() -> None:
 
 
 def queued(running: Running) -> list[_Entry]:
-    return [entry for entry, _ in list(running.scheduler._quick.waiting)]
+    return [entry for entry, _ in list(running.scheduler._lanes[Lane.TABLES].waiting)]
 
 
 def test_work_may_find_more_work(running: Running) -> None:
@@ -261,7 +262,7 @@ def test_work_may_find_more_work(running: Running) -> None:
 
     def first(spark: Any) -> Turn:
         found.append("first")
-        return Found(second, large=True)
+        return Found(second, Lane.LARGE)
 
     running.begin(Does("orders", Found(first)))
     until(lambda: not running.scheduler.is_active)

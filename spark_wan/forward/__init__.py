@@ -1,0 +1,1 @@
+"""Forwarding: what a site receives, and sends on to others."""

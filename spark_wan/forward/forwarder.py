@@ -1,0 +1,290 @@
+"""Forwarding one inbound stream by one sender: the numbered path.
+
+A forwarder appends the epochs of an inbound log, in their order, to a log of its own, the outbound
+stream ``<site>.<sender>~<inbound stream>``. Frames are copied byte for byte. The manifests alone
+say where they came from and where they go. A crash between any two steps changes nothing:
+
+    forward.1  log-read        the newest manifest of the outbound log: its ``via`` is the inbound
+                               epoch that was forwarded last, and nothing else says so
+    forward.2  planned         the inbound epochs after it
+    forward.3  frames-copied   of the next one; no receiver reads them yet
+    forward.4  manifest-added  created if absent: now it is forwarded. If another receiver of this
+                               site was faster: start over
+    forward.5  checkpointed    the sender's checkpoint, which only detects a lost outbound log
+
+Steps 3 to 5 are repeated for each epoch. Forwarding runs beside the apply: it needs no table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from spark_wan.channels.base import new_attempt, write_of
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.parallel import in_order
+from spark_wan.control.decisions import NEW_LOG, Decisions
+from spark_wan.errors import (
+    FrameError,
+    LogGapError,
+    ManifestError,
+    ManifestExists,
+    StaleWriteError,
+    WanError,
+)
+from spark_wan.forward.plan import ForwardPlanner, reference
+from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
+from spark_wan.sender.epochs import append_in_time, are_there
+from spark_wan.steps import Steps
+from spark_wan.topology.model import Sender, Table, Topology
+from spark_wan.topology.routes import addressees, forwarded_sent_to
+from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.frame import FrameRef, check_frame
+from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.records import EpochRef
+
+
+@dataclass
+class Counts:
+    """What a forwarder has sent since it began."""
+
+    epochs: int = 0
+    events: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+    def add(self, manifest: Manifest) -> None:
+        self.epochs += 1
+        self.events += sum(frame.rows for frame in manifest.frames)
+        self.batches += len(manifest.frames)
+        self.bytes += manifest.bytes
+
+
+@dataclass
+class Forwarder:
+    """Forwards one inbound stream by one sender. What it remembers are hints: each round reads
+    again what it decides by."""
+
+    topology: Topology
+    table: Table
+    sender: Sender
+    inbound: StreamLog
+    outbound: StreamLog
+    checkpoints: CheckpointStore
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+    decisions: Callable[[], Decisions] = Decisions
+    """Returns the user's recorded decisions about the table. Called only where one is needed."""
+    position: tuple[str, int] | None = None
+    """(log ID, epoch) through which everything of the inbound log is forwarded, or need not be;
+    None: not known yet."""
+    counts: Counts = field(default_factory=Counts)
+    _has_log: bool = True
+    """Whether the outbound log may have a manifest."""
+
+    @property
+    def site(self) -> str:
+        return self.sender.site
+
+    def through(self, log_id: str) -> int | None:
+        """Return through which epoch an inbound log is forwarded; None: not known yet."""
+        position = self.position
+        if position is None:
+            return None
+        return position[1] if position[0] == log_id else 0
+
+    def addressees(self, manifest: Manifest) -> tuple[str, ...]:
+        """Return the sites to which an inbound epoch goes from here, by its manifest alone."""
+        if self.site not in manifest.addressees:
+            return ()  # this site gets these events by another stream
+        return addressees(self.table, self.sender, manifest.origin, manifest.sent_to)
+
+    def round(self, listed: Sequence[int] | None = None) -> Steps[None]:
+        """Forward what the inbound log has. ``listed``: its epochs, if the caller has listed them.
+
+        Raises LogGapError, ManifestError, FrameError or ChannelError, each of which holds this
+        forwarding only. What was forwarded before the error stays so (:attr:`position`).
+        """
+        retried = False
+        while True:
+            try:
+                yield from self._forward(listed)
+                return
+            except (ManifestExists, StaleWriteError):
+                listed = None
+            except (FrameError, LogGapError, ManifestError):
+                # The listing may be outdated; or another receiver of this site has forwarded
+                # meanwhile, and the sender has trimmed.
+                if retried:
+                    raise
+                retried, listed = True, None
+                self.inbound.forget()
+
+    def _forward(self, listed: Sequence[int] | None) -> Steps[None]:
+        epochs = self.inbound.since(0, listed)
+        if not epochs:
+            return
+        self.inbound.reread(epochs[-1])  # another log may have begun under this name
+        if self._is_for_others(epochs):
+            return
+        last = self._newest_outbound()
+        self._has_log = last is not None
+        yield "forward.1 log-read"
+        planner = ForwardPlanner(
+            self.inbound.stream, self._read, lambda log_id: log_id in self.decisions().new_logs
+        )
+        before: EpochRef | None = None
+        beginning: Manifest | None = None
+        if last is not None:
+            before = last.via
+            assert before is not None
+            due = planner.after(before, epochs)
+            if before.log_id == self._read(epochs[-1]).log_id:
+                self.position = before.log_id, before.epoch
+        else:
+            beginning = self._missed(epochs)
+            due = [each for each in epochs if beginning is None or each >= beginning.epoch]
+        yield "forward.2 planned"
+        if due:
+            check_acks(self.outbound, last, self._new_log)
+        for epoch in due:
+            manifest = planner.next(epoch, before)
+            if last is not None or self.addressees(manifest):
+                began = self.clock()
+                frames = self._copy(manifest) if manifest is not beginning else ()
+                yield "forward.3 frames-copied"
+                last = self._append(last, manifest, frames, began, manifest is beginning)
+                self._has_log = True
+                self.counts.add(last)
+                yield "forward.4 manifest-added"
+                record_appended(self.checkpoints, self._checkpoint(), last)
+                yield "forward.5 checkpointed"
+            before = reference(manifest)
+            self.position = manifest.log_id, manifest.epoch
+
+    def _is_for_others(self, epochs: Sequence[int]) -> bool:
+        """Whether nothing was ever forwarded, and the new epochs go to no site from here."""
+        if self._has_log or self.position is None:
+            return False
+        newest = self._read(epochs[-1])
+        known = self.position[1] if self.position[0] == newest.log_id else 0
+        if any(self.addressees(self._read(epoch)) for epoch in epochs if epoch > known):
+            return False
+        self.position = newest.log_id, newest.epoch
+        return True
+
+    def _newest_outbound(self) -> Manifest | None:
+        checkpoint = self._checkpoint()
+        hint = checkpoint.epoch if checkpoint is not None else 0
+        last = self.outbound.newest_manifest(hint)
+        check_log(
+            self.outbound,
+            checkpoint,
+            last,
+            lambda lost: lost in self.decisions().new_logs,
+            self._new_log,
+        )
+        if last is not None and last.via is None:
+            raise LogGapError(
+                f"{self.outbound.channel.url}: manifest {last.epoch} of {self.outbound.stream} was "
+                "not forwarded: another program writes this stream. Give it another name."
+            )
+        return last
+
+    def _missed(self, epochs: Sequence[int]) -> Manifest | None:
+        """Return the epoch through which the inbound log went by before this sender was attached to
+        the table; None: its beginning is there.
+
+        What all sites had acked then is trimmed, or may be at any moment. The outbound log begins
+        after it: with an epoch that has no events, and says that there are some before it. A site
+        that lacks those is held, and asks for a copy.
+        """
+        ack = self.inbound.ack(self.site)
+        newest = self._read(epochs[-1])
+        if ack is None or ack.log_id != newest.log_id or not epochs[0] <= ack.applied:
+            return None
+        first = self._read(epochs[0])
+        if first.start and are_there(self.inbound, first.frames):
+            return None
+        return self._read(min(ack.applied, newest.epoch))
+
+    def _read(self, epoch: int) -> Manifest:
+        manifest = self.inbound.read(epoch)
+        if manifest.table != self.table.name:
+            raise ManifestError(
+                f"{self.inbound.stream}: manifest {epoch} is for table {manifest.table}, not "
+                f"{self.table.name}."
+            )
+        return manifest
+
+    def _copy(self, manifest: Manifest) -> tuple[FrameRef, ...]:
+        """Copy the frames of an epoch, several at once. After an error none is left."""
+        if not self.addressees(manifest):
+            return ()
+        attempt = new_attempt(uuid.uuid4().hex)
+        channel, stream = self.outbound.channel, self.outbound.stream
+
+        def copy(frame: tuple[int, FrameRef]) -> FrameRef:
+            index, ref = frame
+            data = self.inbound.channel.get_frame(ref.path)
+            check_frame(data, f"{self.inbound.channel.url}/{ref.path}", ref)
+            return replace(ref, path=channel.put_frame(stream, attempt, index, data))
+
+        try:
+            return tuple(in_order(copy, enumerate(manifest.frames), size=lambda f: f[1].bytes))
+        except Exception:
+            with suppress(WanError):  # the sweep takes them then
+                written = channel.frames(stream, write_of(attempt))
+                channel.trim_frames(stream, [path for path, _ in written])
+            raise
+
+    def _append(
+        self,
+        last: Manifest | None,
+        manifest: Manifest,
+        frames: tuple[FrameRef, ...],
+        began: int,
+        is_beginning: bool,
+    ) -> Manifest:
+        versions = {"first_version": manifest.first_version, "start": manifest.start}
+        if is_beginning:
+            after = manifest.last_version + (manifest.kind != EVENTS)
+            versions = {"first_version": after, "start": False}
+        outbound = Manifest.following(
+            last,
+            stream=self.outbound.stream,
+            kind=CAPTURE if is_beginning and manifest.kind == SNAPSHOT else manifest.kind,
+            origin=manifest.origin,
+            sent_to=forwarded_sent_to(self.topology, self.table, self.site, manifest.sent_to),
+            addressees=self.addressees(manifest),
+            table=manifest.table,
+            table_id=manifest.table_id,
+            selection=manifest.selection,
+            keys=manifest.keys,
+            schema=manifest.schema,
+            last_version=manifest.last_version,
+            commits=() if is_beginning else manifest.commits,
+            identity=manifest.identity,
+            frames=frames,
+            disjoint=manifest.disjoint,
+            created=self.clock(),
+            clock=manifest.clock,
+            via=reference(manifest),
+            **versions,
+        )
+        try:
+            append_in_time(self.outbound, outbound, began, self.clock)
+        except (ManifestExists, StaleWriteError):
+            paths = [frame.path for frame in frames]
+            self.outbound.channel.trim_frames(self.outbound.stream, paths)
+            raise
+        return outbound
+
+    def _checkpoint(self) -> SenderCheckpoint | None:
+        return self.checkpoints.load(self.outbound.stream)
+
+    @property
+    def _new_log(self) -> str:
+        return f"run `spark-wan receive --decide {self.table.name}@{{log}}={NEW_LOG}`"
