@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, WanError
-from spark_wan.receiver.forwards import Forwards
 from spark_wan.receiver.site_ack import SiteAck
-from spark_wan.receiver.stream import Due, InboundStream, Listing, TableStatus
-from spark_wan.topology.model import Topology
+from spark_wan.receiver.stream import Due, Forwarding, InboundStream, Listing, TableStatus
+from spark_wan.topology.model import Table, Topology
 
 ACKS_INTERVAL = 30.0
 """Seconds between listings of the acks."""
+
+
+Forward = Callable[[StreamLog, Table, SiteAck], Sequence[Forwarding]]
+"""Returns how this site forwards a stream of a table: by each sender to which it is attached."""
 
 
 class ChannelStreams:
     """The streams of one inbound channel, as one site sees them. All workers share it."""
 
     def __init__(
-        self, topology: Topology, site: str, url: str, forwards: Forwards | None = None
+        self, topology: Topology, site: str, url: str, forward: Forward | None = None
     ) -> None:
         self.topology = topology
         self.site = site
         self.url = url
-        self.forwards = forwards
+        self.forward = forward
         self.lock = threading.RLock()
         """Guards the streams."""
         self._streams: dict[str, InboundStream] = {}
@@ -136,9 +139,9 @@ class ChannelStreams:
         if stream.answer is not None:
             return
         answer = SiteAck(self.site, listing.log)
-        if self.forwards is not None:
-            stream.forwards = self.forwards.of(listing.log, self.topology.table(table), answer)
-            answer.forwarded = [each.forwarder.through for each in stream.forwards]
+        if self.forward is not None:
+            stream.forwards = self.forward(listing.log, self.topology.table(table), answer)
+            answer.forwarded = [each.through_of for each in stream.forwards]
         stream.answer = answer
 
     def _release_removed(self, listed: Mapping[str, object]) -> None:

@@ -22,6 +22,7 @@ from spark_wan.control.decisions import StoredDecisions
 from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.receiver.site_ack import SiteAck
+from spark_wan.receiver.stream import Listing
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import (
     UNTIL_WOKEN,
@@ -43,8 +44,6 @@ from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from spark_wan.receiver.stream import Listing
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +103,9 @@ class ForwardedStream(Activity):
         """Through this epoch the inbound log is forwarded."""
         position = self.forwarder.position
         return position[1] if position is not None else 0
+
+    def through_of(self, log_id: str) -> int | None:
+        return self.forwarder.through(log_id)
 
     def give(self, listing: Listing) -> None:
         """Take note of what the inbound log has."""

@@ -112,7 +112,7 @@ class Receiver:
             channel = open_channel(url, storage)
             channel.prepare()
             pace = Pace(self.interval, max(self.interval, self.idle_interval))
-            streams = ChannelStreams(self.topology, self.site.name, url, forwards)
+            streams = ChannelStreams(self.topology, self.site.name, url, forwards.of)
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
             )

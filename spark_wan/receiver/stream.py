@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.receiver.forwards import ForwardedStream
 from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -98,6 +98,23 @@ class Done:
     """When its table looks at the target though nothing happens."""
 
 
+class Forwarding(Protocol):
+    """The forwarding of a stream by one sender of this site."""
+
+    held: str | None
+    """Why nothing is forwarded at the moment."""
+
+    @property
+    def through(self) -> int:
+        """Through this epoch the newest log is forwarded."""
+
+    def through_of(self, log_id: str) -> int | None:
+        """Return through which epoch the log with an ID is forwarded; None: not known yet."""
+
+    def give(self, listing: Listing) -> None:
+        """Take note of what the log has."""
+
+
 @dataclass
 class InboundStream:
     """One inbound stream. Its table and its channel share it, each in threads of their own."""
@@ -110,7 +127,7 @@ class InboundStream:
     """None until there is something to report."""
     answer: SiteAck | None = None
     """The site's ack. None until the stream's table is known."""
-    forwards: Sequence[ForwardedStream] = ()
+    forwards: Sequence[Forwarding] = ()
     """Its forwarding, one for each sender of this site that the table is attached to."""
     given: Listing | None = None
     """The listing that its table has, or works on."""
