@@ -43,7 +43,6 @@ from spark_wan.topology.routes import addressees, forwarded_sent_to
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameRef, check_frame
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
-from spark_wan.wire.records import EpochRef
 
 
 @dataclass
@@ -101,8 +100,8 @@ class Forwarder:
             return ()  # this site gets these events by another stream
         return addressees(self.table, self.sender, manifest.origin, manifest.sent_to)
 
-    def round(self, listed: Sequence[int] | None = None) -> Steps[None]:
-        """Forward what the inbound log has. ``listed``: its epochs, if the caller has listed them.
+    def round(self) -> Steps[None]:
+        """Forward what the inbound log has.
 
         Raises LogGapError, ManifestError, FrameError or ChannelError, each of which holds this
         forwarding only. What was forwarded before the error stays so (:attr:`position`).
@@ -110,24 +109,20 @@ class Forwarder:
         retried = False
         while True:
             try:
-                yield from self._forward(listed)
+                yield from self._forward()
                 return
             except (ManifestExists, StaleWriteError):
-                listed = None
+                continue
             except (FrameError, LogGapError, ManifestError):
-                # The listing may be outdated; or another receiver of this site has forwarded
-                # meanwhile, and the sender has trimmed.
+                # Another receiver of this site may have forwarded meanwhile, and the sender have
+                # trimmed.
                 if retried:
                     raise
-                retried, listed = True, None
+                retried = True
                 self.inbound.forget()
 
-    def _forward(self, listed: Sequence[int] | None) -> Steps[None]:
-        epochs = self.inbound.since(0, listed)
-        if not epochs:
-            return
-        self.inbound.reread(epochs[-1])  # another log may have begun under this name
-        if self._is_for_others(epochs):
+    def _forward(self) -> Steps[None]:
+        if self._is_for_others():
             return
         last = self._newest_outbound()
         self._has_log = last is not None
@@ -135,11 +130,12 @@ class Forwarder:
         planner = ForwardPlanner(
             self.inbound.stream, self._read, lambda log_id: log_id in self.decisions().new_logs
         )
-        before: EpochRef | None = None
+        before = last.via if last is not None else None
+        epochs = self._inbound_epochs(before.epoch if before is not None else 0)
+        if not epochs:
+            return
         beginning: Manifest | None = None
-        if last is not None:
-            before = last.via
-            assert before is not None
+        if before is not None:
             due = planner.after(before, epochs)
             if before.log_id == self._read(epochs[-1]).log_id:
                 self.position = before.log_id, before.epoch
@@ -164,16 +160,29 @@ class Forwarder:
             before = reference(manifest)
             self.position = manifest.log_id, manifest.epoch
 
-    def _is_for_others(self, epochs: Sequence[int]) -> bool:
+    def _is_for_others(self) -> bool:
         """Whether nothing was ever forwarded, and the new epochs go to no site from here."""
         if self._has_log or self.position is None:
             return False
+        epochs = self._inbound_epochs(self.position[1])
+        if not epochs:
+            return False
         newest = self._read(epochs[-1])
-        known = self.position[1] if self.position[0] == newest.log_id else 0
-        if any(self.addressees(self._read(epoch)) for epoch in epochs if epoch > known):
+        if newest.log_id != self.position[0] or any(
+            self.addressees(self._read(epoch)) for epoch in epochs
+        ):
             return False
         self.position = newest.log_id, newest.epoch
         return True
+
+    def _inbound_epochs(self, known: int) -> Sequence[int]:
+        """Return the epochs of the inbound log from ``known`` on, ascending without a gap; all of
+        them if it has not got so far."""
+        epochs = self.inbound.since(known - 1) if known > 1 else []
+        epochs = epochs or self.inbound.since(0)
+        if epochs:
+            self.inbound.reread(epochs[-1])  # another log may have begun under this name
+        return epochs
 
     def _newest_outbound(self) -> Manifest | None:
         checkpoint = self._checkpoint()

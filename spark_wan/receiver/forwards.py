@@ -89,8 +89,8 @@ class ForwardedStream(Activity):
     """Why nothing is forwarded at the moment."""
     _given: Listing | None = None
     """What the inbound log had when it was listed last."""
-    _due: Listing | None = None
-    """The same, until it is forwarded."""
+    _is_due: bool = False
+    """Whether it was not forwarded since."""
     _wait: float = 0.0
     """Seconds from the hold to the next attempt. Doubles while attempts fail."""
     _retry_at: float = 0.0
@@ -110,26 +110,25 @@ class ForwardedStream(Activity):
     def give(self, listing: Listing) -> None:
         """Take note of what the inbound log has."""
         if self._given is not listing:
-            self._given = self._due = listing
+            self._given, self._is_due = listing, True
             self.scheduler.add(self)
             self.scheduler.wake(self)
 
     def look(self, spark: SparkSession) -> Turn:
         """Find out whether there is something to forward."""
         self.job.check_stopped()
-        if self._due is None:
+        if not self._is_due:
             return None if self.available_now else UNTIL_WOKEN
         wait = self._retry_at - time.monotonic()
         return Next(wait) if wait > 0 else Found(self._forward, Lane.FORWARDS)
 
     def _forward(self, spark: SparkSession) -> Turn:
         """Forward in a worker. An error holds this forwarding alone."""
-        due, self._due = self._due, None
-        assert due is not None
+        self._is_due = False
         cause: str | None = None
         try:
             self.outbound.prepare()
-            run(self.forwarder.round(due.epochs), self.job.check_stopped)
+            run(self.forwarder.round(), self.job.check_stopped)
         except StoppedError:
             raise
         except WanError as error:
@@ -142,6 +141,8 @@ class ForwardedStream(Activity):
             self.answer.report_forwarded(self.name, cause)
         except ChannelError as error:
             cause = cause or str(error)
+        if self.available_now:
+            self.scheduler.add(self.acks)
         if cause is None:
             self.held, self._wait = None, 0.0
             return Next(0.0)
@@ -150,7 +151,7 @@ class ForwardedStream(Activity):
         self.held = cause
         if self.available_now:
             return None
-        self._due = self._due or due
+        self._is_due = True
         self._wait = min(LONGEST_RETRY, max(SHORTEST_RETRY, 2 * self._wait))
         self._retry_at = time.monotonic() + self._wait
         return Next(self._wait)
@@ -216,7 +217,8 @@ class Forwards:
             0.0,
         )
         outbound.streams.append(collecting)
-        self.scheduler.add(collecting)
+        if not self.available_now:
+            self.scheduler.add(collecting)
         forwarder = Forwarder(
             self.topology,
             table,

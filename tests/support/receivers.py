@@ -73,11 +73,17 @@ class InMemory(InboundTable):
     def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
         if stream.applier is None:
             if self._ledger is None:
-                self._ledger = Ledger("seattle", self.name, LedgerRows())
+                self._ledger = Ledger(self.site.name, self.name, LedgerRows())
             target = copy.copy(self.target)  # of one table: its commits are shared
             target.channel = stream_log.channel
             stream.applier = applier = Applier(
-                "seattle", self.name, stream_log, target, self._ledger, max_epochs=1
+                self.site.name,
+                self.name,
+                stream_log,
+                target,
+                self._ledger,
+                max_epochs=1,
+                answer=stream.answer,
             )
             applier.before = self.before
         return stream.applier

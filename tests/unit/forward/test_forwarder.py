@@ -236,7 +236,7 @@ def test_new_epochs_follow(chicago: Chicago) -> None:
     forwarder = chicago.forward()
     chicago.trim(1, newest=True)
     chicago.send(2, 3)
-    run(forwarder.round([1, 2, 3]))
+    run(forwarder.round())
     assert [each.via and each.via.epoch for each in chicago.forwarded()] == [1, 2, 3]
 
 

@@ -1,0 +1,267 @@
+"""Several sites: receivers that forward, on supported topologies of every kind."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network import Network
+
+from spark_wan.errors import FULL_COPY, ChannelError, TargetError
+
+PAIR = {"a": [["b"]], "b": [["a"]]}
+CHAIN = {"a": [["b"]], "b": [["c"], ["a"]], "c": [["d"], ["b"]], "d": [["c"]]}
+RING = {"a": [["b"]], "b": [["c"]], "c": [["d"]], "d": [["a"]]}
+TOPOLOGIES: dict[str, Any] = {
+    "b09 f33 two-way pair": PAIR,
+    "b04 star": {"hub": [["x", "y"], ["z"]], "x": [["hub"]], "y": [["hub"]], "z": [["hub"]]},
+    "chain": CHAIN,
+    "b10 ring": RING,
+    "f34 ring of three, both ways": {
+        "a": [["b"], ["c"]],
+        "b": [["a"], ["c"]],
+        "c": [["a"], ["b"]],
+    },
+    "b11 mesh": {
+        "a": [["b", "c", "d"]],
+        "b": [["a", "c", "d"]],
+        "c": [["a", "b"], ["d"]],
+        "d": [["a", "b", "c"]],
+    },
+    "mesh with rays": {
+        "x": [["a"]],
+        "a": [["b", "c"], ["x"]],
+        "b": [["a", "c"], ["y"]],
+        "c": [["a", "b"]],
+        "y": [["b"]],
+    },
+}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_b04_b09_b10_b11_f33_f34_each_site_gets_each_event_once(tmp_path: Path, name: str) -> None:
+    """Every site writes a table that all others have, in a random order of all that happens; now
+    and then a receiver starts anew."""
+    choose = random.Random(name)
+    network = Network(tmp_path, TOPOLOGIES[name])
+    for _ in range(40):
+        network.write(f"of-{choose.choice(list(network.topology.sites))}")
+        if choose.random() < 0.2:
+            network.restart(choose.choice(list(network.topology.sites)))
+        network.go(sites=choose.sample(list(network.topology.sites), 2))
+    for table in network.topology.tables:
+        network.write(table)
+    network.settle()
+    network.check_settled()
+
+
+def chain(tmp_path: Path, **tables: Any) -> Network:
+    """a -> b -> c -> d, and back; a writes."""
+    return Network(tmp_path, CHAIN, **(tables or {"orders": {"writers": ["a"]}}))
+
+
+def acks(network: Network, stream: str) -> dict[str, int]:
+    return {site: ack.applied for site, ack in network.log(stream).acks().items()}
+
+
+def test_b05_several_tables_with_different_senders(tmp_path: Path) -> None:
+    links = {"a": [["b"], ["c"]], "b": [["d"]], "c": [["d"]], "d": []}
+    network = Network(
+        tmp_path,
+        links,
+        by_b={"writers": ["a"], "senders": ["a0", "b0"], "at": at("abd", "by_b")},
+        by_c={"writers": ["a"], "senders": ["a1", "c0"], "at": at("acd", "by_c")},
+    )
+    network.write("by_b")
+    network.write("by_c")
+    network.settle()
+    network.check_settled()
+    assert (network.through("c", "by_b"), network.through("b", "by_c")) == (0, 0)
+
+
+def at(sites: str, table: str) -> dict[str, str]:
+    return {site: f"/{site}/{table}" for site in sites}
+
+
+def test_b32_a_site_is_down_and_up_again(tmp_path: Path) -> None:
+    network = chain(tmp_path)
+    network.write("orders")
+    network.settle()
+    network.stop("c")
+    for _ in range(5):
+        network.write("orders")
+        network.go(3)
+    assert network.through("b", "orders") == 6
+    assert network.through("d", "orders") == 1
+    network.restart("c")
+    network.settle()
+    network.check_settled()
+
+
+def test_b14_a_remote_that_does_not_exist_yet(tmp_path: Path) -> None:
+    network = chain(tmp_path)
+    for site in ("b", "c", "d"):
+        network.stop(site)
+    network.write("orders")
+    network.go(2)
+    for site in ("b", "c", "d"):
+        network.restart(site)
+        network.write("orders")
+        network.go(2)
+    network.settle()
+    network.check_settled()
+
+
+def test_an_ack_says_the_lower_of_applied_and_forwarded(tmp_path: Path) -> None:
+    network = chain(tmp_path)
+    channel = network.topology.sender("b0").channel
+    refuse = Refusing({"append"})
+    patch_opened(network, channel, refuse)
+    network.write("orders")
+    network.go(3)
+    assert network.through("b", "orders") == 1
+    ack = network.log("a.a0.orders").acks()["b"]
+    assert (ack.applied, ack.ahead, ack.in_table, ack.held) == (0, 1, 1, 1)
+    assert ack.cause is not None and "append is refused" in ack.cause
+    status = network.statuses()["b", "a.a0.orders"]
+    assert (status.applied, status.forwarded) == (1, 0)
+    assert status.held is not None and "append is refused" in status.held
+    network.write("orders")
+    network.go(3)
+    assert network.log("a.a0.orders").epochs() == [1, 2], "trimmed before it was forwarded"
+    refuse.methods.clear()
+    network.settle()
+    network.check_settled(orphans=True)
+
+
+class Refusing:
+    """Refuses some methods of a channel while they are named."""
+
+    def __init__(self, methods: set[str]) -> None:
+        self.methods = methods
+
+    def of(self, channel: Any) -> Any:
+        return _Refusing(channel, self.methods)
+
+
+class _Refusing:
+    def __init__(self, inner: Any, methods: set[str]) -> None:
+        self._inner, self._methods = inner, methods
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._methods:
+            raise ChannelError(f"{name} is refused")
+        return getattr(self._inner, name)
+
+
+def patch_opened(network: Network, url: str, refuse: Refusing) -> None:
+    """Forwarders to a channel get one that refuses."""
+    for receiving in network.running.values():
+        of = receiving.forwards._outbound_of
+
+        def opened(sender: Any, of: Any = of) -> Any:
+            outbound = of(sender)
+            if sender.channel == url and not isinstance(outbound.watch.channel, _Refusing):
+                outbound.watch.channel = refuse.of(outbound.watch.channel)
+            return outbound
+
+        receiving.forwards._outbound_of = opened  # type: ignore[method-assign]
+
+
+def test_b13_one_bad_channel_among_good_ones(tmp_path: Path) -> None:
+    """b sends on to c and to d; the channel to c refuses everything. d gets all; the log waits."""
+    links = {"a": [["b"]], "b": [["c"], ["d"]], "c": [], "d": []}
+    network = Network(tmp_path, links, orders={"writers": ["a"]})
+    refuse = Refusing({"prepare", "append", "put_frame", "stream_epochs", "heads", "ack_tags"})
+    patch_opened(network, network.topology.sender("b0").channel, refuse)
+    for _ in range(3):
+        network.write("orders")
+        network.go(2)
+    assert network.through("d", "orders") == 3
+    assert network.log("a.a0.orders").epochs() == [1, 2, 3]
+    refuse.methods.clear()
+    network.settle()
+    network.check_settled()
+
+
+def test_a_table_that_is_held_does_not_starve_those_behind_it(tmp_path: Path) -> None:
+    """Nor is anything trimmed that it lacks."""
+    network = chain(tmp_path)
+    network.write("orders")
+    network.settle()
+
+    def refuse(site: str, table: str) -> None:
+        if site == "b":
+            raise TargetError("the disk is full")
+
+    network.before_apply = refuse
+    network.write("orders")
+    network.write("orders")
+    network.go(8)
+    assert network.through("d", "orders") == 3
+    ack = network.log("a.a0.orders").acks()["b"]
+    assert (ack.applied, ack.held) == (1, 2)
+    assert network.log("a.a0.orders").epochs() == [2, 3]
+    network.before_apply = lambda site, table: None
+    network.settle()
+    network.check_settled()
+
+
+def leave(network: Network) -> None:
+    """c leaves the ring: b sends to d now."""
+    senders = {
+        **network.content["senders"],
+        "b1": {"site": "b", "remotes": ["d"], "channel": f"memory://{network.memory}-b1"},
+    }
+    del senders["c0"], senders["b0"]
+    tables = {
+        name: {**entry, "senders": list(senders), "at": at("abd", name)}
+        for name, entry in network.content["tables"].items()
+    }
+    sites = {site: entry for site, entry in network.content["sites"].items() if site != "c"}
+    network.stop("c")
+    network.load(sites=sites, senders=senders, tables=tables)
+
+
+def ring(tmp_path: Path) -> Network:
+    """a -> b -> c -> d -> a. a and d write; all but c stay."""
+    return Network(tmp_path, RING, **{f"of-{site}": {"writers": [site]} for site in "ad"})
+
+
+def test_f35_a_site_leaves_a_ring_once_it_has_forwarded_everything(tmp_path: Path) -> None:
+    """Those that stay go on without a copy."""
+    network = ring(tmp_path)
+    for _ in range(3):
+        for table in network.topology.tables:
+            network.write(table)
+        network.settle()
+    network.check_settled()
+    leave(network)
+    for table in network.topology.tables:
+        network.write(table)
+    network.settle()
+    network.check_settled()
+
+
+def test_f35_a_site_leaves_a_ring_with_events_that_it_has_not_forwarded(tmp_path: Path) -> None:
+    """Those who lack them are held, with the advice to make a copy; the others go on."""
+    network = ring(tmp_path)
+    for table in network.topology.tables:
+        network.write(table)
+    network.settle()
+    network.stop("c")
+    for table in network.topology.tables:
+        network.write(table)
+    network.go(4)
+    leave(network)
+    for table in network.topology.tables:
+        network.write(table)
+    network.settle()
+    held = {where: status.held for where, status in network.statuses().items() if status.held}
+    assert set(held) == {("d", "b.b1~a.a0.of-a")}
+    for cause in held.values():
+        assert cause is not None and FULL_COPY in cause
+    assert network.through("d", "of-a") == 1
+    assert network.through("b", "of-a") == network.through("b", "of-d") == 3
