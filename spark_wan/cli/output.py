@@ -100,9 +100,12 @@ class TextOutput:
 
     def _stream_at(self, stream: Stream, site: str) -> None:
         table, origin = stream.table, stream.sender.site
-        if site == origin:
+        sites = ", ".join(stream.addressees)
+        if site == origin and stream.inbound is not None:
+            came = f"of {stream.origin} from {stream.inbound.sender.site}"
+            self.console.print(f"  forwards  {table.name} {came} to {sites} as {stream.name}")
+        elif site == origin:
             place = "a sink" if table.source == "sink" else table.at[site]
-            sites = ", ".join(stream.addressees)
             self.console.print(f"  sends     {table.name} from {place} to {sites} as {stream.name}")
         if site in stream.addressees:
             self.console.print(f"  receives  {table.name} from {origin} into {table.at[site]}")
@@ -224,6 +227,8 @@ def _stream_fields(stream: Stream) -> dict[str, Any]:
         "stream": stream.name,
         "table": table.name,
         "sender": sender.name,
+        "origin": stream.origin,
+        "forwards": stream.inbound.name if stream.inbound is not None else None,
         "from": sender.site,
         "to": list(stream.addressees),
         "keys": list(table.keys),

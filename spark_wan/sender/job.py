@@ -105,7 +105,7 @@ class Sender:
             names = ", ".join(sender.name for sender in chosen) or "it has none"
             raise TopologyError(
                 f"{topology.file}: site {site} has nothing to send: no table that it writes is "
-                f"attached to its senders ({names})."
+                f"attached to its senders ({names}). What it receives is forwarded by its receiver."
             )
         self.decisions = {
             topology.table(name).name: decided for name, decided in (decisions or {}).items()

@@ -6,25 +6,113 @@ from pathlib import Path
 from typing import Any
 
 from many_sites import ManySites
+from sites import at
+from waiting import wait_until
+
+import spark_wan
+from spark_wan import Receiver, Sender
 
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver", "seattle"]], "denver": [], "seattle": []}
+RING = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": [["newark"]]}
+
+
+def clicks(spark: Any, sites: ManySites, first: int, last: int) -> None:
+    """Write events with the sink; the IDs of some were used before."""
+    rows = [{"event": f"c{n:03}", "at": at(n), "page": f"/{n}"} for n in range(first, last)]
+    frame = spark.createDataFrame(rows, "event string, at timestamp, page string")
+    writer = frame.write.format("wan").mode("append").option("eventId", "event")
+    writer.options(config=str(sites.folder / "wan.yaml"), sender="newark0", table="clicks").save()
 
 
 def test_a_site_forwards_what_it_receives(spark: Any, tmp_path: Path) -> None:
+    """Tables with and without a key, and a user stream, of which events come twice."""
+    spark_wan.register(spark)
     sites = ManySites.make(
-        tmp_path, CHAIN, {"orders": {"keys": ["id"]}, "readings": {"start": {"version": 0}}}
+        tmp_path,
+        CHAIN,
+        {
+            "orders": {"keys": ["id"]},
+            "readings": {"start": {"version": 0}},
+            "clicks": {
+                "source": "sink",
+                "at": {site: f"./{site}/clicks" for site in ("chicago", "denver", "seattle")},
+            },
+        },
     )
     for start in (10, 30):
         sites.tables.change(start)
         sites.send(spark, "newark")
+        clicks(spark, sites, start - 5, start + 20)
         status = sites.receive(spark, "chicago")
         assert {each.held for each in status.values()} == {None}
+        assert {each.forwarded for each in status.values()} == {1 if start == 10 else 2}
         for site in ("denver", "seattle"):
             status = sites.receive(spark, site)
             assert {each.held for each in status.values()} == {None}, status
-            assert set(status) == {
-                "chicago.chicago0~newark.newark0.orders",
-                "chicago.chicago0~newark.newark0.readings",
+            assert {each.table: each.duplicates for each in status.values()} == {
+                "orders": 0,
+                "readings": 0,
+                "clicks": 0 if start == 10 else 5,
             }
+    sites.receive(spark, "chicago")
     for table in ("orders", "readings"):
         sites.assert_equal(table)
+    for site in ("chicago", "denver", "seattle"):
+        rows = sites.tables.rows("clicks", site)
+        assert sorted(row[1] for row in rows.elements()) == [f"c{n:03}" for n in range(5, 50)]
+
+
+def test_b10_b32_f33_a_ring_in_which_all_write_and_one_site_is_down_for_a_while(
+    spark: Any, tmp_path: Path
+) -> None:
+    """While chicago is down, denver gets nothing of newark; then all catch up. Nothing comes back
+    to the site that wrote it, and nothing arrives twice."""
+    sites = ManySites.make(
+        tmp_path,
+        RING,
+        {f"of-{site}": {"keys": ["id"], "writers": [site]} for site in RING},
+        ack_timeout="5s",
+    )
+
+    def commit(first: int) -> None:
+        for site in RING:
+            for n in range(first, first + 2):
+                rows = [{"id": i, "item": f"{site} {n}", "amount": i / 4} for i in range(n, n + 3)]
+                sites.commit(site, f"of-{site}", rows)
+
+    def equal() -> bool:
+        try:
+            for site in RING:
+                sites.assert_equal(f"of-{site}", site)
+        except (AssertionError, OSError):
+            return False
+        return True
+
+    commit(1)
+    senders = [Sender(spark, sites.topology, site).start() for site in RING]
+    receivers = {site: Receiver(spark, sites.topology, site).start() for site in RING}
+    try:
+        wait_until(equal, "all are equal", *senders, *receivers.values())
+        receivers["chicago"].stop()
+        commit(3)
+        wait_until(
+            lambda: (
+                sites.tables.rows("of-chicago", "newark")
+                == sites.tables.rows("of-chicago", "chicago")
+            ),
+            "what chicago writes still arrives",
+            *senders,
+        )
+        assert sites.tables.rows("of-newark", "denver") != sites.tables.rows("of-newark", "newark")
+        receivers["chicago"] = Receiver(spark, sites.topology, "chicago").start()
+        wait_until(equal, "all are equal again", *senders, *receivers.values())
+        for site, handle in receivers.items():
+            for status in handle.status():
+                assert (status.duplicates, status.local_commits, status.held) == (0, 0, None), (
+                    site,
+                    status,
+                )
+                assert not status.stream.endswith(f".of-{site}")
+    finally:
+        for handle in (*senders, *receivers.values()):
+            handle.stop()

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
-from sites import Sites
+from deltalake import DeltaTable, write_deltalake
+from sites import COLUMNS, Row, Sites
 
 from spark_wan.errors import StreamsHeldError
 from spark_wan.receiver.job import Receiver
@@ -74,6 +76,17 @@ class ManySites:
         """Writes and reads the tables of any site."""
         return Sites(self.folder)
 
+    def commit(self, site: str, table: str, rows: Iterable[Row]) -> None:
+        """Upsert rows of orders in one commit; the first one creates the table."""
+        place, new = self.tables.path(table, site), [dict(row) for row in rows]
+        arrow = pa.Table.from_pylist(new, schema=COLUMNS["orders"])
+        if not DeltaTable.is_deltatable(str(place)):
+            feed = {"delta.enableChangeDataFeed": "true"}
+            write_deltalake(place, arrow, configuration=feed)
+            return
+        merge = DeltaTable(place).merge(arrow, "t.id = s.id", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
     def send(self, spark: Any, site: str, **settings: Any) -> None:
         """Run a site's senders until nothing is left to publish."""
         Sender(spark, self.topology, site, **settings).start(available_now=True).await_termination()
@@ -86,10 +99,12 @@ class ManySites:
             handle.await_termination()
         return {status.stream: status for status in handle.status()}
 
-    def assert_equal(self, table: str = "orders", sites: Iterable[str] | None = None) -> None:
-        """Check that the sites have the rows of the first one, each as often."""
-        expected = self.tables.rows(table, self.sites[0])
-        for site in sites or self.sites[1:]:
+    def assert_equal(self, table: str = "orders", writer: str | None = None) -> None:
+        """Check that all sites have the rows of the ``writer`` (default: the first one), each as
+        often."""
+        writer = writer or self.sites[0]
+        expected = self.tables.rows(table, writer)
+        for site in self.sites:
             found = self.tables.rows(table, site)
             assert found == expected, (
                 f"{table}: missing at {site} {expected - found}, too many {found - expected}"
