@@ -194,8 +194,8 @@ class RangePlanner:
                     f"{self.table}: version {commit.version} was written by a receiver of this "
                     f"site, with rows from site {origin or 'unknown'}; this sender does not send "
                     f"them on to {sites} (receivers forward what they get, senders capture "
-                    "what their own site writes). The stream is held before that version, so that no "
-                    f"site misses them silently. Decide for this version: `spark-wan send --decide "
+                    "what their own site writes). The stream is held before that version, so that "
+                    f"no site misses them silently. Decide for this version: `spark-wan send --decide "
                     f"{version}=distribute` sends its rows as this site's own, `=skip` leaves them "
                     f"out, if {sites} got them another way."
                 )
