@@ -195,9 +195,9 @@ class RangePlanner:
                     f"site, with rows from site {origin or 'unknown'}; this sender does not send "
                     f"them on to {sites} (receivers forward what they get, senders capture "
                     "what their own site writes). The stream is held before that version, so that "
-                    f"no site misses them silently. Decide for this version: `spark-wan send --decide "
-                    f"{version}=distribute` sends its rows as this site's own, `=skip` leaves them "
-                    f"out, if {sites} got them another way."
+                    "no site misses them silently. Decide for this version: `spark-wan send "
+                    f"--decide {version}=distribute` sends its rows as this site's own, `=skip` "
+                    f"leaves them out, if {sites} got them another way."
                 )
             if action == "skip":
                 return True

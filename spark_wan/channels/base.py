@@ -64,6 +64,7 @@ class Channel(ABC):
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.storage = dict(storage or {})
+        self._is_prepared = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         from spark_wan.channels.registry import open_channel  # it imports this module
@@ -77,6 +78,13 @@ class Channel(ABC):
         Raises ChannelError when the place is not writable, is another program's, or holds a
         channel of another version.
         """
+
+    def ensure_prepared(self, again: bool = False) -> None:
+        """Call :meth:`prepare`, unless it has succeeded before. ``again``: in any case."""
+        if again or not self._is_prepared:
+            self._is_prepared = False
+            self.prepare()
+            self._is_prepared = True
 
     # --- frames ---------------------------------------------------------------------------------
 

@@ -8,13 +8,16 @@ A topology may then use the scheme.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError, nearest
+
+log = logging.getLogger(__name__)
 
 OBJECT_STORE = "spark_wan.channels.object_store:ObjectStoreChannel"
 CHANNELS = dict.fromkeys(("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss"), OBJECT_STORE)
@@ -42,6 +45,24 @@ def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
             kind: type[Channel] = resolve_name(CHANNELS[scheme])
             _opened[key] = kind(url, storage)
         return _opened[key]
+
+
+def prepare_all(channels: Sequence[Channel]) -> None:
+    """Prepare the channels of a job that starts. Those that do not answer are named in the log, and
+    the job prepares them when they do (:meth:`Channel.ensure_prepared`).
+
+    Raises ChannelError when none answers.
+    """
+    failed: list[ChannelError] = []
+    for channel in channels:
+        try:
+            channel.ensure_prepared(again=True)
+        except ChannelError as error:
+            failed.append(error)
+    if failed and len(failed) == len(channels):
+        raise failed[0]
+    for each in failed:
+        log.error("%s", each)
 
 
 def _forget() -> None:

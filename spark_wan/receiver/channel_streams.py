@@ -75,6 +75,7 @@ class ChannelStreams:
         """
         self.refused = None
         try:
+            channel.ensure_prepared()
             listings, acks = self._listed(channel), self._changed_acks(channel)
         except ChannelError as error:
             self._unreachable = str(error)

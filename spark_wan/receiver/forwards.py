@@ -59,17 +59,10 @@ class Outbound:
     watch: AckWatch
     activity: OutboundChannel
     streams: list[SenderStream]
-    _prepared: bool = False
 
     @property
     def channel(self) -> Channel:
         return self.watch.channel
-
-    def prepare(self) -> None:
-        """Make the channel usable, once. Raises ChannelError."""
-        if not self._prepared:
-            self.channel.prepare()
-            self._prepared = True
 
 
 @dataclass(eq=False)
@@ -127,7 +120,7 @@ class ForwardedStream(Activity):
         self._is_due = False
         cause: str | None = None
         try:
-            self.outbound.prepare()
+            self.outbound.channel.ensure_prepared()
             run(self.forwarder.round(), self.job.check_stopped)
         except StoppedError:
             raise

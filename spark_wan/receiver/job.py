@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spark_wan.channels.registry import open_channel
+from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.control.decisions import Decisions
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
@@ -89,7 +89,8 @@ class Receiver:
     def start(self, available_now: bool = False) -> JobHandle[TableStatus]:
         """Start to receive. ``available_now``: apply the available epochs, then end.
 
-        Raises ChannelError when a channel cannot be written to, LedgerError when the ledger cannot.
+        Raises LedgerError when the ledger cannot be written to, ChannelError when no channel can.
+        One of several is tried again until it can.
         """
         LedgerTables(self.spark, self.site.state).ensure()
         channels: list[InboundChannel] = []
@@ -110,12 +111,12 @@ class Receiver:
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
             channel = open_channel(url, storage)
-            channel.prepare()
             pace = Pace(self.interval, max(self.interval, self.idle_interval))
             streams = ChannelStreams(self.topology, self.site.name, url, forwards.of)
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
             )
+        prepare_all([inbound.channel for inbound in channels])
         if writer is None:
             handle.begin(channels)
         else:

@@ -16,7 +16,7 @@ from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
+from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.errors import TopologyError
@@ -117,13 +117,13 @@ class Sender:
         """Start capturing. ``available_now``: publish the versions that are there now, collect the
         acks, and end.
 
-        Raises ChannelError when a channel cannot be written to, before anything is captured."""
+        Raises ChannelError when no channel can be written to, before anything is captured. One of
+        several holds its streams until it can."""
         watches: dict[str, AckWatch] = {}
         for sender, _ in self.streams:
             if sender.channel not in watches:
-                channel = open_channel(sender.channel, sender.storage)
-                channel.prepare()
-                watches[sender.channel] = AckWatch(channel)
+                watches[sender.channel] = AckWatch(open_channel(sender.channel, sender.storage))
+        prepare_all([watch.channel for watch in watches.values()])
         channels: list[OutboundChannel] = []
         handle = JobHandle(
             self.spark,

@@ -211,7 +211,11 @@ class SenderStream(Activity):
     def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
         """Begin a round. A worker writes the frames, if there are any to write."""
         self.use(spark)
-        return self._go_on(publisher.round(), spark)
+        return self._go_on(self._round(publisher), spark)
+
+    def _round(self, publisher: Publisher) -> Steps[Manifest | None]:
+        publisher.log.channel.ensure_prepared()
+        return (yield from publisher.round())
 
     def _capture(self, steps: Steps[Manifest | None], spark: SparkSession) -> Turn:
         """Go on with a round, in a worker."""
