@@ -18,15 +18,16 @@ from receivers import SPARK, InMemory
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
+from spark_wan.errors import ChannelError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.receiver.channel_streams import ChannelStreams
-from spark_wan.receiver.forwards import ForwardedStream, Forwards
+from spark_wan.receiver.forwards import ForwardedStream, Forwards, Outbound
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
 from spark_wan.sender.acks import AckManager
 from spark_wan.steps import run
-from spark_wan.topology.model import Stream, Table, Topology
+from spark_wan.topology.model import Sender, Stream, Table, Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.manifest import Manifest
@@ -72,6 +73,38 @@ class Durable:
     rows: dict[str, LedgerRows] = field(default_factory=dict)
 
 
+class NetworkForwards(Forwards):
+    """The forwarding of a site, on channels as the site sees them."""
+
+    network: Network
+
+    def _outbound_of(self, sender: Sender) -> Outbound:
+        outbound = super()._outbound_of(sender)
+        if outbound.watch.channel.__class__.__name__ != "AsSeen":
+            outbound.watch.channel = self.network.channel(sender.channel, self.site.name)
+        return outbound
+
+
+class AsSeen:
+    """A channel as a site sees it: calls fail or are lost as the network says."""
+
+    def __init__(self, network: Network, site: str, inner: Channel) -> None:
+        self.network, self.site, self.inner = network, site, inner
+
+    def __getattr__(self, name: str) -> Any:
+        target = getattr(self.inner, name)
+        if not callable(target):
+            return target
+
+        def call(*args: Any, **more: Any) -> Any:
+            what = self.network.fault(self.site, self.inner.url, name)
+            if what == "fail":
+                raise ChannelError(f"{self.site}: {name} is refused")
+            return None if what == "lose" else target(*args, **more)
+
+        return call
+
+
 class Receiving:
     """A receiver of a site, in this thread."""
 
@@ -79,13 +112,11 @@ class Receiving:
         self.network, self.site = network, site
         topology = network.topology
         self.woken = Woken()
-        self.forwards = Forwards(
-            Running(),
-            self.woken,
-            topology,
-            topology.site(site),
-            False,  # type: ignore[arg-type]
+        scheduler: Any = self.woken
+        self.forwards = NetworkForwards(
+            Running(), scheduler, topology, topology.site(site), available_now=False
         )
+        self.forwards.network = network
         self.forwarded: list[ForwardedStream] = []
         tables = InboundTables(self._table)
         self.inbound = []
@@ -138,8 +169,8 @@ class Network:
         self.durable = {site: Durable() for site in links}
         self.checkpoints = {site: Checkpoints() for site in links}
         self.written: Counter[str] = Counter()
-        self.wrap: Callable[[str, str, Channel], Any] = lambda url, site, channel: channel
-        """Returns the channel as a site sees it."""
+        self.fault: Callable[[str, str, str], str | None] = lambda site, url, method: None
+        """Returns what becomes of a site's call to a channel: ``fail``, ``lose``, or None."""
         self.before_apply: Callable[[str, str], None] = lambda site, table: None
         """Called with site and table before each round of an apply; may raise."""
         self.topology: Topology
@@ -150,6 +181,7 @@ class Network:
         """Read the topology again, with some sections replaced; all receivers start anew."""
         self.content = {**copy.deepcopy(self.content), **changes}
         self.topology = parse_topology(self.content, "wan.yaml")
+        self.managers: dict[str, AckManager] = {}
         self.streams = {stream.name: stream for stream in all_streams(self.topology)}
         self.restart(*self.topology.sites)
 
@@ -163,7 +195,7 @@ class Network:
         self.running.pop(site, None)
 
     def channel(self, url: str, site: str) -> Any:
-        return self.wrap(url, site, open_channel(url)) if url else None
+        return AsSeen(self, site, open_channel(url)) if url else None
 
     def log(self, stream: str) -> StreamLog:
         return StreamLog(open_channel(self.streams[stream].sender.channel), stream)
@@ -197,14 +229,16 @@ class Network:
         """The writers' ack managers have a round each."""
         for stream in self.streams.values():
             if stream.inbound is None:
-                log = self.log(stream.name)
-                manager = AckManager(
-                    log,
-                    self.checkpoints[stream.origin],
-                    stream.sender.ack_policy,
-                    60_000,
-                    self.clock,
-                    stream.addressees,
+                manager = self.managers.setdefault(
+                    stream.name,
+                    AckManager(
+                        self.log(stream.name),
+                        self.checkpoints[stream.origin],
+                        stream.sender.ack_policy,
+                        60_000,
+                        self.clock,
+                        stream.addressees,
+                    ),
                 )
                 run(manager.round())
 

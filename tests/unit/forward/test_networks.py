@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from network import Network
 
-from spark_wan.errors import FULL_COPY, ChannelError, TargetError
+from spark_wan.errors import FULL_COPY, TargetError
 
 PAIR = {"a": [["b"]], "b": [["a"]]}
 CHAIN = {"a": [["b"]], "b": [["c"], ["a"]], "c": [["d"], ["b"]], "d": [["c"]]}
@@ -41,7 +41,9 @@ TOPOLOGIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_b04_b09_b10_b11_f33_f34_each_site_gets_each_event_once(tmp_path: Path, name: str) -> None:
+def test_b04_b09_b10_b11_b47_f33_f34_each_site_gets_each_event_once(
+    tmp_path: Path, name: str
+) -> None:
     """Every site writes a table that all others have, in a random order of all that happens; now
     and then a receiver starts anew."""
     choose = random.Random(name)
@@ -55,6 +57,10 @@ def test_b04_b09_b10_b11_f33_f34_each_site_gets_each_event_once(tmp_path: Path, 
         network.write(table)
     network.settle()
     network.check_settled()
+
+
+def healthy(site: str, url: str, method: str) -> None:
+    """No fault."""
 
 
 def chain(tmp_path: Path, **tables: Any) -> Network:
@@ -116,9 +122,10 @@ def test_b14_a_remote_that_does_not_exist_yet(tmp_path: Path) -> None:
 
 def test_an_ack_says_the_lower_of_applied_and_forwarded(tmp_path: Path) -> None:
     network = chain(tmp_path)
-    channel = network.topology.sender("b0").channel
-    refuse = Refusing({"append"})
-    patch_opened(network, channel, refuse)
+    onward = network.topology.sender("b0").channel
+    network.fault = lambda site, url, method: (
+        "fail" if (site, url, method) == ("b", onward, "append") else None
+    )
     network.write("orders")
     network.go(3)
     assert network.through("b", "orders") == 1
@@ -131,57 +138,23 @@ def test_an_ack_says_the_lower_of_applied_and_forwarded(tmp_path: Path) -> None:
     network.write("orders")
     network.go(3)
     assert network.log("a.a0.orders").epochs() == [1, 2], "trimmed before it was forwarded"
-    refuse.methods.clear()
+    network.fault = healthy
     network.settle()
     network.check_settled(orphans=True)
-
-
-class Refusing:
-    """Refuses some methods of a channel while they are named."""
-
-    def __init__(self, methods: set[str]) -> None:
-        self.methods = methods
-
-    def of(self, channel: Any) -> Any:
-        return _Refusing(channel, self.methods)
-
-
-class _Refusing:
-    def __init__(self, inner: Any, methods: set[str]) -> None:
-        self._inner, self._methods = inner, methods
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._methods:
-            raise ChannelError(f"{name} is refused")
-        return getattr(self._inner, name)
-
-
-def patch_opened(network: Network, url: str, refuse: Refusing) -> None:
-    """Forwarders to a channel get one that refuses."""
-    for receiving in network.running.values():
-        of = receiving.forwards._outbound_of
-
-        def opened(sender: Any, of: Any = of) -> Any:
-            outbound = of(sender)
-            if sender.channel == url and not isinstance(outbound.watch.channel, _Refusing):
-                outbound.watch.channel = refuse.of(outbound.watch.channel)
-            return outbound
-
-        receiving.forwards._outbound_of = opened  # type: ignore[method-assign]
 
 
 def test_b13_one_bad_channel_among_good_ones(tmp_path: Path) -> None:
     """b sends on to c and to d; the channel to c refuses everything. d gets all; the log waits."""
     links = {"a": [["b"]], "b": [["c"], ["d"]], "c": [], "d": []}
     network = Network(tmp_path, links, orders={"writers": ["a"]})
-    refuse = Refusing({"prepare", "append", "put_frame", "stream_epochs", "heads", "ack_tags"})
-    patch_opened(network, network.topology.sender("b0").channel, refuse)
+    bad = network.topology.sender("b0").channel
+    network.fault = lambda site, url, method: "fail" if (site, url) == ("b", bad) else None
     for _ in range(3):
         network.write("orders")
         network.go(2)
     assert network.through("d", "orders") == 3
     assert network.log("a.a0.orders").epochs() == [1, 2, 3]
-    refuse.methods.clear()
+    network.fault = healthy
     network.settle()
     network.check_settled()
 
@@ -265,3 +238,43 @@ def test_f35_a_site_leaves_a_ring_with_events_that_it_has_not_forwarded(tmp_path
         assert cause is not None and FULL_COPY in cause
     assert network.through("d", "of-a") == 1
     assert network.through("b", "of-a") == network.through("b", "of-d") == 3
+
+
+WRITES = ("put_frame", "append", "put_head", "put_ack", "trim", "announce")
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", ["acks lost", "partitions", "f12 one way", "flaps"])
+def test_f11_f12_f14_channels_fail_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
+) -> None:
+    """Acks are lost; a site reaches none of its channels, or can only read; calls fail at random.
+    Receivers start anew meanwhile. Once all is well, all have everything, and logs are trimmed."""
+    choose = random.Random(f"{kind} {seed}")
+    shape = choose.choice([CHAIN, RING, TOPOLOGIES["b11 mesh"], TOPOLOGIES["b04 star"]])
+    network = Network(tmp_path, shape)
+    monkeypatch.setattr("spark_wan.receiver.forwards.milliseconds", network.clock)
+    down: set[str] = set()
+
+    def fault(site: str, url: str, method: str) -> str | None:
+        if kind == "acks lost":
+            return "lose" if method == "put_ack" and choose.random() < 0.7 else None
+        if kind == "flaps":
+            return "fail" if choose.random() < 0.1 else None
+        away = site in down and (kind == "partitions" or method in WRITES)
+        return "fail" if away else None
+
+    network.fault = fault
+    sites = list(network.topology.sites)
+    for _ in range(30):
+        down = {site for site in sites if choose.random() < 0.3}
+        network.write(f"of-{choose.choice(sites)}")
+        if choose.random() < 0.2:
+            network.restart(choose.choice(sites))
+        network.go(sites=choose.sample(sites, 2))
+    network.fault = healthy
+    network.restart(*sites)  # a site of which no ack ever arrived is not told again
+    for _ in range(3):
+        network.settle()
+        network.clock.pass_seconds(120)
+    network.check_settled(duplicates=True, orphans=True)
