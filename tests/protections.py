@@ -899,6 +899,114 @@ GUARDS = {
     - self._read_at = time.monotonic()
     + ...
     """,
+    "unit/forward/test_forwarder.py": """
+    [sent-to of all senders]
+    test_frames_are_passed_on_byte_for_byte_and_the_manifest_says_where_they_go
+    unit/forward/test_networks.py::test_b04_b09_b10_b11_b47_f33_f34_all_arrive_once[mesh with rays]
+    forwarded_sent_to
+    - topology.sent_to(table.name, site)
+    + sent_to
+
+    [sent-to passed on]
+    test_frames_are_passed_on_byte_for_byte_and_the_manifest_says_where_they_go
+    forwarded_sent_to
+    - {*sent_to, *topology.sent_to(table.name, site)}
+    + topology.sent_to(table.name, site)
+
+    [not to those in sent-to]
+    test_f34_sent_to_has_the_remotes_of_all_senders_of_the_site
+    addressees
+    - site not in sent_to
+    + True
+
+    [not back to the origin]
+    unit/forward/test_networks.py::test_b04_b09_b10_b11_b47_f33_f34_all_arrive_once[b10 ring]
+    addressees
+    - site != origin
+    + True
+
+    [only what is for this site]
+    test_what_is_not_for_this_site_is_not_forwarded_but_counted
+    Forwarder.addressees
+    - self.site not in manifest.addressees
+    + False
+
+    [outbound log lost]
+    test_f17_a_lost_outbound_log_is_not_replaced_silently
+    test_f17_nor_when_the_checkpoint_is_lost_too
+    test_an_outbound_log_that_was_restored_to_an_older_state
+    Forwarder._newest_outbound
+    - check_log(...)
+    + None
+
+    [outbound log behind its acks]
+    test_acks_beyond_the_outbound_log_hold_it_without_a_checkpoint
+    Forwarder._forward
+    - check_acks(...)
+    + None
+
+    [frames checked]
+    test_f20_a_corrupt_frame_is_not_passed_on
+    Forwarder._copy
+    - check_frame(...)
+    + None
+
+    [forward gap]
+    test_an_inbound_log_with_a_gap
+    ForwardPlanner.after
+    - epochs[0] > via.epoch + 1
+    + False
+
+    [forward fingerprints]
+    test_an_inbound_log_that_was_rewritten
+    ForwardPlanner.next
+    - manifest.previous != before.fingerprint
+    + False
+
+    [inbound log restored]
+    test_an_inbound_log_that_was_restored_to_an_older_state
+    ForwardPlanner.after
+    - newest.epoch < via.epoch
+    + False
+
+    [user stream begun anew]
+    test_an_inbound_log_of_a_user_stream_that_begins_anew_waits_for_the_user
+    ForwardPlanner.after
+    - newest.kind == EVENTS
+    + False
+
+    [begins in the middle]
+    test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[capture]
+    test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
+    Forwarder._missed
+    - self._read(min(ack.applied, newest.epoch))
+    + None
+
+    [user stream from the middle]
+    test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
+    _above_in_user_stream
+    - not manifest.start
+    + False
+
+    [acked once forwarded]
+    unit/forward/test_networks.py::test_an_ack_says_the_lower_of_applied_and_forwarded
+    unit/forward/test_networks.py::test_b13_one_bad_channel_among_good_ones
+    SiteAck._lower
+    - min(applied.applied, forwarded)
+    + applied.applied
+
+    [forwarders before acks]
+    unit/forward/test_networks.py::test_an_ack_says_the_lower_of_applied_and_forwarded
+    ChannelStreams._prepare_ack
+    - [each.through_of for each in stream.forwards]
+    + []
+
+    [forwarding beside the apply]
+    unit/forward/test_networks.py::test_a_table_that_is_held_does_not_starve_those_behind_it
+    ChannelStreams.due
+    - self.get(name).forwards
+    + [] if self.get(name).retry else self.get(name).forwards
+    """,
     "unit/ledger/test_applied_columns.py": """
     [f46 followed]
     test_f46_a_column_added_under_the_old_name_is_another_one

@@ -41,9 +41,7 @@ TOPOLOGIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_b04_b09_b10_b11_b47_f33_f34_each_site_gets_each_event_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_b04_b09_b10_b11_b47_f33_f34_all_arrive_once(tmp_path: Path, name: str) -> None:
     """Every site writes a table that all others have, in a random order of all that happens; now
     and then a receiver starts anew."""
     choose = random.Random(name)
