@@ -8,8 +8,10 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``epoch``          int              from 1
 ``previous``       string           fingerprint of the manifest before this one; empty: none
 ``kind``           string           ``capture``, ``snapshot`` or ``events``
-``origin``         string           the sender's site
-``sent_to``        list of strings  sites that get these events, by any sender of ``origin``
+``origin``         string           the site that wrote the events
+``sent_to``        list of strings  sites that get these events: by any sender of ``origin`` (of a
+                                    user stream: by its own sender), and of each site that forwarded
+                                    them, this one included
 ``addressees``     list of strings  sites that must apply and ack this stream
 ``table``          string           the table's name in the topology
 ``table_id``       string           Delta's ID of the source table; ``events``: a user stream
@@ -18,8 +20,10 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``schema``         object           the table's columns, as Spark's schema JSON
 ``first_version``  int              first source version of the epoch
 ``last_version``   int              last source version of the epoch
-``start``          bool             nothing before ``first_version`` belongs to the stream: a
-                                    receiver that has nothing of the table may begin here
+``start``          bool             nothing before this epoch belongs to the stream: a receiver that
+                                    has nothing of the table may begin here. A forwarded log that
+                                    begins in the middle has a first epoch with false and no events,
+                                    whose ``first_version`` is ``last_version`` + 1
 ``commits``        list of objects  source commits whose rows the frames carry: ``version``,
                                     ``time`` and ``clock``, the commit's stamp (both in milliseconds
                                     since 1970 UTC); see :mod:`spark_wan.delta.clock`
@@ -34,7 +38,7 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     highest so far, and ``time``, that commit's (both int, in
                                     milliseconds since 1970 UTC); absent: unknown, or a user stream
 ``via``            object           the inbound epoch that was forwarded: ``stream``, ``log_id``,
-                                    ``epoch``, ``fingerprint``; absent: none, as always so far
+                                    ``epoch``, ``fingerprint``; absent: the sender's site wrote it
 =================  ===============  ===============================================================
 
 A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A

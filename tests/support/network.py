@@ -275,6 +275,8 @@ class Network:
     def check_settled(self, duplicates: bool = False, orphans: bool = False) -> None:
         """Every site has every epoch, once; nothing is held, and all logs are trimmed."""
         for table in self.topology.tables.values():
+            for site in table.writers:
+                assert table.name not in self.durable[site].targets, "it came back"
             for site in table.at:
                 if site not in table.writers:
                     found = self.through(site, table.name)
