@@ -1,0 +1,1 @@
+"""Drawings of a topology: its graph, and the picture of it."""
