@@ -2,6 +2,7 @@
 
     spark-wan demo                                      run two sites here, with a crash on the way
     spark-wan validate --config topology.yaml           check the topology, show what goes where
+    spark-wan topology --config topology.yaml           draw the topology, as text or as SVG
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
     spark-wan status   --config topology.yaml           show how far every stream is; no Spark
@@ -16,11 +17,14 @@ from __future__ import annotations
 import typer
 
 from spark_wan.cli.demo import demo
+from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.options import SUBMITTED
 from spark_wan.cli.reports import status, validate
 
-COMMANDS = {command.__name__: command for command in (demo, send, receive, validate, status)}
+COMMANDS = {
+    command.__name__: command for command in (demo, send, receive, validate, topology, status)
+}
 
 
 def main() -> None:

@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
+from rich.tree import Tree
 
 from spark_wan.cli.options import Format
 from spark_wan.errors import WanError
 from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
+from spark_wan.topology.drawing.graph import Graph
 from spark_wan.topology.model import Stream, Table, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import format_bytes
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
+_MOST_NAMES = 10
+"""Number of tables that a line lists, at most."""
 
 
 class JsonOutput:
@@ -45,6 +50,39 @@ class JsonOutput:
 
     def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         self._print({"valid": False, "file": file, "problems": list(problems)})
+
+    def graph(self, file: str, graph: Graph) -> None:
+        self._print(
+            {
+                "file": file,
+                "nodes": [
+                    {
+                        "site": site,
+                        "writes": list(graph.written_at(site)),
+                        "drops_duplicates_of": list(graph.repeated_at(site)),
+                    }
+                    for site in graph.sites
+                ],
+                "edges": [
+                    _edge_fields(stream, site)
+                    for streams in graph.streams.values()
+                    for stream in streams
+                    for site in stream.addressees
+                ],
+                "links": [
+                    {
+                        "from": link.sender.site,
+                        "to": link.remote,
+                        "sender": link.sender.name,
+                        "tables": list(link.tables),
+                    }
+                    for link in graph.links
+                ],
+            }
+        )
+
+    def picture(self, file: Path) -> None:
+        self._print({"svg": str(file)})
 
     def status(self, channels: Sequence[ChannelReport]) -> None:
         self._print({"channels": [asdict(channel) for channel in channels]})
@@ -113,6 +151,18 @@ class TextOutput:
     def invalid_topology(self, file: str, problems: Sequence[str]) -> None:
         for problem in problems:
             print(problem)
+
+    def graph(self, file: str, graph: Graph) -> None:
+        for tables in graph.equal_tables():
+            self.console.print(_tree(graph, tables))
+            self.console.print()
+        grid = _grid("link", "sender", "tables")
+        for link in graph.links:
+            grid.add_row(str(link), link.sender.name, _some(link.tables) or "none")
+        self.console.print(grid)
+
+    def picture(self, file: Path) -> None:
+        self.console.print(Text(f"wrote {file}"))
 
     def status(self, channels: Sequence[ChannelReport]) -> None:
         for channel in channels:
@@ -238,6 +288,49 @@ def _stream_fields(stream: Stream) -> dict[str, Any]:
         "ack_policy": sender.ack_policy.value,
         "channel": sender.channel,
     }
+
+
+def _edge_fields(stream: Stream, site: str) -> dict[str, Any]:
+    return {
+        "table": stream.table.name,
+        "from": stream.sender.site,
+        "to": site,
+        "sender": stream.sender.name,
+        "stream": stream.name,
+        "forwards": stream.inbound.name if stream.inbound is not None else None,
+        "way": stream.way(site),
+    }
+
+
+def _tree(graph: Graph, tables: Sequence[Table]) -> Tree:
+    """Return the ways of tables that go the same ways, from their writer on."""
+    table = tables[0]
+    by = " by a sink" if table.source == "sink" else ""
+    names = _some([each.name for each in tables])
+    tree = Tree(Text.assemble((names, "bold"), f", written at {' and '.join(table.writers)}{by}"))
+    for stream in graph.streams[table.name]:
+        if stream.inbound is None:
+            _grow(tree, graph, stream)
+    return tree
+
+
+def _grow(tree: Tree, graph: Graph, stream: Stream) -> None:
+    """Add a stream, and the streams by which its addressees send it on."""
+    for site in stream.addressees:
+        ways = graph.ways_to(stream.table.name, site)
+        note = f"  (gets it by {ways} ways, drops duplicates)" if ways > 1 else ""
+        label = Text.assemble((stream.sender.name, "blue"), f" -> {site}", (note, "dim"))
+        branch = tree.add(label)
+        for forwarded in graph.streams[stream.table.name]:
+            if forwarded.inbound is stream and forwarded.sender.site == site:
+                _grow(branch, graph, forwarded)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names, as many as a line has room for."""
+    shown = names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES - 1]
+    more = [f"and {len(names) - len(shown)} more"] if len(shown) < len(names) else []
+    return ", ".join([*shown, *more])
 
 
 def _start(table: Table) -> str:

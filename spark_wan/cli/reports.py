@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spark_wan.cli.options import Config, Format, OutputFormat
-from spark_wan.cli.output import open_output, reporting_errors
+from spark_wan.cli.output import Output, open_output, reporting_errors
 from spark_wan.errors import TopologyError
 from spark_wan.status.reports import read_status
+from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 
 
 def validate(config: Config, output: OutputFormat = Format.TEXT) -> None:
     """Show what goes where, or what is wrong with a topology file."""
     out = open_output(output)
+    out.valid_topology(load_valid(config, out))
+
+
+def load_valid(config: Path, out: Output) -> Topology:
+    """Return the topology in a file. One with mistakes ends the command: all are printed."""
     try:
-        topology = load_topology(config)
+        return load_topology(config)
     except TopologyError as error:
         out.invalid_topology(str(config), str(error).splitlines())
         raise typer.Exit(1) from None
-    out.valid_topology(topology)
 
 
 def status(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -32,11 +31,8 @@ class Graph:
     tables: tuple[Table, ...]
     sites: tuple[str, ...]
     links: tuple[Link, ...]
-    streams: tuple[Stream, ...]
-    """Those of a table together, with fewer hops first."""
-    ways: Mapping[str, Mapping[str, int]]
-    """By how many ways a site gets a table: table -> site -> number. Of what it gets by more than
-    one, it drops duplicates."""
+    streams: Mapping[str, Sequence[Stream]]
+    """The streams of each table by its name, those with fewer hops first."""
 
     def written_at(self, site: str) -> tuple[str, ...]:
         """Return the tables that a site writes."""
@@ -44,16 +40,29 @@ class Graph:
 
     def repeated_at(self, site: str) -> tuple[str, ...]:
         """Return the tables that a site gets by several ways, and whose duplicates it drops."""
-        return tuple(table for table, counts in self.ways.items() if counts.get(site, 0) > 1)
+        return tuple(name for name in self.streams if self.ways_to(name, site) > 1)
+
+    def ways_to(self, table: str, site: str) -> int:
+        """Return by how many ways a site gets a table."""
+        return sum(site in stream.addressees for stream in self.streams[table])
+
+    def equal_tables(self) -> list[list[Table]]:
+        """Return the tables, those together that go from the same writer the same ways."""
+        groups: dict[object, list[Table]] = {}
+        for table in self.tables:
+            same = (table.writers, table.source, frozenset(table.senders), frozenset(table.at))
+            groups.setdefault(same, []).append(table)
+        return list(groups.values())
 
 
 def graph_of(topology: Topology, table: str | None = None) -> Graph:
     """Return the graph of a topology: all sites, senders and tables. With ``table``, the sites that
     have the table, and the links on which it travels. Raises TopologyError if it is unknown."""
     tables = tuple(topology.tables.values()) if table is None else (topology.table(table),)
-    streams = tuple(chain.from_iterable(streams_of(topology, each) for each in tables))
+    streams = {each.name: list(streams_of(topology, each)) for each in tables}
+    travelling = _travelling(chain.from_iterable(streams.values()))
     links = (
-        Link(sender, remote, _travelling(sender, remote, streams))
+        Link(sender, remote, travelling.get((sender.name, remote), ()))
         for sender in topology.senders.values()
         for remote in sender.remotes
     )
@@ -63,21 +72,13 @@ def graph_of(topology: Topology, table: str | None = None) -> Graph:
         sites=tuple(site for site in topology.sites if table is None or site in having),
         links=tuple(link for link in links if table is None or link.tables),
         streams=streams,
-        ways={each.name: _ways(each, streams) for each in tables},
     )
 
 
-def _travelling(sender: Sender, remote: str, streams: tuple[Stream, ...]) -> tuple[str, ...]:
-    names = (
-        stream.table.name
-        for stream in streams
-        if stream.sender.name == sender.name and remote in stream.addressees
-    )
-    return tuple(dict.fromkeys(names))
-
-
-def _ways(table: Table, streams: tuple[Stream, ...]) -> Counter[str]:
-    """Return how many streams bring a table to each site."""
-    return Counter(
-        site for stream in streams if stream.table.name == table.name for site in stream.addressees
-    )
+def _travelling(streams: Iterable[Stream]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the tables that each sender brings to each of its remotes."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for stream in streams:
+        for remote in stream.addressees:
+            found.setdefault((stream.sender.name, remote), {})[stream.table.name] = None
+    return {link: tuple(names) for link, names in found.items()}
