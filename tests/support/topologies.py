@@ -1,8 +1,9 @@
-"""A valid topology of three sites, and variants of it."""
+"""A valid topology of three sites and variants of it; topologies by their senders and tables."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -60,3 +61,33 @@ def refusal(*changes: tuple[str, object]) -> str:
     with pytest.raises(TopologyError) as error:
         topology(*changes)
     return str(error.value)
+
+
+def linked(
+    senders: Mapping[str, tuple[str, Sequence[str]]],
+    tables: Mapping[str, Mapping[str, Any]],
+    sites: Sequence[str] = (),
+) -> Topology:
+    """The topology with senders: name -> their site and remotes. Tables: name -> their settings;
+    the writer of one is needed. By default all senders carry it, and all sites have it."""
+    sites = sites or list(
+        dict.fromkeys(site for first, others in senders.values() for site in (first, *others))
+    )
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}/_wan"} for site in sites},
+        "senders": {
+            name: {"site": site, "remotes": list(remotes), "channel": f"./channels/{name}"}
+            for name, (site, remotes) in senders.items()
+        },
+        "tables": {
+            name: {
+                "keys": ["id"],
+                "senders": list(senders),
+                "at": {site: f"./{site}/{name}" for site in sites},
+                **settings,
+            }
+            for name, settings in tables.items()
+        },
+    }
+    return parse_topology(content, "wan.yaml")
