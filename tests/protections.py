@@ -2009,6 +2009,50 @@ GUARDS = {
     - signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     + os.kill(os.getpid(), signal.SIGSTOP)
     """,
+    "unit/cli/test_topology_command.py": """
+    [picture and json]
+    test_b75_json_and_a_picture_do_not_share_standard_output
+    topology
+    - svg == STANDARD_OUTPUT and output is Format.JSON
+    + False
+    """,
+    "unit/topology/test_layout.py": """
+    [drawn boxes]
+    test_nothing_overlaps_in_pictures_of_random_graphs
+    _draw
+    - box.overlaps(other, CLEARANCE)
+    + False
+
+    [drawn arrows]
+    test_nothing_overlaps_in_pictures_of_random_graphs
+    _draw
+    - box.covers(sampled(curve), CLEARANCE).any()
+    + False
+
+    [labels on boxes]
+    test_nothing_overlaps_in_pictures_of_random_graphs
+    _labels
+    - label.overlaps(box, ARROW_END)
+    + False
+
+    [labels on labels]
+    test_nothing_overlaps_in_pictures_of_random_graphs
+    _labels
+    - label.overlaps(other, CLEARANCE / 2)
+    + False
+
+    [labels on arrows]
+    test_no_label_is_on_a_foreign_arrow_in_usual_shapes[mesh-False]
+    _labels
+    - int((crossed != number).sum())
+    + 0
+
+    [ring]
+    test_a_ring_is_a_ring_whatever_the_order_of_its_sites
+    placements
+    - _order(sites, edges)
+    + sites
+    """,
     "unit/topology/test_places.py": """
     [places]
     test_two_spellings_of_one_place_are_one_place

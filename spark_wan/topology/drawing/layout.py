@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from spark_wan.topology.drawing.geometry import Box, Curve, between, bounds, point_at, sampled
 from spark_wan.topology.drawing.placement import MARGIN, Edge, Placement, parts_of, placements
 
@@ -135,7 +137,7 @@ def _draw(
         start, end = boxes[edge.start], boxes[edge.end]
         curve = between(placement.curve(start, end, aside), start, end)
         foreign = [box for box in placed if box is not start and box is not end]
-        if any(box.contains(point, CLEARANCE) for point in sampled(curve) for box in foreign):
+        if any(box.covers(sampled(curve), CLEARANCE).any() for box in foreign):
             return None
         curves.append(curve)
     labels = _labels(placed, edges, curves)
@@ -170,7 +172,7 @@ def _labels(
 ) -> tuple[list[Box], int] | None:
     """Return a label for each curve, and how often they are on other curves. None: there is no
     place for one of them."""
-    points = [(number, point) for number, curve in enumerate(curves) for point in sampled(curve)]
+    points = np.array([sampled(curve) for curve in curves])
     labels: list[Box] = []
     total = 0
     for number, (edge, curve) in enumerate(zip(edges, curves, strict=True)):
@@ -181,8 +183,8 @@ def _labels(
                 label.overlaps(other, CLEARANCE / 2) for other in labels
             ):
                 continue
-            crossed = {other for other, point in points if label.contains(point, 2)}
-            crossings = len(crossed - {number})
+            crossed = np.flatnonzero(label.covers(points, 2).any(axis=1))
+            crossings = int((crossed != number).sum())
             if best is None or crossings < best[0]:
                 best = (crossings, label)
             if not crossings:

@@ -19,8 +19,12 @@ MARGIN = 24.0
 """Around boxes and labels, at least."""
 STUB = 32.0
 """What is seen of an arrow before its label, and behind it."""
-LEAN = 0.1
+LEAN = 0.15
 """How far an arrow to a site aside starts from the middle of its box, as a part of the way."""
+
+SPREAD = 11 / 9
+"""How far aside a curve bends, for it to be as far aside as asked in its middle. At a fork most of
+that is behind it, so that arrows to different sites part first."""
 
 RIGHT, DOWN = complex(1, 0), complex(0, 1)
 
@@ -184,12 +188,14 @@ def _curve_along(unit: complex) -> Callable[[Box, Box, complex], Curve]:
     def curve(start: Box, end: Box, aside: complex) -> Curve:
         away = end.center - start.center
         half = unit * _along(away, unit) / 2
-        port = (aside - unit * _along(aside, unit)) / 2
+        port = (aside - unit * _along(aside, unit)) / 3
         lean = (away - 2 * half) * LEAN
+        bends = (SPREAD, SPREAD) if abs(lean) < 1 else (SPREAD / 3, SPREAD * 5 / 3)
+        first, last = bends if _along(away, unit) > 0 else reversed(bends)
         return (
             start.center + start.within(port + lean),
-            start.center + half + aside * 7 / 6,
-            end.center - half + aside * 7 / 6,
+            start.center + half + aside * first,
+            end.center - half + aside * last,
             end.center + end.within(port - lean),
         )
 
