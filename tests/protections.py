@@ -2018,7 +2018,7 @@ GUARDS = {
     """,
     "unit/topology/test_layout.py": """
     [drawn boxes]
-    test_nothing_overlaps_in_pictures_of_random_graphs
+    test_wide_boxes_that_no_arrow_parts_do_not_overlap
     _draw
     - box.overlaps(other, CLEARANCE)
     + False

@@ -74,10 +74,19 @@ def random_graph(choose: random.Random) -> tuple[dict[str, complex], list[Edge]]
 
 
 def test_nothing_overlaps_in_pictures_of_random_graphs() -> None:
-    """Fails without any one of the checks that ask for more room."""
+    """Fails without the checks of arrows and labels that ask for more room."""
     for seed in range(GRAPHS):
         sizes, edges = random_graph(random.Random(seed))
         check(arrange(sizes, edges), edges)
+
+
+def test_wide_boxes_that_no_arrow_parts_do_not_overlap() -> None:
+    """Rays of a star, whose labels have room enough."""
+    edges = [Edge("hub", ray, complex(20, 20)) for ray in "abcdefgh"]
+    check(
+        arrange({"hub": complex(40, 30), **dict.fromkeys("abcdefgh", complex(400, 30))}, edges),
+        edges,
+    )
 
 
 @pytest.mark.parametrize("both_ways", [False, True])
@@ -114,7 +123,8 @@ def test_a_chain_begins_at_an_end_of_it() -> None:
 
 def test_a_ring_is_a_ring_whatever_the_order_of_its_sites() -> None:
     """Fails when sites are on the circle in the order of the file: arrows would cross."""
-    layout = drawn([("a", "d"), ("d", "b"), ("b", "e"), ("e", "c"), ("c", "a")])
+    edges = [Edge(start, end, LABEL) for start, end in ("ad", "db", "be", "ec", "ca")]
+    layout = arrange(dict.fromkeys("abcde", BOX), edges)
     for one, other in combinations((arrow.curve for arrow in layout.arrows), 2):
         assert not crosses(one, other)
 
