@@ -32,8 +32,10 @@ Text = tuple[str, str, int, str]
 
 
 def draw_svg(graph: Graph, title: str) -> str:
-    """Return an SVG document: sites as boxes, those that write a table colored; senders as arrows
-    to their remotes with the tables that travel on them, dashed where none does."""
+    """Return an SVG document, in ASCII: sites as boxes, those that write a table colored; senders
+    as arrows to their remotes with the tables that travel on them, dashed where none does."""
+    # XML has no control characters, and names of files may have them.
+    title = "".join(character if character.isprintable() else "?" for character in title)
     boxes = {site: _site_lines(graph, site) for site in graph.sites}
     labels = [_link_lines(link) for link in graph.links]
     layout = arrange(
@@ -72,7 +74,7 @@ def draw_svg(graph: Graph, title: str) -> str:
         _add(group, "title", "; ".join([site, *_site_facts(graph, site)]))
         _add_box(group, layout.boxes[site], lines, fill=fill, stroke=LINES, rx="8")
     ElementTree.indent(svg)
-    return ElementTree.tostring(svg, encoding="unicode") + "\n"
+    return ElementTree.tostring(svg).decode("ascii") + "\n"
 
 
 def _site_facts(graph: Graph, site: str) -> list[str]:

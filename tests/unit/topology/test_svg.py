@@ -167,6 +167,14 @@ def test_names_are_escaped() -> None:
     assert texts(of_class(svg, "label")[0]) == [odd, odd]
 
 
+@pytest.mark.parametrize("title", ["Grüße.yaml", "a\x01b.yaml", "caf\udce9.yaml"])
+def test_a_title_of_any_characters_is_valid_xml_in_ascii(title: str) -> None:
+    picture = draw_svg(graph_of(linked({}, {}, sites="a")), title)
+    assert picture.isascii()
+    shown = ElementTree.fromstring(picture).findtext(f"{SVG}title") or ""
+    assert (len(shown), shown[-5:]) == (len(title), ".yaml")
+
+
 def test_a_picture_has_its_own_background_and_needs_nothing_from_elsewhere() -> None:
     svg = drawn(load_topology(ROOT / "conf/four_sites.yaml"))
     background = next(iter(svg.findall(f"{SVG}rect")))
