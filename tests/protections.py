@@ -872,6 +872,13 @@ GUARDS = {
     -     raise
     + raise
     """,
+    "unit/cli/test_topology_command.py": """
+    [picture and json]
+    test_b75_json_and_a_picture_do_not_share_standard_output
+    topology
+    - svg == STANDARD_OUTPUT and output is Format.JSON
+    + False
+    """,
     "unit/datasource/test_source_listing.py": """
     [listed for a query]
     test_a_listing_that_misses_a_log_ends_no_query
@@ -2008,13 +2015,6 @@ GUARDS = {
     reached
     - signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     + os.kill(os.getpid(), signal.SIGSTOP)
-    """,
-    "unit/cli/test_topology_command.py": """
-    [picture and json]
-    test_b75_json_and_a_picture_do_not_share_standard_output
-    topology
-    - svg == STANDARD_OUTPUT and output is Format.JSON
-    + False
     """,
     "unit/topology/test_layout.py": """
     [drawn boxes]
