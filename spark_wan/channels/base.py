@@ -1,8 +1,9 @@
 """Channel: the durable queue between a sender and its receivers, and what a kind of it promises.
 
-A channel keeps, for each stream, a log of manifests, the frames that they name, and the newest ack
-of each site. It moves bytes and numbers only: :mod:`spark_wan.channels.log` decides what they mean.
-:mod:`spark_wan.channels.objects` keeps a channel as small objects, each with a path.
+A channel keeps, for each stream, a log of manifests, the frames that they name, the newest ack of
+each site, and the sender's record. It moves bytes and numbers only: :mod:`spark_wan.channels.log`
+decides what they mean. :mod:`spark_wan.channels.objects` keeps a channel as small objects, each
+with a path.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Channel(ABC):
 
     What a kind promises, whoever writes at the same time:
 
-    - A frame, manifest or ack is there as a whole or not at all, whatever interrupts its writer.
-      Once a write has returned, every later call sees it.
+    - A frame, manifest, ack or record is there as a whole or not at all, whatever interrupts its
+      writer. Once a write has returned, every later call sees it.
     - Of several manifests appended as one epoch, exactly one is there: the first. A kind that can
       create only if absent tells the others at once, with ManifestExists. One that cannot, such as
       a topic, reads on until it knows which was first. The log is valid as a fold: a manifest
@@ -208,6 +209,26 @@ class Channel(ABC):
         Of all streams in one request (up to :data:`PAGE` acks), which a sender makes at every
         tick; or of one stream.
         """
+
+    @abstractmethod
+    def ack_times(self) -> dict[str, dict[str, float]]:
+        """Return when each ack was written, by stream and site, by :meth:`now`'s clock.
+
+        Of all streams in one request (up to :data:`PAGE` acks): for reports.
+        """
+
+    # --- senders' records -----------------------------------------------------------------------
+
+    @abstractmethod
+    def put_sender_record(self, stream: str, record: bytes) -> None:
+        """Write what the sender of a stream says of itself; it replaces the record before.
+
+        For reports: neither senders nor receivers decide anything by it.
+        """
+
+    @abstractmethod
+    def sender_record(self, stream: str) -> bytes | None:
+        """Return the record of the sender of a stream, if there is one."""
 
     # --- upkeep ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
     heads/<stream>.again                        epochs were announced again
     frames/<stream>/<attempt>-<index>.frame     frames; only a manifest makes them count
     acks/<stream>/<site>.json                   the newest ack of each site
+    senders/<stream>.json                       the sender's record
     wan-writable, wan-clock-<32 hex digits>     probes: there for a moment, or left by a crash
 
 ``<attempt>`` is 32 hexadecimal digits: the first 16 name the write, the others one attempt of one
@@ -47,8 +48,9 @@ _HEAD = re.compile(r"heads/([^/]+)\.json")
 _AGAIN = re.compile(r"heads/([^/]+)\.again")
 _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")
+_SENDER = re.compile(r"senders/[^/]+\.json")
 _PROBE = re.compile("wan-(?:writable|clock-[0-9a-f]{32})")
-_KNOWN = (_MANIFEST, _AGAIN_0_1_0, _HEAD, _AGAIN, _FRAME, _ACK, _PROBE)
+_KNOWN = (_MANIFEST, _AGAIN_0_1_0, _HEAD, _AGAIN, _FRAME, _ACK, _SENDER, _PROBE)
 
 
 class StoredObject(NamedTuple):
@@ -314,6 +316,22 @@ class ObjectChannel(Channel):
             if match := _ACK.fullmatch(path):
                 tags.setdefault(match[1], {})[match[2]] = f"{tag} {written:.3f}"
         return tags
+
+    def ack_times(self) -> dict[str, dict[str, float]]:
+        times: dict[str, dict[str, float]] = {}
+        for path, written, _ in self.list_objects("acks/"):
+            if match := _ACK.fullmatch(path):
+                times.setdefault(match[1], {})[match[2]] = written
+        return times
+
+    def put_sender_record(self, stream: str, record: bytes) -> None:
+        self.put(f"senders/{stream}.json", record)
+
+    def sender_record(self, stream: str) -> bytes | None:
+        try:
+            return self.read(f"senders/{stream}.json")
+        except FileNotFoundError:
+            return None
 
     def now(self) -> float:
         path = f"wan-clock-{uuid.uuid4().hex}"

@@ -32,6 +32,7 @@ from spark_wan.sender.events import (
     append_epoch,
     remove_unnamed,
 )
+from spark_wan.sender.record import record_write
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
@@ -101,7 +102,17 @@ class EventsSink:
         steps = append_epoch(
             stream, options, self.schema, written, query, batch, milliseconds, checkpoints
         )
-        self._collect_acks(stream, run(steps))
+        manifest = run(steps)
+        acks, cause = self._collect_acks(stream, manifest)
+        if manifest is not None:
+            record_write(
+                stream.channel,
+                manifest,
+                self.options.settings,
+                milliseconds(),
+                held=cause,
+                not_served=acks.state.not_served,
+            )
 
     def _checkpoints(self) -> CheckpointStore:
         """Return where the sink keeps its checkpoint; a batch write without ``state`` has none."""
@@ -111,9 +122,13 @@ class EventsSink:
             self.state, self.options.state_storage if self.options.state else None
         )
 
-    def _collect_acks(self, stream: StreamLog, manifest: Manifest | None) -> None:
+    def _collect_acks(
+        self, stream: StreamLog, manifest: Manifest | None
+    ) -> tuple[AckManager, str | None]:
         """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
-        that many seconds. The epoch is in the log: an error here does not fail its commit."""
+        that many seconds. The epoch is in the log: an error here does not fail its commit.
+
+        Returns the ack manager, and why it could not do the last round."""
         options = self.options
         acks = AckManager(
             stream,
@@ -126,23 +141,26 @@ class EventsSink:
         )
         end = time.monotonic() + options.block_on_ack
         while True:
+            cause: str | None = None
             try:
                 if manifest is None:
                     last = stream.newest_manifest()
                     if last is None or last.kind != EVENTS:
-                        return  # nothing was appended, and the log may be another sender's
+                        break  # nothing was appended, and the log may be another sender's
                 run(acks.round())
                 acks.sweep_when_due()
             except WanError as error:
-                log.warning("%s: cannot collect its acks: %s", options.stream, error)
+                cause = str(error)
+                log.warning("%s: cannot collect its acks: %s", options.stream, cause)
             if manifest is None or acks.done(manifest) or time.monotonic() >= end:
-                return
+                break
             if is_orphan():
                 raise WanError(
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch "
                     f"{manifest.epoch} is in the channel."
                 )
             time.sleep(POLL_INTERVAL)
+        return acks, cause
 
     def _abort(self, messages: Messages) -> None:
         """Remove the frames of a write of which a task has failed. Spark calls this also when

@@ -29,8 +29,10 @@ from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.topology import model
+from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.units import milliseconds
 
@@ -206,6 +208,13 @@ class Sender:
             stream_log, checkpoints, policy, timeout, milliseconds, settings.addressees, watch=watch
         )
         pace = Pace(sender.batch_interval, max(sender.batch_interval, self.idle_interval))
+        record = RecordKeeper(
+            channel,
+            name,
+            settings_fingerprint(self.topology, sender, table),
+            milliseconds,
+            by_sink=publisher is None,
+        )
         return SenderStream(
             job,
             available_now,
@@ -216,6 +225,7 @@ class Sender:
             pace,
             sender.block_on_ack,
             first_looks,
+            record,
         )
 
 

@@ -12,6 +12,7 @@ from spark_wan.errors import ChannelError
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 from spark_wan.sender.stream import SenderStream, StreamStatus
+from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ class OutboundChannel(Activity):
     pace: Pace
     _unreachable: str | None = None
     """Why the last listing failed."""
+    _unreachable_since: int | None = None
+    """In milliseconds since 1970 UTC."""
     _published: int = 0
     """Epochs that the streams had published at the last look."""
 
@@ -42,6 +45,7 @@ class OutboundChannel(Activity):
         except ChannelError as error:
             if self._unreachable is None:
                 log.error("%s: held: %s", self.name, error)
+                self._unreachable_since = milliseconds()
             self._unreachable = str(error)
             return Next(self.pace.wait())
         self._unreachable = None
@@ -61,4 +65,8 @@ class OutboundChannel(Activity):
         statuses = [stream.status for stream in self.streams]
         if unreachable is None:
             return statuses
-        return [status if status.held else replace(status, held=unreachable) for status in statuses]
+        since = self._unreachable_since
+        return [
+            status if status.held else replace(status, held=unreachable, held_since_ms=since)
+            for status in statuses
+        ]

@@ -17,7 +17,9 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
+from spark_wan.sender.record import RecordKeeper
 from spark_wan.steps import Steps, reached, run
+from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class StreamStatus:
     dead_letters: int = 0
     held: str | None = None
     """Why nothing is published at the moment."""
+    held_since_ms: int | None = None
     remote_holds: dict[str, str] = field(default_factory=dict)
     """Sites that hold the stream, and why."""
     not_served: list[str] = field(default_factory=list)
@@ -131,6 +134,8 @@ class SenderStream(Activity):
     block_on_ack: float
     first_looks: FirstLooks | None = None
     """None: the first look at the source is done, or cannot wait."""
+    record: RecordKeeper | None = None
+    """None: no record of the stream is kept."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -138,12 +143,17 @@ class SenderStream(Activity):
     _pipeline: _Pipeline = field(default_factory=_Pipeline)
     _blocking: tuple[Manifest, float] | None = None
     """The epoch whose acks ``block_on_ack`` waits for, and until when."""
+    _newest: Manifest | None = None
+    """The newest manifest, as far as it is known here."""
 
     def __post_init__(self) -> None:
         self.name = self.status.stream
 
     def look(self, spark: SparkSession) -> Turn:
         """Collect acks if it is time, and find out whether there is something to publish."""
+        return self._recorded(self._look(spark))
+
+    def _look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
         if self.available_now:
             return self._look_once(spark)
@@ -223,7 +233,29 @@ class SenderStream(Activity):
         self.use(spark)
         turn = self._go_on(steps, spark, in_worker=True)
         self._pipeline.capture_took(time.monotonic() - began)
-        return turn
+        return self._recorded(turn)
+
+    def _recorded(self, turn: Turn) -> Turn:
+        """Keep the stream's record before this turn, and look again when more of it is due."""
+        if self.record is None or isinstance(turn, Found):
+            return turn
+        status, newest = self.status, self._newest
+        if self.first_looks is not None and status.held is None:
+            return turn  # whether the stream is held is not known yet
+        wait = self.record.keep(
+            last=turn is None,
+            log_id=newest.log_id if newest is not None else "",
+            epoch=newest.epoch if newest is not None else 0,
+            through=newest.through if newest is not None else None,
+            held=status.held,
+            epochs=status.epochs,
+            events=status.events,
+            batches=status.batches,
+            bytes=status.bytes,
+            dead_letters=status.dead_letters,
+            not_served=tuple(status.not_served),
+        )
+        return turn if turn is None or wait is None else Next(min(turn.seconds, wait))
 
     def _go_on(
         self, steps: Steps[Manifest | None], spark: SparkSession, in_worker: bool = False
@@ -244,6 +276,7 @@ class SenderStream(Activity):
         except Exception as error:
             self._hold("publishing", error, spark)
         if published is not None:
+            self._newest = published
             self._count(published)
             self.pace.happened()
             self._pipeline.published()
@@ -296,6 +329,7 @@ class SenderStream(Activity):
             return
         self._release("acks")
         status = self.status
+        self._newest = state.newest
         if state.newest is not None:
             status.published = state.newest.epoch
             if state.newest.kind != EVENTS:
@@ -313,6 +347,8 @@ class SenderStream(Activity):
         """Note that a part of the work succeeded; another part may still hold the stream."""
         self._holds.pop(part, None)
         self.status.held = next((hold.cause for hold in self._holds.values()), None)
+        if self.status.held is None:
+            self.status.held_since_ms = None
 
     def _hold(self, part: str, error: Exception, spark: SparkSession) -> _Hold:
         """Hold the stream. Raises StoppedError once the sender is stopped, SessionLostError once
@@ -335,4 +371,6 @@ class SenderStream(Activity):
             log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
         hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait)
         self.status.held = cause
+        if self.status.held_since_ms is None:
+            self.status.held_since_ms = milliseconds()
         return hold

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from spark_wan.errors import OptionError, nearest
 from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import required, setting, settings_of, shared, store_options
@@ -145,6 +146,7 @@ class SinkOptions:
     )
     storage: Mapping[str, str] = store_options()  # storage.*: for the channel
     state_storage: Mapping[str, str] = store_options()  # stateStorage.*: for `state`
+    settings: str = ""  # no option: the fingerprint of the stream's settings in `config`
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -241,6 +243,7 @@ def _add_topology(values: dict[str, Any]) -> dict[str, Any]:
         )
     names = [field.name for field in fields(SinkOptions) if hasattr(sender, field.name)]
     defaults = {name: getattr(sender, name) for name in names} | {"key": table.keys}
+    defaults["settings"] = settings_fingerprint(topology, sender, table)
     if "remotes" not in values:
         defaults["former_remotes"] = None
     if "state" not in values:

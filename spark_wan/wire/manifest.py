@@ -147,6 +147,11 @@ class Manifest:
     def bytes(self) -> int:
         return sum(frame.bytes for frame in self.frames)
 
+    @property
+    def through(self) -> int | None:
+        """The source's version through which everything is published; None: a user stream."""
+        return self.last_version if self.kind != EVENTS else None
+
     @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of the manifest as it was read, or else as it is encoded."""

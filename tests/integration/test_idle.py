@@ -16,6 +16,7 @@ from waiting import wait_until
 from spark_wan import Receiver, Sender
 from spark_wan.ledger.tables import SCHEMAS
 from spark_wan.receiver.inbound import InboundChannel
+from spark_wan.sender.record import read_record
 from spark_wan.sender.stream import SenderStream
 
 TABLES = ("orders", "readings")
@@ -66,9 +67,16 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
         Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1).start(),
     )
 
+    def recorded(table: str) -> bool:
+        """Whether the sender's record, which it writes every few seconds, has all epochs."""
+        log, newest = wan.log(table), wan.numbers(table)[-1]
+        record = read_record(log.channel, log.stream)
+        return record is not None and record.epoch == record.epochs == newest
+
     def settled() -> bool:
         return all(
-            wan.acked(table) == wan.numbers(table)[-1] and not wan.frames(table) for table in TABLES
+            wan.acked(table) == wan.numbers(table)[-1] and not wan.frames(table) and recorded(table)
+            for table in TABLES
         )
 
     def jobs() -> int:

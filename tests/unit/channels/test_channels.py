@@ -265,6 +265,34 @@ def test_a_replaced_ack_has_another_tag(channel: Channel) -> None:
     assert channel.ack_tags(STREAM) == {STREAM: after[STREAM]}
 
 
+def test_an_ack_has_the_time_at_which_it_was_written(channel: Channel) -> None:
+    before = channel.now()
+    channel.put_ack(STREAM, "seattle", b"1")
+    channel.put_ack("other", "denver", b"1")
+    times = channel.ack_times()
+    assert {stream: sorted(sites) for stream, sites in times.items()} == {
+        STREAM: ["seattle"],
+        "other": ["denver"],
+    }
+    assert before <= times[STREAM]["seattle"] <= channel.now()
+
+
+# --- senders' records
+
+
+def test_a_new_record_of_a_sender_replaces_the_one_before(channel: Channel) -> None:
+    """It belongs to its stream alone, shows in no log, head or ack, and is not foreign."""
+    forwarded = f"chicago.west~{STREAM}"
+    assert channel.sender_record(STREAM) is None
+    channel.put_sender_record(STREAM, b"1")
+    channel.put_sender_record(STREAM, b"2")
+    channel.put_sender_record(forwarded, b"3")
+    assert (channel.sender_record(STREAM), channel.sender_record(forwarded)) == (b"2", b"3")
+    assert channel.sender_record("other") is None
+    assert (channel.epochs(), channel.heads(), channel.ack_tags()) == ({}, {}, {})
+    assert channel.foreign() == []
+
+
 # --- a log over it
 
 

@@ -87,6 +87,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "bytes": 24_600_000,
         "dead_letters": 0,
         "held": None,
+        "held_since_ms": None,
         "remote_holds": {},
         "not_served": [],
     }

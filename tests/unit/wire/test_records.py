@@ -1,4 +1,4 @@
-"""Acks, marks and checkpoints: both versions are read, and what cannot be read is none.
+"""Acks, marks, checkpoints and senders' records: what can be read is, the rest is none.
 
 The golden bytes of marks are in tests/unit/ledger, those of checkpoints in tests/unit/sender.
 """
@@ -15,6 +15,7 @@ from spark_wan.errors import NewerRecordError
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
+from spark_wan.wire.sender_record import SenderRecord
 
 ACK_V1 = (
     b'{"version":1,"site":"seattle","stream":"newark.east.orders",'
@@ -116,3 +117,62 @@ def test_json_that_is_nested_too_deeply_is_no_record() -> None:
     assert Ack.decode(nested.encode()) is None
     assert SenderCheckpoint.decode(nested.encode()) is None
     assert read_mark('{"spark_wan":' + nested) is None
+
+
+# --- senders' records
+
+SENDER_V2 = (
+    b'{"version":2,"stream":"newark.east.orders","began":1700000000000,"written":1700000000900,'
+    b'"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":7,"through":41,"held":"why",'
+    b'"held_since":1700000000500,"epochs":3,"events":120,"batches":4,"bytes":4096,'
+    b'"dead_letters":2,"not_served":["tacoma"],"settings":"00112233445566778899aabbccddeeff",'
+    b'"settings_generation":5}'
+)
+SENDER = SenderRecord(
+    stream=STREAM,
+    began=1_700_000_000_000,
+    written=1_700_000_000_900,
+    log_id="a" * 32,
+    epoch=7,
+    through=41,
+    held="why",
+    held_since=1_700_000_000_500,
+    epochs=3,
+    events=120,
+    batches=4,
+    bytes=4_096,
+    dead_letters=2,
+    not_served=("tacoma",),
+    settings="00112233445566778899aabbccddeeff",
+    settings_generation=5,
+)
+
+
+def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
+    assert SENDER.encode() == SENDER_V2
+    assert SenderRecord.of(SENDER_V2, STREAM) == SENDER
+    assert SenderRecord.of(SENDER_V2.replace(b'"epoch"', b'"more":[1],"epoch"'), STREAM) == SENDER
+    least = b'{"version":2,"stream":"newark.east.orders","began":1,"written":2}'
+    assert SenderRecord.of(least, STREAM) == SenderRecord(STREAM, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000, SENDER_V2[:-1]]
+    + [SENDER_V2.replace(b"newark.east", b"newark.west"), SENDER_V2.replace(b'"began"', b'"x"')]
+    + [SENDER_V2.replace(b'"epoch":7', b'"epoch":"7"'), SENDER_V2.replace(b":41", b":true")]
+    + [SENDER_V2.replace(b'"why"', b"0"), SENDER_V2.replace(b'["tacoma"]', b"5")]
+    + [SENDER_V2.replace(b":1700000000500", b':"noon"')],
+)
+def test_an_unreadable_record_of_a_sender_is_none(data: bytes) -> None:
+    """Fails when `status` would compute with what is no number."""
+    assert SenderRecord.of(data, STREAM) is None
+
+
+def test_f51_a_senders_record_of_a_newer_spark_wan_is_told_apart() -> None:
+    for data in (
+        SENDER_V2.replace(b'"version":2', b'"version":3'),
+        SENDER_V2.replace(b'"epoch"', b'"requires":["paused"],"epoch"'),
+    ):
+        with pytest.raises(NewerRecordError):
+            SenderRecord.of(data, STREAM)

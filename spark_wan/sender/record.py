@@ -1,0 +1,156 @@
+"""Keeps the sender's record of a stream in the channel: on change only, and sparingly.
+
+A hold and its release are written at once. Mere counters are written every few seconds while they
+change, so the last few seconds of a sender that is stopped or killed are missing. A stream where
+nothing happens costs no request. What the channel refuses is written later: the record is a report
+(:mod:`spark_wan.wire.sender_record`), and no reason to stop sending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_wan.channels.base import Channel
+from spark_wan.errors import NewerRecordError, WanError
+from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.sender_record import SenderRecord
+
+log = logging.getLogger(__name__)
+
+RECORD_INTERVAL = 5_000
+"""Milliseconds between two records of a stream of which only counters differ."""
+REFUSED_INTERVAL = 60_000
+"""Milliseconds until a record is tried again that could not be read or written."""
+_HOLD = ("held", "not_served")
+"""What a sender knows of a stream that a sink publishes."""
+
+
+@dataclass
+class RecordKeeper:
+    """Keeps the record of one stream of a running sender."""
+
+    channel: Channel
+    stream: str
+    settings: str
+    """Fingerprint of the settings with which the sender began."""
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+    by_sink: bool = False
+    """A sink publishes the stream and keeps the record; this sender adds what holds it."""
+    _record: SenderRecord | None = None
+    """As it was last written here. None: not yet."""
+    _told: dict[str, Any] | None = None
+    """What the record in the channel says, of what was passed to :meth:`keep`."""
+    _next_at: int = 0
+    """When the next record may be written, unless it is urgent."""
+    _refused: bool = False
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    def keep(self, last: bool = False, **fields: Any) -> float | None:
+        """Write the record if ``fields`` (of :class:`SenderRecord`) are news and it is time.
+
+        ``last``: there is no other call, so it is time. Returns the seconds until it is time to
+        write what was left out; None when nothing was.
+        """
+        if self.by_sink:
+            fields = {name: fields[name] for name in _HOLD}
+        if fields == self._told:
+            return None
+        now = self.clock()
+        wait = self._next_at - now
+        if 0 < wait <= REFUSED_INTERVAL and not last and not self._is_urgent(fields):
+            return wait / 1000
+        try:
+            self._write(fields, now)
+        except WanError as error:
+            level = logging.DEBUG if self._refused else logging.WARNING
+            log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
+            self._refused, self._next_at = True, now + REFUSED_INTERVAL
+            return REFUSED_INTERVAL / 1000
+        self._told, self._refused, self._next_at = fields, False, now + RECORD_INTERVAL
+        return None
+
+    def _is_urgent(self, fields: dict[str, Any]) -> bool:
+        """Whether the stream is held or released since the last record."""
+        if self._refused or self._told is None:
+            return False
+        return (fields["held"] is None) != (self._told["held"] is None)
+
+    def _write(self, fields: dict[str, Any], now: int) -> None:
+        before = self._record
+        if before is None or self.by_sink:
+            before = read_record(self.channel, self.stream)
+        if self.by_sink:
+            known = before or SenderRecord(self.stream, self._began, now)
+            if all(getattr(known, name) == value for name, value in fields.items()):
+                return
+        else:
+            fields = {**fields, "began": self._began}
+        record = following(before, self.stream, now, "" if self.by_sink else self.settings, fields)
+        self.channel.put_sender_record(self.stream, record.encode())
+        self._record = record
+
+
+def record_write(
+    channel: Channel,
+    manifest: Manifest,
+    settings: str,
+    now: int,
+    *,
+    held: str | None,
+    not_served: tuple[str, ...],
+) -> None:
+    """Keep the record of a user stream, once its sink has appended ``manifest``, or found that an
+    earlier attempt has. ``held``: why the acks could not be collected.
+
+    Once per write: no process of the sink lives on that could write later. Logs what the channel
+    refuses.
+    """
+    stream = manifest.stream
+    try:
+        before = read_record(channel, stream)
+        counted = before or SenderRecord(stream, now, now)
+        fields: dict[str, Any] = {"held": held, "not_served": not_served}
+        if (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch):
+            fields |= {
+                "log_id": manifest.log_id,
+                "epoch": manifest.epoch,
+                "epochs": counted.epochs + 1,
+                "events": counted.events + manifest.rows,
+                "batches": counted.batches + len(manifest.frames),
+                "bytes": counted.bytes + manifest.bytes,
+            }
+        record = following(before, stream, now, settings, fields)
+        channel.put_sender_record(stream, record.encode())
+    except WanError as error:
+        log.warning("%s: the sender's record is not written: %s", stream, error)
+
+
+def read_record(channel: Channel, stream: str) -> SenderRecord | None:
+    """Return the record of a stream; None when there is none that can be read. Raises
+    ChannelError."""
+    data = channel.sender_record(stream)
+    try:
+        return None if data is None else SenderRecord.of(data, stream)
+    except NewerRecordError:
+        return None  # a newer spark_wan ran here; the record is written anew
+
+
+def following(
+    before: SenderRecord | None, stream: str, now: int, settings: str, fields: dict[str, Any]
+) -> SenderRecord:
+    """Return the record after ``before`` with ``fields`` changed. ``settings``: those with which
+    its writer began; empty: unknown."""
+    record = before or SenderRecord(stream, began=now, written=now, settings=settings)
+    if settings and record.settings != settings:
+        generation = record.settings_generation + 1 if record.settings else 1
+        record = replace(record, settings=settings, settings_generation=generation)
+    since = None
+    if fields["held"] is not None:
+        since = record.held_since if record.held is not None else now
+    return replace(record, **fields, held_since=since, written=now)

@@ -1,0 +1,89 @@
+"""Senders' records: what a sender says of one stream. ``senders/<stream>.json`` in the channel.
+
+A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
+
+=======================  ===============  =========================================================
+``version``              int              2
+``stream``               string           the stream
+``log_id``               string           its log; empty: nothing is published yet
+``epoch``                int              newest epoch that the sender knows; 0: none
+``through``              int or null      the channel has everything through this version of the
+                                          source; null: none, or a user stream
+``held``                 string or null   why the sender holds the stream, and what to do
+``held_since``           int or null      since when
+``began``                int              since when the five counters count: the sender's start;
+                                          of a user stream, the first write of its sink
+``epochs``               int              epochs that were published
+``events``               int              their events
+``batches``              int              their frames
+``bytes``                int              the size of these
+``dead_letters``         int              rows that could not be sent
+``not_served``           list of strings  addressees of the newest epoch that the sender no longer
+                                          serves
+``written``              int              when this record was written
+``settings``             string           fingerprint of the settings with which the sender began
+                                          (:mod:`spark_wan.topology.fingerprint`); empty: a sink
+                                          without a topology
+``settings_generation``  int              rises by one when a sender begins with other settings
+                                          than the record has; the first is 1
+=======================  ===============  =========================================================
+
+A report for people and scripts. Nothing is decided by it, so it may be lost, old, or written by two
+senders in turn. Unknown fields are ignored, unless ``requires`` lists them
+(:mod:`spark_wan.wire.records`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_wan.wire.records import read_record, write_record
+
+_Data = bytes  # where a class has a member called bytes
+_COUNTED = ("epoch", "began", "epochs", "events", "batches", "bytes", "dead_letters", "written")
+
+
+@dataclass(frozen=True)
+class SenderRecord:
+    """What a sender says of one stream, with the fields of the format."""
+
+    stream: str
+    began: int
+    written: int
+    log_id: str = ""
+    epoch: int = 0
+    through: int | None = None
+    held: str | None = None
+    held_since: int | None = None
+    epochs: int = 0
+    events: int = 0
+    batches: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    not_served: tuple[str, ...] = ()
+    settings: str = ""
+    settings_generation: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "not_served", tuple(self.not_served))  # JSON has lists
+
+    def encode(self) -> _Data:
+        return write_record(self)
+
+    @classmethod
+    def of(cls, data: _Data, stream: str) -> SenderRecord | None:
+        """Return the record of ``stream`` in ``data``; None when it cannot be read, as if it were
+        lost. Raises NewerRecordError."""
+        record = read_record(cls, data)
+        return record if record is not None and record._is_valid(stream) else None
+
+    def _is_valid(self, stream: str) -> bool:
+        numbers = [getattr(self, name) for name in (*_COUNTED, "settings_generation")]
+        numbers += [each for each in (self.through, self.held_since) if each is not None]
+        texts = [self.log_id, self.settings, *self.not_served]
+        texts += [self.held] if self.held is not None else []
+        return (
+            self.stream == stream
+            and all(type(number) is int for number in numbers)
+            and all(isinstance(text, str) for text in texts)
+        )

@@ -1,0 +1,372 @@
+"""The sender's record beside the acks: written on change only, and never in the way."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from counted_channel import CountedChannel
+from event_sink import SCHEMA, Sink, row
+from event_sink import STREAM as SINK_STREAM
+from fakes import MANIFEST, STREAM, Checkpoints, Clock, ConnectSession, Source, ack, commit, publish
+from faulty_channel import Fault, FaultyChannel
+from inline import Running
+
+from spark_wan.channels.base import Channel
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.watch import AckWatch
+from spark_wan.datasource import sink as sink_module
+from spark_wan.datasource.sink import EventsSink, WanCommitMessage
+from spark_wan.errors import SourceError
+from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import Found, Next, Turn
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.record import (
+    RECORD_INTERVAL,
+    REFUSED_INTERVAL,
+    RecordKeeper,
+    read_record,
+    record_write,
+)
+from spark_wan.sender.stream import SenderStream, StreamStatus
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.sender_record import SenderRecord
+
+SPARK: Any = ConnectSession()
+NEVER = 1e9
+"""Seconds after which a stream that waits for nothing is looked at."""
+
+
+@pytest.fixture
+def channel() -> CountedChannel:
+    return CountedChannel(f"dict://{uuid.uuid4().hex}")
+
+
+class Stream:
+    """One stream of a sender, looked at by the test."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        settings: str = "a",
+        by_sink: bool = False,
+        available_now: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.inner, self.clock = channel, clock or Clock()
+        self.source = Source(channel)
+        log, checkpoints = StreamLog(channel, STREAM), Checkpoints()
+        publisher = Publisher(
+            CaptureSettings(
+                STREAM, "orders", ("id",), "newark", ("seattle",), ("seattle",), 0, "hold", 1_000
+            ),
+            log,
+            self.source,
+            checkpoints,
+            self.clock,
+        )
+        watch = AckWatch(channel, lambda: self.clock.now / 1000)
+        self.stream = SenderStream(
+            Running(),
+            available_now,
+            lambda spark: None,
+            StreamStatus(STREAM, "orders"),
+            None if by_sink else publisher,
+            AckManager(
+                log, checkpoints, AckPolicy.ALL, 60_000, self.clock, ["seattle"], watch=watch
+            ),
+            Pace(NEVER, NEVER),
+            0.0,
+            record=RecordKeeper(channel, STREAM, settings, self.clock, by_sink),
+        )
+
+    def commit(self) -> None:
+        self.source.commits.append(commit(len(self.source.commits)))
+
+    def look(self, seconds: float = 0.0) -> float | None:
+        """Do what one look finds; return when the next is due, in seconds."""
+        self.clock.pass_seconds(seconds)
+        turn: Turn = self.stream.look(SPARK)
+        while isinstance(turn, Found):
+            turn = turn.work(SPARK)
+        return turn.seconds if isinstance(turn, Next) else None
+
+    @property
+    def record(self) -> SenderRecord:
+        record = read_record(self.inner, STREAM)
+        assert record is not None
+        return record
+
+
+def test_a_captured_stream_records_what_it_has_published(channel: CountedChannel) -> None:
+    sender = Stream(channel)
+    began = sender.clock.now
+    sender.look(1.0)
+    (epoch,) = [StreamLog(channel, STREAM).newest_manifest()]
+    assert epoch is not None
+    assert sender.record == SenderRecord(
+        STREAM,
+        began=began,
+        written=sender.clock.now,
+        log_id=epoch.log_id,
+        epoch=1,
+        through=0,
+        epochs=1,
+        events=1,
+        batches=1,
+        bytes=epoch.bytes,
+        settings="a",
+        settings_generation=1,
+    )
+
+
+def test_counters_are_written_every_few_seconds_and_then_all_of_them(
+    channel: CountedChannel,
+) -> None:
+    """Fails when each epoch writes a record, and when the last ones of a burst never get into
+    it."""
+    sender = Stream(channel)
+    sender.look()
+    for _ in range(4):
+        sender.commit()
+        assert sender.look(0.5) == 0.0  # an epoch was published: look again at once
+    assert sender.record.epoch == 1
+    wait = sender.look(0.5)
+    assert wait is not None and 0 < wait <= RECORD_INTERVAL / 1000 - 2.5
+    sender.look(wait)
+    assert (sender.record.epoch, sender.record.epochs, sender.record.through) == (5, 5, 4)
+
+
+def test_an_idle_stream_costs_no_request_and_no_look(channel: CountedChannel) -> None:
+    """Fails when an unchanged record is read or written again."""
+    sender = Stream(channel)
+    for _ in range(3):
+        sender.look(RECORD_INTERVAL / 1000)
+    channel.counted()
+    for _ in range(5):
+        assert sender.look(RECORD_INTERVAL / 1000) == NEVER
+    assert channel.counted() == {}
+
+
+def test_a_start_costs_one_read_and_one_write(channel: CountedChannel) -> None:
+    keeper = RecordKeeper(channel, STREAM, "a", Clock())
+    assert keeper.keep(held=None, not_served=()) is None
+    assert channel.counted() == {"get": 1, "put": 1}
+    assert keeper.keep(held=None, not_served=()) is None
+    assert channel.counted() == {}
+
+
+def test_a_hold_and_its_release_are_written_at_once(channel: CountedChannel) -> None:
+    """Fails when they wait as counters do."""
+    sender = Stream(channel)
+    sender.look()
+    held_at = sender.clock.now + 100
+
+    def gone(after: int) -> Any:
+        raise SourceError("orders: its history is lost. Send it anew.")
+
+    history, sender.source.history = sender.source.history, gone  # type: ignore[method-assign]
+    sender.commit()
+    sender.look(0.1)
+    assert (sender.record.held, sender.record.held_since) == (
+        "orders: its history is lost. Send it anew.",
+        held_at,
+    )
+    sender.source.history = history  # type: ignore[method-assign]
+    hold = sender.stream._holds["publishing"]
+    sender.stream._holds["publishing"] = replace(hold, retry_at=time.monotonic())
+    sender.look(0.1)
+    assert (sender.record.held, sender.record.held_since, sender.record.epoch) == (None, None, 2)
+
+
+def test_a_hold_lasts_over_a_restart_and_another_cause(channel: CountedChannel) -> None:
+    """Fails when `held since` is when this process or this cause began."""
+    clock = Clock()
+    first = RecordKeeper(channel, STREAM, "a", clock)
+    first.keep(held="the table is missing", not_served=())
+    since = clock.now
+    clock.pass_seconds(60)
+    second = RecordKeeper(channel, STREAM, "a", clock)
+    second.keep(held="the table cannot be read", not_served=())
+    record = read_record(channel, STREAM)
+    assert record is not None
+    assert (record.held, record.held_since) == ("the table cannot be read", since)
+
+
+def test_the_generation_rises_when_a_sender_begins_with_other_settings(
+    channel: CountedChannel,
+) -> None:
+    found = []
+    for settings in ("a", "a", "b", "b", "a"):
+        sender = Stream(channel, settings)
+        sender.look()
+        found.append((sender.record.settings, sender.record.settings_generation))
+    assert found == [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("a", 3)]
+
+
+def test_counters_begin_anew_with_the_sender(channel: CountedChannel) -> None:
+    clock = Clock()
+    Stream(channel, clock=clock).look()
+    clock.pass_seconds(100)
+    again = Stream(channel, clock=clock)
+    again.stream.publisher = None  # it finds nothing to publish
+    again.look()
+    assert (again.record.began, again.record.epoch, again.record.epochs) == (clock.now, 1, 0)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"version":3}', b'{"version":2,"stream":"x"}'])
+def test_f51_a_record_that_cannot_be_read_is_written_anew(
+    channel: CountedChannel, damage: bytes
+) -> None:
+    channel.put_sender_record(STREAM, damage)
+    sender = Stream(channel)
+    sender.look()
+    assert (sender.record.epoch, sender.record.settings_generation) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["put_sender_record", "sender_record"])
+def test_a_channel_that_refuses_the_record_stops_nothing(
+    channel: CountedChannel, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried once a minute, and complained of once. Fails when the stream is held, ends, or
+    asks at every look."""
+    fails = [Fault(method, nth, "fail") for nth in (1, 2)]
+    faulty = cast(Channel, FaultyChannel(channel, fails))
+    sender = Stream(faulty)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            sender.look(1.0)
+            sender.commit()
+        assert StreamLog(channel, STREAM).newest_epoch() == 5
+        assert sender.stream.status.held is None
+        assert read_record(channel, STREAM) is None
+        calls = cast(FaultyChannel, faulty).calls
+        assert calls[method] == 1
+        sender.look(REFUSED_INTERVAL / 1000)
+        assert calls[method] == 2
+        sender.look(REFUSED_INTERVAL / 1000)
+    assert sender.record.epoch == 6
+    assert caplog.text.count("the sender's record is not written: scripted") == 1
+
+
+def test_a_run_with_available_now_leaves_its_last_counters(channel: CountedChannel) -> None:
+    sender = Stream(channel, available_now=True)
+    for _ in range(3):
+        sender.commit()
+    assert sender.look() is None
+    newest = StreamLog(channel, STREAM).newest_epoch()
+    assert (sender.record.epoch, sender.record.through) == (newest, 3)
+
+
+# --- user streams
+
+
+def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel) -> None:
+    """The sink keeps the rest. Fails when the sender writes its own counters, which are none, or a
+    record of a stream that the sink has not begun."""
+    sender = Stream(channel, settings="mine", by_sink=True)
+    sender.look()
+    assert channel.sender_record(STREAM) is None
+    by_sink = SenderRecord(
+        STREAM, 1, 2, "a" * 32, 7, events=9, settings="the sink's", settings_generation=4
+    )
+    channel.put_sender_record(STREAM, by_sink.encode())
+    keeper = sender.stream.record
+    assert keeper is not None
+    fields = {"epoch": 0, "events": 0, "not_served": ()}
+    keeper.keep(held="the log is lost", **fields)
+    record = sender.record
+    assert (record.held, record.held_since) == ("the log is lost", sender.clock.now)
+    assert (record.epoch, record.events) == (7, 9)
+    assert (record.settings, record.settings_generation) == ("the sink's", 4)
+    keeper.keep(held=None, **fields)
+    assert (sender.record.held, sender.record.held_since) == (None, None)
+
+
+class WrittenHere(EventsSink):
+    """A sink without tasks."""
+
+    def write_rows(self, *rows: dict[str, Any], batch: int = 0) -> None:
+        written = Sink(self._channel()).task(*rows)
+        self._commit([WanCommitMessage(written)], "q", str(batch))
+
+
+@pytest.fixture
+def sink(channel: CountedChannel, monkeypatch: pytest.MonkeyPatch) -> WrittenHere:
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: channel)
+    options = Sink(settings="s").options
+    return WrittenHere(options, SCHEMA, None)
+
+
+def test_a_sink_records_each_write_once(channel: CountedChannel, sink: WrittenHere) -> None:
+    """Fails when a replay, which adds no epoch, counts again."""
+    sink.write_rows(row("e1"), row("e2", 2), batch=1)
+    sink.write_rows(row("e3"), batch=2)
+    sink.write_rows(row("e3"), batch=2)
+    record = read_record(channel, SINK_STREAM)
+    newest = StreamLog(channel, SINK_STREAM).newest_manifest()
+    assert record is not None and newest is not None and newest.kind == EVENTS
+    assert (record.log_id, record.epoch, record.through) == (newest.log_id, 2, None)
+    assert (record.epochs, record.events, record.batches) == (2, 3, 2)
+    assert (record.settings, record.settings_generation, record.held) == ("s", 1, None)
+
+
+def test_a_write_of_a_sink_costs_one_read_and_one_write_more(
+    channel: CountedChannel, sink: WrittenHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = []
+
+    def counted(*words: Any, **more: Any) -> None:
+        channel.counted()
+        record_write(*words, **more)
+        costs.append(channel.counted())
+
+    monkeypatch.setattr(sink_module, "record_write", counted)
+    for batch in range(3):
+        sink.write_rows(row(f"e{batch}"), batch=batch)
+    assert costs == 3 * [{"get": 1, "put": 1}]
+
+
+def test_a_write_whose_record_is_refused_succeeds(
+    channel: CountedChannel,
+    sink: WrittenHere,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faulty = FaultyChannel(channel, [Fault("put_sender_record", 1, "fail")])
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: faulty)
+    sink.write_rows(row("e1"))
+    assert StreamLog(channel, SINK_STREAM).newest_epoch() == 1
+    assert "the sender's record is not written: scripted" in caplog.text
+    sink.write_rows(row("e2"), batch=1)
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and (record.epoch, record.epochs) == (2, 1)
+
+
+def test_a_sink_says_why_it_cannot_collect_acks(
+    channel: CountedChannel, sink: WrittenHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = FaultyChannel(channel, [Fault("acks", 2, "fail")])
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: faulty)
+    sink.write_rows(row("e1"))
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and record.held is not None and "scripted" in record.held
+    sink.write_rows(row("e2"), batch=1)
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and (record.held, record.held_since) == (None, None)
+
+
+def test_sites_that_are_no_longer_served_are_in_the_record(channel: CountedChannel) -> None:
+    log = StreamLog(channel, STREAM)
+    publish(log, 1, addressees=("seattle", "tacoma"), log_id=MANIFEST.log_id)
+    ack(log, "seattle", 1)
+    sender = Stream(channel)
+    sender.stream.publisher = None  # a forwarded stream: it collects acks only
+    sender.look()
+    assert (sender.record.epoch, sender.record.not_served) == (1, ("tacoma",))
