@@ -103,3 +103,28 @@ def format_bytes(size: int) -> str:
     if size < 1_000:
         return f"{size} B"
     return f"{size / 1e3:,.1f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
+
+
+def format_duration(ms: int) -> str:
+    """Return a duration in milliseconds as text, in at most two units.
+
+    >>> format_duration(250), format_duration(3_200), format_duration(45_900)
+    ('250 ms', '3.2 s', '45 s')
+    >>> format_duration(5 * 60_000), format_duration(7_500_000), format_duration(30 * 3_600_000)
+    ('5 min', '2 h 5 min', '1 d 6 h')
+    """
+    if ms < 1_000:
+        return f"{max(0, ms)} ms"
+    if ms < 10_000:
+        return f"{ms // 100 / 10:g} s"
+    seconds = ms // 1_000
+    for size, unit, smaller, smaller_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 0, ""),
+    ):
+        if seconds >= size:
+            rest = seconds % size // smaller if smaller else 0
+            whole = f"{seconds // size:,} {unit}"
+            return f"{whole} {rest} {smaller_unit}" if rest else whole
+    return f"{seconds} s"

@@ -1967,6 +1967,64 @@ GUARDS = {
     - (unreadable := commit.unreadable_mark) is not None
     + (unreadable := None) is not None
     """,
+    "unit/sender/test_record.py": """
+    [record on change]
+    test_an_idle_stream_costs_no_request_and_no_look
+    test_a_start_costs_one_read_and_one_write
+    RecordKeeper.keep
+    - if fields == self._told:
+    -     return None
+    + pass
+
+    [record is late]
+    test_counters_are_written_every_few_seconds_and_then_all_of_them
+    SenderStream._recorded
+    - Next(min(turn.seconds, wait))
+    + turn
+
+    [record is last]
+    test_a_run_with_available_now_leaves_its_last_counters
+    SenderStream._recorded
+    - turn is None
+    + False
+
+    [record of a hold]
+    test_a_hold_and_its_release_are_written_at_once
+    RecordKeeper._is_urgent
+    - (fields["held"] is None) != (self._told["held"] is None)
+    + False
+
+    [record refused]
+    test_a_channel_that_refuses_the_record_stops_nothing[put_sender_record]
+    test_a_channel_that_refuses_the_record_stops_nothing[sender_record]
+    RecordKeeper.keep
+    - try:
+    -     ...
+    - except WanError as error:
+    -     ...
+    + try:
+    +     ...
+    + except KeyError as error:
+    +     ...
+
+    [record by sink]
+    test_the_sender_of_a_user_stream_adds_what_holds_it
+    RecordKeeper.keep
+    - if self.by_sink: ...
+    + pass
+
+    [replay recorded]
+    test_a_sink_records_each_write_once
+    record_write
+    - (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch)
+    + True
+
+    [held since]
+    test_a_hold_lasts_over_a_restart_and_another_cause
+    following
+    - record.held_since if record.held is not None else now
+    + now
+    """,
     "unit/sender/test_sender_handle.py": """
     [f50send]
     test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried
@@ -2005,9 +2063,41 @@ GUARDS = {
     "unit/status/test_status.py": """
     [removed while read]
     test_a_stream_that_is_removed_while_it_is_read_is_no_problem
-    _stream
+    StatusReader._stream
     - not epochs
     + False
+
+    [answered since]
+    test_an_ack_that_does_not_come_is_overdue
+    StatusReader._site
+    - max(min(each.published for each in backlog), report.answered_at_ms or 0)
+    + min(each.published for each in backlog)
+
+    [oldest change]
+    test_a_site_is_behind_by_the_age_of_the_oldest_commit_that_it_lacks
+    StatusReader._site
+    - min(each.oldest_change for each in backlog)
+    + min(each.published for each in backlog)
+
+    [backlog of another log]
+    test_a_backlog_is_read_once
+    StatusReader._read_waiting
+    - each.log_id == newest.log_id
+    + True
+
+    [record refused to status]
+    test_a_record_that_the_channel_does_not_give_is_reported_so
+    StatusReader._with_sender
+    - try:
+    -     ...
+    - except NewerRecordError as error:
+    -     ...
+    - except WanError as error:
+    -     ...
+    + try:
+    +     ...
+    + except NewerRecordError as error:
+    +     ...
     """,
     "unit/test_steps.py": """
     [frozen threads]
@@ -2052,6 +2142,19 @@ GUARDS = {
     placements
     - _order(sites, edges)
     + sites
+    """,
+    "unit/topology/test_fingerprint.py": """
+    [settings elsewhere]
+    test_the_same_file_on_another_machine_has_the_same_fingerprint
+    _placed
+    - value.removeprefix(folder)
+    + value
+
+    [settings with secrets]
+    test_settings_of_others_defaults_and_secrets_do_not_count[change4]
+    _entry
+    - "store" not in field.metadata
+    + True
     """,
     "unit/topology/test_places.py": """
     [places]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree
 
 from spark_wan.cli.options import Format
+from spark_wan.cli.status_view import StatusView
 from spark_wan.errors import WanError
-from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
+from spark_wan.status.reports import ChannelReport
 from spark_wan.topology.drawing.graph import Graph
 from spark_wan.topology.model import Stream, Table, Topology
 from spark_wan.topology.routes import all_streams
-from spark_wan.units import format_bytes
+from spark_wan.units import format_bytes, format_duration, milliseconds
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
     from spark_wan.sender.stream import StreamStatus
+
+ShowStatus = Callable[[Sequence[ChannelReport]], None]
+"""Shows a status in place of the one before."""
 
 _PIPE_WIDTH = 200
 """Columns where there is no terminal: a pipe has no width to wrap at."""
@@ -84,8 +89,12 @@ class JsonOutput:
     def picture(self, file: Path) -> None:
         self._print({"svg": str(file)})
 
-    def status(self, channels: Sequence[ChannelReport]) -> None:
-        self._print({"channels": [asdict(channel) for channel in channels]})
+    def status(self, channels: Sequence[ChannelReport], file: str) -> None:
+        self._print(_status_fields(channels))
+
+    @contextmanager
+    def renewed_status(self, file: str, seconds: float) -> Iterator[ShowStatus]:
+        yield lambda channels: self._event("status", _status_fields(channels))
 
     def job_event(self, event: str, kind: str, site: str) -> None:
         self._event(event, {"job": kind, "site": site})
@@ -164,30 +173,22 @@ class TextOutput:
     def picture(self, file: Path) -> None:
         self.console.print(Text(f"wrote {file}"))
 
-    def status(self, channels: Sequence[ChannelReport]) -> None:
-        for channel in channels:
-            self.console.print(f"[bold]{channel.url}[/]")
-            if channel.problem:
-                self._problem(channel.problem)
-                continue
-            columns = ("stream", "published", "through version", "site", "has", "backlog")
-            grid = _grid(*columns, "dead letters", "")
-            for stream in channel.streams:
-                for index, site in enumerate(stream.sites):
-                    published = _published(stream) if index == 0 else ("", "", "")
-                    grid.add_row(*published, *_site_cells(stream, site))
-            self.console.print(grid)
-            for stream in channel.streams:
-                if stream.problem:
-                    self._problem(f"{stream.stream}: {stream.problem}")
-                for site in stream.sites:
-                    if site.cause:
-                        held = f"{site.site} holds it at epoch {site.held_at}"
-                        self._problem(f"{stream.stream}: {held}: {site.cause}")
-            for path in channel.foreign:
-                self._problem(
-                    f"{path} is in the channel and not spark_wan's. It is never read; remove it."
-                )
+    def status(self, channels: Sequence[ChannelReport], file: str) -> None:
+        self._print_status(StatusView(channels, file, milliseconds()))
+
+    @contextmanager
+    def renewed_status(self, file: str, seconds: float) -> Iterator[ShowStatus]:
+        """Yield what shows a status in place of the one before; below it, without a terminal."""
+
+        def view(channels: Sequence[ChannelReport]) -> StatusView:
+            title = f"{_clock()}, every {format_duration(int(seconds * 1000))}"
+            return StatusView(channels, file, milliseconds(), title)
+
+        if not self.console.is_terminal:
+            yield lambda channels: self._print_status(view(channels))
+            return
+        with Live(console=self.console, auto_refresh=False) as live:
+            yield lambda channels: live.update(view(channels), refresh=True)
 
     def job_event(self, event: str, kind: str, site: str) -> None:
         self.console.print(f"[dim]{_clock()}[/] {kind} at {site} {event}")
@@ -205,8 +206,8 @@ class TextOutput:
         style = "red" if is_held else ""
         self.console.print(Text.assemble((f"{_clock()} ", "dim"), (text, style)))
 
-    def _problem(self, text: str) -> None:
-        self.console.print(Text(f"  {text}", style="red"))
+    def _print_status(self, view: StatusView) -> None:
+        self.console.print(view, soft_wrap=not self.console.is_terminal)
 
 
 Output = JsonOutput | TextOutput
@@ -333,6 +334,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*shown, *more])
 
 
+def _status_fields(channels: Sequence[ChannelReport]) -> dict[str, Any]:
+    return {"channels": [asdict(channel) for channel in channels]}
+
+
 def _start(table: Table) -> str:
     if table.source == "sink":
         return "its first events"
@@ -348,28 +353,6 @@ def _grid(*columns: str) -> Grid:
 
 def _count(things: Sized, name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
-
-
-def _published(stream: StreamReport) -> tuple[str, str, str]:
-    if stream.epoch == 0:
-        return stream.stream, "nothing yet", ""
-    version = "" if stream.version is None else str(stream.version)
-    return stream.stream, f"epoch {stream.epoch}", version
-
-
-def _site_cells(stream: StreamReport, site: SiteReport) -> tuple[str, str, str, str, Text]:
-    epochs = _count(range(site.backlog_epochs), "epoch")
-    backlog = f"{epochs}, {format_bytes(site.backlog_bytes)}" if site.backlog_epochs else "none"
-    if not site.served:
-        state = Text("no longer served", "red")
-    elif site.held_at is not None:
-        state = Text("held", "red")
-    elif site.backlog_epochs:
-        state = Text("behind", "yellow")
-    else:
-        state = Text("has all epochs" if stream.epoch else "", "green")
-    acked = f"epoch {site.acked}" if site.acked else "nothing"
-    return site.site, acked, backlog, str(site.dead_letters), state
 
 
 def _clock() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +12,20 @@ import typer
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import Output, open_output, reporting_errors
 from spark_wan.errors import TopologyError
-from spark_wan.status.reports import read_status
+from spark_wan.status.reports import StatusReader
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
+from spark_wan.units import parse_seconds
+
+WATCH_INTERVAL = 2.0
+"""Seconds from one status to the next, with ``--watch``."""
+
+
+def _parse_interval(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
 
 
 def validate(config: Config, output: OutputFormat = Format.TEXT) -> None:
@@ -32,12 +45,45 @@ def load_valid(config: Path, out: Output) -> Topology:
 
 def status(
     config: Config,
+    seconds: Annotated[
+        float | None,
+        typer.Argument(
+            parser=_parse_interval,
+            metavar="SECONDS",
+            help="Interval of --watch: seconds, or 500ms, 1m. Default: 2.",
+        ),
+    ] = None,
     site: Annotated[str | None, typer.Option(help="Only this site's streams.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the status again and again, until Ctrl-C.")
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how far every stream is at every site, from channel logs and acks. Needs no Spark."""
+    """Show how far every stream is at every site, and what holds it. Needs no Spark."""
+    if seconds is not None and not watch:
+        raise typer.BadParameter("an interval needs --watch", param_hint="SECONDS")
     with reporting_errors(output) as out:
-        channels = read_status(load_topology(config), site)
-        out.status(channels)
+        reader = StatusReader(load_topology(config), site)
+        if watch:
+            _watch(reader, out, WATCH_INTERVAL if seconds is None else seconds)
+            return
+        channels = reader.read()
+        out.status(channels, reader.topology.file)
         if any(channel.problem for channel in channels):
             raise typer.Exit(1)
+
+
+def _watch(reader: StatusReader, out: Output, seconds: float) -> None:
+    """Show the status until SIGINT or SIGTERM. A channel that cannot be read is shown as such, and
+    read again."""
+    # SIGTERM as Ctrl-C, so that the terminal gets its cursor back.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with out.renewed_status(reader.topology.file, seconds) as show:
+            while True:
+                show(reader.read())
+                time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -255,7 +255,7 @@ class SenderStream(Activity):
             dead_letters=status.dead_letters,
             not_served=tuple(status.not_served),
         )
-        return turn if turn is None or wait is None else Next(min(turn.seconds, wait))
+        return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
 
     def _go_on(
         self, steps: Steps[Manifest | None], spark: SparkSession, in_worker: bool = False

@@ -1,4 +1,5 @@
-"""Status of the streams of a topology, read from the logs and acks of its channels. No Spark.
+"""Status of the streams of a topology, read from the logs, acks and senders' records of its
+channels. No Spark.
 
 >>> for channel in read_status(load_topology("conf/two_sites.yaml")):
 ...     print(channel.url, [stream.stream for stream in channel.streams])
@@ -7,23 +8,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog, acked_through
+from spark_wan.channels.log import StreamLog, acked_through, read_acks
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import WanError
+from spark_wan.errors import NewerRecordError, WanError
+from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
+from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.sender_record import SenderRecord
 
 
 @dataclass(frozen=True)
 class SiteReport:
-    """How far a site is with a stream."""
+    """How far a site is with a stream: one link, from the stream's sender to an addressee."""
 
     site: str
     acked: int = 0
@@ -32,27 +36,67 @@ class SiteReport:
     backlog_events: int = 0
     backlog_bytes: int = 0
     """What the site has not acked."""
+    behind_ms: int | None = None
+    """Age of the oldest source commit in the backlog, or of its manifest if that has no commits;
+    None: there is no backlog. Commits that the sender has not published do not count."""
     held_at: int | None = None
     cause: str | None = None
     """The epoch that the site holds the stream at, and why."""
+    answered_at_ms: int | None = None
+    """When the site's last ack was written, since 1970 UTC, by the channel's clock; None: no ack. A
+    held site's last ack is the one that says so."""
+    overdue_since_ms: int | None = None
+    """Since when the site owes an ack that has not come for the sender's ``ack_timeout``; None: it
+    does not, or holds the stream."""
     dead_letters: int = 0
     served: bool = True
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
+    path: str | None = None
+    """The way from the origin, for a forwarded stream."""
+
+
+@dataclass(frozen=True)
+class SenderReport:
+    """What the sender of a stream says of itself. Times in milliseconds since 1970 UTC, by its
+    clock."""
+
+    held: str | None
+    """Why it holds the stream, and what to do."""
+    held_since_ms: int | None
+    began_ms: int
+    """Since when the next five count."""
+    epochs: int
+    events: int
+    batches: int
+    bytes: int
+    dead_letters: int
+    written_ms: int
+    settings_generation: int
+    other_settings: bool
+    """Whether it runs with other settings of the stream than the topology has."""
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """How far one stream is published, and how far each addressee is."""
+    """How far one stream is published, what holds it at the sender, and how far each addressee
+    is."""
 
     stream: str
     table: str
     origin: str
+    from_site: str = ""
+    """The site that sends; another one than the origin if the stream is forwarded. Empty: the
+    stream is not in the topology."""
     epoch: int = 0
     """The newest epoch; 0: nothing is published yet."""
     version: int | None = None
     """Through this version of the source table all is in the channel; None for a user stream."""
-    published_at: int | None = None
+    published_at_ms: int | None = None
     """When the newest epoch was published: milliseconds since 1970 UTC, by the sender's clock."""
+    sender: SenderReport | None = None
+    """None: the sender has left no record; it has not run yet, or an older version did."""
+    sender_problem: str | None = None
+    """Why the sender's record cannot be read."""
     sites: tuple[SiteReport, ...] = ()
     problem: str | None = None
     """Why the stream's log cannot be read."""
@@ -70,110 +114,275 @@ class ChannelReport:
 
 
 def read_status(topology: Topology, site: str | None = None) -> list[ChannelReport]:
-    """Return the status of every channel. Changes nothing.
+    """Return the status of every channel. Changes nothing. See :class:`StatusReader`."""
+    return StatusReader(topology, site).read()
 
-    With ``site``: only of the channels that it sends or receives on, with its streams. A channel
-    or stream that cannot be read has a ``problem``; the others are still read.
 
-    Raises TopologyError when the site is unknown.
+@dataclass(frozen=True)
+class _Epoch:
+    """What is reported of an epoch that waits."""
+
+    log_id: str
+    events: int
+    bytes: int
+    oldest_change: int
+    """When its oldest commit was made, or the epoch was published."""
+    published: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Epoch:
+        oldest = min((commit["time"] for commit in manifest.commits), default=manifest.created)
+        return cls(manifest.log_id, manifest.rows, manifest.bytes, oldest, manifest.created)
+
+
+@dataclass
+class _Reading:
+    """One stream, while it is read."""
+
+    name: str
+    channel: Channel
+    sender: Sender
+    """Of the stream; of the channel, for a stream that is not in the topology."""
+    planned: Stream | None
+    """The stream in the topology."""
+    ack_times: Mapping[str, float]
+    """By site, in seconds."""
+
+    @property
+    def served(self) -> Sequence[str]:
+        return self.planned.addressees if self.planned is not None else self.sender.remotes
+
+    def path(self, site: str) -> str | None:
+        """Return the way of a forwarded event to a site."""
+        forwarded = self.planned is not None and self.planned.inbound is not None
+        return self.planned.way(site) if self.planned is not None and forwarded else None
+
+
+class StatusReader:
+    """Reads the status of a topology's channels, again and again. Changes nothing.
+
+    A channel or stream that cannot be read has a ``problem``; the others are still read, and the
+    next call tries again. Channels are read at the same time, and what never changes once.
+
+    Args:
+        topology: What to expect in the channels.
+        site: Only the channels that this site sends or receives on, with its streams.
+        clock: Milliseconds since 1970 UTC.
+
+    Raises:
+        TopologyError: the site is unknown.
     """
-    if site is not None:
-        topology.site(site)
-    first: dict[str, Sender] = {}
-    for sender in topology.senders.values():
-        first.setdefault(sender.channel, sender)
-    return [
-        _channel(
-            sender, [each for each in all_streams(topology) if each.sender.channel == url], site
+
+    def __init__(
+        self,
+        topology: Topology,
+        site: str | None = None,
+        clock: Callable[[], int] = milliseconds,
+    ) -> None:
+        if site is not None:
+            topology.site(site)
+        self.topology = topology
+        self.site = site
+        self.clock = clock
+        self._streams = all_streams(topology)
+        self._settings = {
+            stream.name: settings_fingerprint(topology, stream.sender, stream.table)
+            for stream in self._streams
+        }
+        self._foreign: dict[str, tuple[str, ...]] = {}
+        """By channel, once it was looked for."""
+        self._waiting: dict[tuple[str, str], dict[int, _Epoch]] = {}
+        """Channel and stream -> epochs that waited when it was read last."""
+
+    def read(self) -> list[ChannelReport]:
+        """Return the report of each channel."""
+        first: dict[str, Sender] = {}
+        for sender in self.topology.senders.values():
+            first.setdefault(sender.channel, sender)
+        chosen = [
+            sender
+            for sender in first.values()
+            if self.site is None or self.site == sender.site or self.site in sender.remotes
+        ]
+        return list(in_order(self._channel, chosen))
+
+    def _channel(self, sender: Sender) -> ChannelReport:
+        """Return the report of one channel: the streams of the topology, and others in its log."""
+        url = sender.channel
+        planned = {each.name: each for each in self._streams if each.sender.channel == url}
+        streams = {name: _unpublished(name, each) for name, each in planned.items()}
+        foreign: tuple[str, ...] = ()
+        problem = None
+        try:
+            if _exists(url):
+                channel = open_channel(url, sender.storage)
+                epochs, times = channel.epochs(), channel.ack_times()
+                names = sorted({*planned, *epochs})
+
+                def read(name: str) -> StreamReport:
+                    plan = planned.get(name)
+                    of = plan.sender if plan is not None else sender
+                    reading = _Reading(name, channel, of, plan, times.get(name, {}))
+                    return self._stream(reading, epochs.get(name, []))
+
+                streams = dict(zip(names, in_order(read, names), strict=True))
+                if url not in self._foreign:
+                    self._foreign[url] = tuple(channel.foreign())
+                foreign = self._foreign[url]
+        except WanError as error:
+            problem = str(error)
+        chosen = [
+            stream
+            for _, stream in sorted(streams.items())
+            if self.site in (None, stream.origin, stream.from_site)
+            or self.site in (site.site for site in stream.sites)
+            or stream.problem
+        ]
+        return ChannelReport(url, tuple(chosen), foreign, problem)
+
+    def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport:
+        """Return the report of a stream with these epochs."""
+        report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
+        if not epochs:
+            return report
+        log = StreamLog(reading.channel, reading.name)
+        try:
+            whole, below = log.fold(epochs)
+            newest = log.read(epochs[-1])
+            acks = self._acks(reading)
+            acked = acked_through(newest, acks)
+            log.check_gap(
+                whole, below, {site: acked[site] for site in acked if site in reading.served}
+            )
+            lowest = min(acked.values(), default=newest.epoch)
+            waiting = self._read_waiting(log, newest, [epoch for epoch in whole if epoch > lowest])
+        except WanError as error:
+            try:
+                now = log.epochs()
+            except WanError:
+                now = list(epochs)
+            if now != list(epochs):  # the log was published to or trimmed while it was read
+                return self._stream(reading, now)
+            return replace(report, epoch=epochs[-1], sites=(), problem=str(error))
+        return replace(
+            report,
+            table=newest.table,
+            origin=newest.origin,
+            epoch=newest.epoch,
+            version=newest.through,
+            published_at_ms=newest.created,
+            sites=tuple(
+                self._site(site, acked[site], acks.get(site), waiting, reading)
+                for site in newest.addressees
+            ),
         )
-        for url, sender in first.items()
-        if site is None or site == sender.site or site in sender.remotes
-    ]
 
-
-def _channel(sender: Sender, expected: Sequence[Stream], site: str | None) -> ChannelReport:
-    """Return the report of one channel: the streams of the topology, and others in its log."""
-    streams = {
-        stream.name: _unpublished(
-            stream.name, stream.table.name, stream.sender.site, stream.addressees
+    def _acks(self, reading: _Reading) -> Mapping[str, Ack]:
+        found = {site: reading.channel.ack(reading.name, site) for site in reading.ack_times}
+        return read_acks(
+            reading.name, {site: ack for site, ack in found.items() if ack is not None}
         )
-        for stream in expected
-    }
-    foreign: Sequence[str] = ()
-    problem = None
-    try:
-        if _exists(sender.channel):
-            channel = open_channel(sender.channel, sender.storage)
-            for name, epochs in channel.epochs().items():
-                unpublished = streams.get(name) or _unpublished(name, "", "", sender.remotes)
-                streams[name] = _stream(channel, unpublished, epochs)
-            foreign = channel.foreign()
-    except WanError as error:
-        problem = str(error)
-    chosen = [
-        stream
-        for _, stream in sorted(streams.items())
-        if site in (None, stream.origin, *(each.site for each in stream.sites)) or stream.problem
-    ]
-    return ChannelReport(sender.channel, tuple(chosen), tuple(foreign), problem)
+
+    def _read_waiting(
+        self, log: StreamLog, newest: Manifest, epochs: Sequence[int]
+    ) -> dict[int, _Epoch]:
+        """Return what is reported of these epochs, which some addressee has not acked. Reads those
+        that were not read before."""
+        place = log.channel.url, log.stream
+        known = {
+            epoch: each
+            for epoch, each in self._waiting.get(place, {}).items()
+            if each.log_id == newest.log_id
+        }
+        missing = [epoch for epoch in epochs if epoch not in known]
+        read = zip(missing, in_order(log.read, missing), strict=True)
+        known |= {epoch: _Epoch.of(manifest) for epoch, manifest in read}
+        self._waiting[place] = {epoch: known[epoch] for epoch in epochs}
+        return self._waiting[place]
+
+    def _site(
+        self,
+        site: str,
+        acked: int,
+        ack: Ack | None,
+        waiting: Mapping[int, _Epoch],
+        reading: _Reading,
+    ) -> SiteReport:
+        backlog = [each for epoch, each in waiting.items() if epoch > acked]
+        answered = reading.ack_times.get(site)
+        report = SiteReport(
+            site=site,
+            acked=acked,
+            backlog_epochs=len(backlog),
+            backlog_events=sum(each.events for each in backlog),
+            backlog_bytes=sum(each.bytes for each in backlog),
+            held_at=ack.held if ack is not None else None,
+            cause=ack.cause if ack is not None else None,
+            answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
+            dead_letters=ack.dead_letters if ack is not None else 0,
+            served=site in reading.served,
+            path=reading.path(site),
+        )
+        if not backlog:
+            return report
+        now = self.clock()
+        owed = max(min(each.published for each in backlog), report.answered_at_ms or 0)
+        is_overdue = now - owed > reading.sender.ack_timeout * 1000
+        return replace(
+            report,
+            behind_ms=max(0, now - min(each.oldest_change for each in backlog)),
+            overdue_since_ms=owed if is_overdue and report.held_at is None else None,
+        )
+
+    def _with_sender(self, report: StreamReport, reading: _Reading) -> StreamReport:
+        """Add what the stream's sender says of itself."""
+        try:
+            data = reading.channel.sender_record(reading.name)
+            record = None if data is None else SenderRecord.of(data, reading.name)
+        except NewerRecordError as error:
+            return replace(
+                report,
+                sender_problem=f"the sender's record was {error}. Update spark_wan here.",
+            )
+        except WanError as error:
+            return replace(report, sender_problem=str(error))
+        if record is None:
+            problem = (
+                "the sender's record is damaged; the sender writes it again with its next epoch"
+            )
+            return replace(report, sender_problem=problem if data is not None else None)
+        expected = self._settings.get(reading.name, record.settings)
+        return replace(
+            report,
+            sender=SenderReport(
+                held=record.held,
+                held_since_ms=record.held_since,
+                began_ms=record.began,
+                epochs=record.epochs,
+                events=record.events,
+                batches=record.batches,
+                bytes=record.bytes,
+                dead_letters=record.dead_letters,
+                written_ms=record.written,
+                settings_generation=record.settings_generation,
+                other_settings=record.settings not in ("", expected),
+            ),
+        )
 
 
-def _unpublished(name: str, table: str, origin: str, served: Iterable[str]) -> StreamReport:
-    return StreamReport(name, table, origin, sites=tuple(map(SiteReport, sorted(served))))
+def _unpublished(name: str, planned: Stream | None) -> StreamReport:
+    """Return the report of a stream that has no log."""
+    if planned is None:
+        return StreamReport(name, "", "")
+    sites = tuple(
+        SiteReport(site, path=planned.way(site) if planned.inbound is not None else None)
+        for site in sorted(planned.addressees)
+    )
+    table, site = planned.table.name, planned.sender.site
+    return StreamReport(name, table, planned.origin, site, sites=sites)
 
 
 def _exists(url: str) -> bool:
     """Return whether there may be a channel: opening a directory as a channel would create it."""
     local = url.startswith("file://") or "://" not in url
     return not local or os.path.isdir(url.removeprefix("file://"))
-
-
-def _stream(channel: Channel, unpublished: StreamReport, epochs: Sequence[int]) -> StreamReport:
-    """Return the report of a stream with these epochs. Its sites in ``unpublished`` are served."""
-    if not epochs:
-        return unpublished
-    name = unpublished.stream
-    served = {site.site for site in unpublished.sites}
-    log = StreamLog(channel, name)
-    try:
-        whole, below = log.fold(epochs)
-        newest = log.read(epochs[-1])
-        acks = log.acks()
-        acked = acked_through(newest, acks)
-        log.check_gap(whole, below, {site: acked[site] for site in acked if site in served})
-        lowest = min(acked.values(), default=newest.epoch)
-        waiting = list(in_order(log.read, [epoch for epoch in whole if epoch > lowest]))
-    except WanError as error:
-        now = log.epochs()
-        if now != list(epochs):  # the log was published to or trimmed while it was read
-            return _stream(channel, unpublished, now)
-        return replace(unpublished, epoch=epochs[-1], sites=(), problem=str(error))
-    return StreamReport(
-        stream=name,
-        table=newest.table,
-        origin=newest.origin,
-        epoch=newest.epoch,
-        version=newest.last_version if newest.kind != EVENTS else None,
-        published_at=newest.created,
-        sites=tuple(
-            _site(site, acked[site], acks.get(site), waiting, site in served)
-            for site in newest.addressees
-        ),
-    )
-
-
-def _site(
-    site: str, acked: int, ack: Ack | None, waiting: Sequence[Manifest], served: bool
-) -> SiteReport:
-    backlog = [manifest for manifest in waiting if manifest.epoch > acked]
-    return SiteReport(
-        site=site,
-        acked=acked,
-        backlog_epochs=len(backlog),
-        backlog_events=sum(manifest.rows for manifest in backlog),
-        backlog_bytes=sum(manifest.bytes for manifest in backlog),
-        held_at=ack.held if ack is not None else None,
-        cause=ack.cause if ack is not None else None,
-        dead_letters=ack.dead_letters if ack is not None else 0,
-        served=served,
-    )

@@ -117,7 +117,7 @@ def test_validate_prints_problems_as_json(invalid: Path) -> None:
 
 def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
     out = spark_wan("status", "--config", wan.folder / "wan.yaml").stdout
-    assert "newark.east.orders" in out and "nothing yet" in out
+    assert "newark.east.orders  nothing published yet" in out
     assert not (wan.folder / "channel").exists()
 
 
@@ -213,6 +213,10 @@ def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
     (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
     backlog = {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]}
     assert backlog == {"orders": 0, "readings": 0}
+    for stream in east["streams"]:
+        sender = stream["sender"]
+        assert sender["epochs"] == stream["epoch"] > 0
+        assert (sender["held"], sender["other_settings"]) == (None, False)
 
 
 def test_jobs_replicate_under_spark_submit(wan: Sites) -> None:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from fakes import manifest
 
+from spark_wan.channels.base import Channel
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport, read_status
+from spark_wan.status.reports import (
+    ChannelReport,
+    SenderReport,
+    SiteReport,
+    StatusReader,
+    StreamReport,
+    read_status,
+)
+from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import CAPTURE, Manifest
+from spark_wan.wire.sender_record import SenderRecord
 
 STREAM = "newark.east.flights"
 SITES = ("seattle", "denver")
@@ -58,8 +71,10 @@ def publish(
     size: int,
     log_id: str = "log-1",
     addressees: tuple[str, ...] = SITES,
+    **more: Any,
 ) -> None:
-    """Append ``epoch`` with one frame; it covers the version of that number."""
+    """Append ``epoch`` with one frame; it covers the version of that number, and is published so
+    many seconds after 1970."""
     manifest = Manifest(
         stream=STREAM,
         log_id=log_id,
@@ -83,6 +98,7 @@ def publish(
         disjoint=True,
         created=1_000 * epoch,
     )
+    manifest = replace(manifest, **more)
     open_channel(topology.sender("east").channel).append(STREAM, epoch, manifest.encode())
 
 
@@ -132,18 +148,19 @@ def test_the_backlog_of_a_site_is_what_it_has_not_acked(topology: Topology) -> N
         publish(topology, number, events=10 * number, size=1_000 * number)
     answer(topology, "seattle", 1)
     stream = flights(topology)
-    assert (stream.epoch, stream.version, stream.published_at) == (3, 3, 3_000)
-    assert stream.sites == (
-        SiteReport("seattle", 1, 2, 50, 5_000),
-        SiteReport("denver", 0, 3, 60, 6_000),
-    )
+    assert (stream.epoch, stream.version, stream.published_at_ms) == (3, 3, 3_000)
+    assert [
+        (site.site, site.acked, site.backlog_epochs, site.backlog_events, site.backlog_bytes)
+        for site in stream.sites
+    ] == [("seattle", 1, 2, 50, 5_000), ("denver", 0, 3, 60, 6_000)]
 
 
 def test_an_ack_counts_for_its_own_log_only(topology: Topology) -> None:
     """Fails when `acked_through` ignores the log ID."""
     publish(topology, 1, events=10, size=1_000, log_id="log-2")
     answer(topology, "seattle", 1, log_id="log-1")
-    assert flights(topology).sites[0] == SiteReport("seattle", 0, 1, 10, 1_000)
+    seattle = flights(topology).sites[0]
+    assert (seattle.site, seattle.acked, seattle.backlog_epochs) == ("seattle", 0, 1)
 
 
 def test_a_trimmed_log_is_no_problem(topology: Topology) -> None:
@@ -214,3 +231,257 @@ def test_only_the_streams_of_the_named_site_are_reported(topology: Topology) -> 
 def test_an_unknown_site_is_refused(topology: Topology) -> None:
     with pytest.raises(TopologyError, match="did you mean 'seattle'"):
         read_status(topology, "seatle")
+
+
+# --- how far behind, and since when
+
+
+def at(topology: Topology, seconds: float) -> StreamReport:
+    """Return the report of the stream as it is read so many seconds after 1970."""
+    east = topology.sender("east").channel
+    reports = StatusReader(topology, clock=lambda: int(seconds * 1000)).read()
+    (stream,) = next(channel for channel in reports if channel.url == east).streams
+    return stream
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Let the acks of sites have been written so many seconds after 1970."""
+    monkeypatch.setattr(ObjectStoreChannel, "ack_times", lambda _: {STREAM: seconds})
+
+
+def test_a_site_is_behind_by_the_age_of_the_oldest_commit_that_it_lacks(
+    topology: Topology,
+) -> None:
+    """Fails when it is the age of the epoch: a sender that was stopped for an hour publishes an
+    hour of commits at once."""
+    publish(topology, 1, events=1, size=1, commits=({"version": 1, "time": 200},))
+    old = ({"version": 3, "time": 900}, {"version": 2, "time": 400})
+    publish(topology, 2, events=1, size=1, commits=old)
+    answer(topology, "seattle", 1)
+    sites = at(topology, 3.0).sites
+    assert {site.site: site.behind_ms for site in sites} == {"seattle": 2_600, "denver": 2_800}
+    answer(topology, "seattle", 2)
+    assert at(topology, 3.0).sites[0].behind_ms is None
+
+
+def test_an_epoch_without_commits_is_as_old_as_its_manifest(topology: Topology) -> None:
+    """A snapshot, events of a user stream, and commits without row changes."""
+    publish(topology, 1, events=1, size=1)
+    assert at(topology, 5.0).sites[0].behind_ms == 4_000
+    assert at(topology, 0.5).sites[0].behind_ms == 0  # the sender's clock is ahead of this one
+
+
+def test_an_ack_that_does_not_come_is_overdue(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the sender's `ack_timeout`, 60 s: since the site answered last, or since what it owes
+    was published. Fails when a site that answers slowly, or holds the stream, is called silent."""
+    publish(topology, 100, events=1, size=1)
+    answer(topology, "denver", 50)
+    for applied, answer_at, now, since in (
+        (50, 110.0, 165.0, None),
+        (50, 110.0, 175.0, 110_000),  # it answered something else since
+        (50, 90.0, 155.0, None),  # published since its answer
+        (50, 90.0, 165.0, 100_000),
+        (100, 90.0, 999.0, None),
+    ):
+        answer(topology, "denver", applied)
+        answered(monkeypatch, denver=answer_at)
+        seattle, denver = at(topology, now).sites
+        assert (denver.site, denver.answered_at_ms) == ("denver", int(answer_at * 1000))
+        assert denver.overdue_since_ms == since
+        assert seattle.answered_at_ms is None
+    assert seattle.overdue_since_ms == 100_000
+    answer(topology, "denver", 50, held=51, cause="full")
+    held = at(topology, 999.0).sites[1]
+    assert (held.overdue_since_ms, held.answered_at_ms) == (None, 90_000)
+
+
+def test_a_backlog_is_read_once(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a reader that reads again and again. Fails when each time reads every manifest; and when
+    the epochs of a log that was begun anew are taken for those of the one before."""
+    for number in (1, 2, 3, 4):
+        publish(topology, number, events=number, size=1)
+    reads: list[int] = []
+    manifest = ObjectStoreChannel.manifest
+
+    def counted(channel: ObjectStoreChannel, stream: str, epoch: int) -> bytes:
+        reads.append(epoch)
+        return manifest(channel, stream, epoch)
+
+    monkeypatch.setattr(ObjectStoreChannel, "manifest", counted)
+    reader = StatusReader(topology, "seattle")
+
+    def backlog() -> tuple[int, int]:
+        reads.clear()
+        (report,) = reader.read()
+        site = report.streams[0].sites[0]
+        return site.backlog_epochs, site.backlog_events
+
+    assert (backlog(), sorted(set(reads))) == ((4, 10), [1, 2, 3, 4])
+    assert (backlog(), reads) == ((4, 10), [4])  # the newest is always read
+    publish(topology, 5, events=5, size=1)
+    assert (backlog(), reads) == ((5, 15), [5])
+    channel = open_channel(topology.sender("east").channel)
+    for number in (1, 2, 3, 4, 5):
+        channel.trim_manifest(STREAM, number)
+        publish(topology, number, events=100, size=1, log_id="log-2")
+    assert backlog() == (5, 500)
+
+
+# --- the sender's record
+
+
+def record(topology: Topology, **changes: Any) -> None:
+    """Write the record of the sender of the stream."""
+    sender, table = topology.sender("east"), topology.table("flights")
+    settings = settings_fingerprint(topology, sender, table)
+    made = SenderRecord(STREAM, began=500, written=900, settings=settings)
+    channel = open_channel(sender.channel)
+    channel.put_sender_record(STREAM, replace(made, **changes).encode())
+
+
+def test_what_the_sender_says_is_reported(topology: Topology) -> None:
+    """Also of a stream that has published nothing. Fails when only streams with a log are read."""
+    held = "no change feed. Set it."
+    record(topology, held=held, held_since=700, epochs=3, events=9, batches=4, bytes=80)
+    expected = SenderReport(
+        held=held,
+        held_since_ms=700,
+        began_ms=500,
+        epochs=3,
+        events=9,
+        batches=4,
+        bytes=80,
+        dead_letters=0,
+        written_ms=900,
+        settings_generation=1,
+        other_settings=False,
+    )
+    assert flights(topology).sender == expected
+    publish(topology, 1, events=1, size=1)
+    assert flights(topology).sender == expected
+
+
+def test_other_settings_than_those_of_the_topology_are_reported(topology: Topology) -> None:
+    """Not where the sender's are unknown: a sink without a topology."""
+    record(topology, settings="0" * 32, settings_generation=3)
+    sender = flights(topology).sender
+    assert sender is not None
+    assert (sender.other_settings, sender.settings_generation) == (True, 3)
+    record(topology, settings="")
+    sender = flights(topology).sender
+    assert sender is not None and not sender.other_settings
+
+
+def test_without_a_record_there_is_nothing_to_say_of_the_sender(topology: Topology) -> None:
+    """One of an older version. Fails when it is a problem."""
+    publish(topology, 1, events=1, size=1)
+    stream = flights(topology)
+    assert (stream.sender, stream.sender_problem, stream.problem) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"{", "the sender's record is damaged"),
+        (b'{"version":3,"all":"new"}', "written by a newer spark_wan, in version 3"),
+    ],
+)
+def test_f51_a_record_that_cannot_be_read_is_reported_and_the_rest_is_read(
+    topology: Topology, data: bytes, problem: str
+) -> None:
+    """Fails when the status ends, or the stream counts as unreadable."""
+    publish(topology, 1, events=10, size=1)
+    open_channel(topology.sender("east").channel).put_sender_record(STREAM, data)
+    stream = flights(topology)
+    assert problem in (stream.sender_problem or "")
+    assert (stream.sender, stream.problem, stream.sites[0].backlog_events) == (None, None, 10)
+
+
+def test_a_record_that_the_channel_does_not_give_is_reported_so(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise ChannelError("403: senders/ may not be read")
+
+    publish(topology, 1, events=10, size=1)
+    monkeypatch.setattr(ObjectStoreChannel, "sender_record", refuse)
+    stream = flights(topology)
+    assert stream.sender_problem == "403: senders/ may not be read"
+    assert stream.sites[0].backlog_events == 10
+
+
+# --- channels that come and go, and forwarded streams
+
+
+def test_a_channel_that_goes_and_comes_again_is_read_again(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(topology, 1, events=1, size=1)
+    reader, read = StatusReader(topology, "seattle"), ObjectStoreChannel.epochs
+
+    def away(channel: Channel) -> dict[str, list[int]]:
+        raise ChannelError(f"{channel.url}: no answer")
+
+    found = []
+    for epochs in (read, away, read):
+        monkeypatch.setattr(ObjectStoreChannel, "epochs", epochs)
+        (report,) = reader.read()
+        found.append((report.problem is None, [stream.epoch for stream in report.streams]))
+    assert found == [(True, [1]), (False, [0]), (True, [1])]
+
+
+def test_a_channel_that_fails_while_a_stream_is_read_is_a_problem_of_the_stream(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when asking once more, whether the log has changed meanwhile, ends the status."""
+    publish(topology, 1, events=1, size=1)
+
+    def away(*_: object) -> Any:
+        raise ChannelError("no answer")
+
+    monkeypatch.setattr(ObjectStoreChannel, "manifest", away)
+    monkeypatch.setattr(ObjectStoreChannel, "stream_epochs", away)
+    assert flights(topology).problem == "no answer"
+
+
+def test_a_forwarded_stream_is_reported_with_its_path(tmp_path: Path) -> None:
+    """Before anything is published, and after. Its origin is the site that writes it."""
+    sites = ("newark", "chicago", "seattle")
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}/_wan"} for site in sites},
+        "senders": {
+            "east": {"site": "newark", "remotes": ["chicago"], "channel": "./east"},
+            "west": {"site": "chicago", "remotes": ["seattle"], "channel": "./west"},
+        },
+        "tables": {
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east", "west"],
+                "at": {site: f"./{site}/orders" for site in sites},
+            }
+        },
+    }
+    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(content))
+    topology = load_topology(tmp_path / "wan.yaml")
+
+    def forwarded() -> StreamReport:
+        (_, west) = read_status(topology)
+        (stream,) = west.streams
+        return stream
+
+    name, path = "chicago.west~newark.east.orders", "newark -> east -> chicago -> west -> seattle"
+    for published in (False, True):
+        if published:
+            made = manifest(1, stream=name, addressees=("seattle",))
+            open_channel(topology.sender("west").channel).append(name, 1, made.encode())
+        stream = forwarded()
+        assert (stream.stream, stream.origin, stream.from_site) == (name, "newark", "chicago")
+        assert [(site.site, site.path) for site in stream.sites] == [("seattle", path)]
+        assert stream.epoch == int(published)
+    (east, _) = read_status(topology)
+    assert [site.path for stream in east.streams for site in stream.sites] == [None]
+    assert [channel.url for channel in read_status(topology, "seattle")] == [str(tmp_path / "west")]

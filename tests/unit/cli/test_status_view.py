@@ -1,0 +1,350 @@
+"""The status as people see it, and shown again and again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from fakes import manifest
+from rich.console import Console
+from rich.text import Text
+from waiting import LONG
+
+from spark_wan.channels.registry import open_channel
+from spark_wan.cli.options import Format
+from spark_wan.cli.output import open_output
+from spark_wan.cli.status_view import StatusView
+from spark_wan.status.reports import ChannelReport, SenderReport, SiteReport, StreamReport
+
+NOW = 1_700_000_000_000
+MINUTE = 60_000
+
+FINE = StreamReport(
+    "newark.east.orders",
+    "orders",
+    "newark",
+    "newark",
+    epoch=15,
+    version=41,
+    published_at_ms=NOW - 3_200,
+    sites=(SiteReport("seattle", 15), SiteReport("denver", 15)),
+)
+SENDER = SenderReport(
+    held=None,
+    held_since_ms=None,
+    began_ms=NOW - 60 * MINUTE,
+    epochs=3,
+    events=9,
+    batches=3,
+    bytes=80,
+    dead_letters=0,
+    written_ms=NOW,
+    settings_generation=4,
+    other_settings=False,
+)
+BEHIND = SiteReport(
+    "denver", 12, 3, 1_200, 24_600_000, behind_ms=5 * MINUTE, answered_at_ms=NOW - 2 * MINUTE
+)
+
+
+def shown(
+    *streams: StreamReport,
+    width: int | None = None,
+    height: int = 100,
+    title: str = "",
+    channel: ChannelReport | None = None,
+) -> list[str]:
+    """Return the lines of a status; ``width``: those of a terminal."""
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        force_terminal=width is not None,
+        width=width or 200,
+        height=height,
+        no_color=True,
+    )
+    report = channel or ChannelReport("/data/channel", streams)
+    view = StatusView([report], "wan.yaml", NOW, title)
+    console.print(view, soft_wrap=width is None, highlight=False)
+    return Text.from_ansi(file.getvalue()).plain.splitlines()
+
+
+def link(site: SiteReport, **stream: object) -> list[str]:
+    """Return what is shown of one link, and of its stream below the first line."""
+    lines = shown(replace(FINE, sites=(site,), **stream))  # type: ignore[arg-type]
+    assert lines[:2] == [
+        "/data/channel",
+        "  newark.east.orders  epoch 15, through version 41, 3.2 s ago",
+    ]
+    return lines[2:]
+
+
+def since(ms: int) -> str:
+    """Return the local time so long ago, as it is shown."""
+    return time.strftime("%H:%M:%S", time.localtime((NOW - ms) / 1000))
+
+
+def test_a_stream_that_is_everywhere() -> None:
+    assert shown(FINE) == [
+        "/data/channel",
+        "  newark.east.orders  epoch 15, through version 41, 3.2 s ago",
+        "    -> seattle  up to date",
+        "    -> denver   up to date",
+        "2 links: 2 up to date",
+    ]
+    unpublished = replace(FINE, epoch=0, version=None, published_at_ms=None)
+    assert shown(unpublished)[1:3] == [
+        "  newark.east.orders  nothing published yet",
+        "    -> seattle  nothing sent yet",
+    ]
+
+
+def test_a_link_that_is_behind_says_by_how_much() -> None:
+    assert link(BEHIND) == [
+        "    -> denver  behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+        "1 link: 1 behind",
+    ]
+
+
+def test_what_holds_a_link_at_its_receiver() -> None:
+    held = replace(BEHIND, held_at=13, cause="the table is missing. Create it.", dead_letters=1)
+    assert link(held) == [
+        "    -> denver  held; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+        f"               denver holds it at epoch 13 since {since(2 * MINUTE)} (2 min): "
+        "the table is missing. Create it.",
+        "               1 event could not be applied; "
+        "rows and causes are in ledger/dead_letters in the state of denver",
+        "1 link: 1 held",
+    ]
+
+
+def test_what_holds_a_stream_at_its_sender_holds_its_links() -> None:
+    """Since long ago, and with a row that could not be sent."""
+    sender = replace(
+        SENDER, held="no change feed. Set it.", held_since_ms=NOW - 50 * 3_600_000, dead_letters=2
+    )
+    first, second, *rest = link(SiteReport("denver", 15), sender=sender)
+    assert first.startswith("    newark holds it since 2023-11-1")
+    assert first.endswith(" (2 d 2 h): no change feed. Set it.")
+    assert second.startswith(f"    2 rows could not be sent since {since(60 * MINUTE)} (1 h); ")
+    assert rest == ["    -> denver  held; has all epochs", "1 link: 1 held"]
+
+
+@pytest.mark.parametrize("ever", [True, False])
+def test_a_site_that_does_not_answer(ever: bool) -> None:
+    answered = NOW - 5 * MINUTE if ever else None
+    site = replace(BEHIND, answered_at_ms=answered, overdue_since_ms=NOW - 5 * MINUTE)
+    first, note, summary = link(site)
+    assert first == "    -> denver  no answer; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min"
+    never = "" if ever else ", and never before"
+    expected = f"denver has not answered since {since(5 * MINUTE)} (5 min){never}. Check that a "
+    assert note.strip().startswith(expected + "receiver of denver runs")
+    assert summary == "1 link: 1 no answer"
+
+
+def test_a_sender_with_other_settings_says_what_to_do() -> None:
+    note, *_ = link(SiteReport("denver", 15), sender=replace(SENDER, other_settings=True))
+    assert note == (
+        "    newark sends it with other settings than wan.yaml has (generation 4 of its settings). "
+        "Restart the sender with this file, or read the status with the file that the sender has."
+    )
+
+
+def test_a_record_or_a_log_that_cannot_be_read() -> None:
+    """Only what cannot be read is left out."""
+    lines = shown(
+        replace(FINE, sender_problem="the sender's record is damaged"),
+        replace(FINE, problem="manifests are missing", sites=()),
+    )
+    assert lines[2:4] == ["    the sender's record is damaged", "    -> seattle  up to date"]
+    assert lines[-2:] == ["    manifests are missing", "2 links: 2 up to date"]
+
+
+def test_a_forwarded_link_shows_its_path() -> None:
+    path = "newark -> east -> chicago -> west -> denver"
+    assert link(replace(SiteReport("denver", 15), path=path))[0] == (
+        f"    -> denver  up to date  {path}"
+    )
+
+
+def test_a_site_that_is_no_longer_served_and_a_foreign_file() -> None:
+    assert link(replace(BEHIND, served=False))[0].startswith("    -> denver  no longer served; ")
+    report = ChannelReport("/data/[channel]", (FINE,), foreign=("notes.txt",))
+    lines = shown(channel=report)
+    assert lines[0] == "/data/[channel]"
+    assert any("notes.txt is in the channel and not spark_wan's" in line for line in lines)
+
+
+def test_a_channel_that_cannot_be_read_shows_why_and_no_streams() -> None:
+    """Fails when its streams seem to have published nothing."""
+    report = ChannelReport("/data/channel", (FINE,), problem="403: forbidden")
+    assert shown(channel=report) == [
+        "/data/channel",
+        "  403: forbidden",
+        "0 links; 1 channel cannot be read",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_long_lines_go_on_below_their_text_in_a_terminal_and_stay_whole_elsewhere(
+    width: int,
+) -> None:
+    cause = "the table is missing. " * 20
+    held = replace(BEHIND, held_at=13, cause=cause.strip())
+    whole = shown(replace(FINE, sites=(held,)))
+    assert sum(cause.strip() in line for line in whole) == 1
+    lines = shown(replace(FINE, sites=(held,)), width=width)
+    assert max(map(len, lines)) <= width
+    assert all(line == line.rstrip() for line in lines)
+    words = " ".join(" ".join(lines).split())
+    assert words == " ".join(" ".join(whole).split())
+    notes = lines[lines.index(next(line for line in lines if "holds it" in line)) : -1]
+    assert all(line.startswith(" " * 15) for line in notes)
+
+
+def test_in_a_low_terminal_what_needs_no_attention_is_left_out() -> None:
+    """When it is shown again and again: it does not scroll. Fails when what is held is cut off."""
+    others = [replace(FINE, stream=f"newark.east.t{n}") for n in range(10)]
+    held = replace(FINE, stream="newark.east.held", sites=(BEHIND,))
+    lines = shown(*others, held, width=80, height=20, title="12:00:00, every 2 s")
+    assert lines == [
+        "12:00:00, every 2 s: 21 links: 1 behind, 20 up to date",
+        "Not shown for lack of room: what is up to date.",
+        "/data/channel",
+        "  newark.east.held  epoch 15, through version 41, 3.2 s ago",
+        "    -> denver  behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+    ]
+    assert len(shown(*others, held, width=80, height=40, title="12:00:00, every 2 s")) == 34
+    assert len(shown(*others, held, width=80, height=20)) == 34
+
+
+def test_durations_and_times_in_json_carry_their_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = replace(FINE, sender=SENDER, sites=(BEHIND,))
+    open_output(Format.JSON).status([ChannelReport("/data/channel", (stream,))], "wan.yaml")
+    (channel,) = json.loads(capsys.readouterr().out)["channels"]
+    (found,) = channel["streams"]
+    assert found["published_at_ms"] == NOW - 3_200
+    assert found["sender"]["began_ms"] == NOW - 60 * MINUTE
+    assert found["sites"][0]["behind_ms"] == 5 * MINUTE
+    for fields in (found, found["sender"], found["sites"][0]):
+        assert all(name.endswith("_ms") for name, value in fields.items() if _is_time(name))
+
+
+def _is_time(name: str) -> bool:
+    return any(part in name.split("_") for part in ("at", "since", "behind")) and name != "held_at"
+
+
+# --- again and again
+
+
+@pytest.fixture
+def wan(tmp_path: Path) -> Path:
+    """Return a topology of two sites whose channel has one epoch."""
+    content = {
+        "version": 1,
+        "sites": {site: {"state": f"./{site}"} for site in ("newark", "seattle")},
+        "senders": {"east": {"site": "newark", "remotes": ["seattle"], "channel": "./channel"}},
+        "tables": {
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "at": {site: f"./{site}/orders" for site in ("newark", "seattle")},
+            }
+        },
+    }
+    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(content))
+    open_channel(str(tmp_path / "channel")).append("newark.east.orders", 1, manifest(1).encode())
+    return tmp_path / "wan.yaml"
+
+
+def watching(config: Path, *words: str) -> list[str]:
+    command = [sys.executable, "-m", "spark_wan.cli", "status", "--config", str(config)]
+    return [*command, "--watch", "100ms", *words]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_without_a_terminal_each_status_is_printed_until_a_signal_ends_it(
+    wan: Path, number: int
+) -> None:
+    """With exit code 0, and though the channel was away in between."""
+    channel, away = wan.parent / "channel", wan.parent / "away"
+    process = subprocess.Popen(
+        watching(wan, "--output", "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+
+    def until(epoch: int) -> None:
+        for line in process.stdout or ():
+            (report,) = json.loads(line)["channels"]
+            if [stream["epoch"] for stream in report["streams"]] == [epoch]:
+                return
+        raise AssertionError(process.communicate())
+
+    try:
+        until(1)
+        channel.rename(away)
+        until(0)
+        away.rename(channel)
+        until(1)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LONG)
+        assert (process.returncode, errors) == (0, "")
+    finally:
+        process.kill()
+
+
+def test_in_a_terminal_the_status_is_renewed_in_place_until_ctrl_c(wan: Path) -> None:
+    """Ctrl-C ends it with exit code 0, and the terminal has its cursor back."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        watching(wan),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    try:
+        text = _read_until(ours, lambda text: text.count(b"every 100 ms") >= 3)
+        assert b"\x1b[1A" in text  # the cursor goes up, to write over the status before
+        process.send_signal(signal.SIGINT)
+        text += _read_until(ours, lambda text: False)
+        assert process.wait(LONG) == 0
+        assert text.rindex(b"\x1b[?25h") > text.rindex(b"\x1b[?25l")
+        assert b"Traceback" not in text and b"Aborted" not in text
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+def _read_until(terminal: int, enough: Callable[[bytes], bool]) -> bytes:
+    """Return what a terminal shows until it is enough, or its process has ended."""
+    text, end = b"", time.monotonic() + LONG
+    while not enough(text):
+        assert time.monotonic() < end, text
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                text += os.read(terminal, 65_536)
+            except OSError:  # the other end is closed
+                break
+    return text
+
+
+def test_an_interval_without_watch_is_wrong_usage(wan: Path) -> None:
+    command = [sys.executable, "-m", "spark_wan.cli", "status", "--config", str(wan), "5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, "an interval needs --watch" in done.stderr) == (2, True)
