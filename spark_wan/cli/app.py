@@ -5,7 +5,7 @@
     spark-wan topology --config topology.yaml           draw the topology, as text or as SVG
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
-    spark-wan status   --config topology.yaml           show how far every stream is; no Spark
+    spark-wan status   --config topology.yaml           show how far every site is; no Spark
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error, in one line; 2 wrong usage. To add a command, write its function in a module of this package

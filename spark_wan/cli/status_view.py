@@ -108,9 +108,12 @@ class StatusView:
         for site in stream.sites:
             state = _state(stream, site)
             text = Text.assemble((_backlog(state, stream, site), STATES[state]))
-            if site.path is not None:
-                text.append(f"  {site.path}", "dim")
+            path = Text(site.path or "", "dim")
+            if path and state in _FINE:
+                text.append("  ").append_text(path)
             yield _Line(f"    -> {site.site:{widest}}  ", text, is_fine)
+            if path and state not in _FINE:
+                yield _Line(" " * (widest + 9), path)
             for note in self._link_notes(stream, site):
                 yield _Line(" " * (widest + 9), note, is_fine)
 

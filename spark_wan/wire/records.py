@@ -1,4 +1,5 @@
-"""What records have in common: manifests, headers of frames, acks, marks and senders' checkpoints.
+"""What records have in common: manifests, headers of frames, acks, marks, senders' checkpoints and
+senders' records.
 
 A record is one JSON object in UTF-8, without blanks between its parts. Records are written in
 version 2, and version 1 is read (decision 18). Version 2 has other names for some fields

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from spark_wan.cli.output import open_output
 from spark_wan.cli.status_view import StatusView
 from spark_wan.status.reports import ChannelReport, SenderReport, SiteReport, StreamReport
 
+ROOT = Path(__file__).parents[3]
 NOW = 1_700_000_000_000
 MINUTE = 60_000
 
@@ -64,9 +65,10 @@ def shown(
     width: int | None = None,
     height: int = 100,
     title: str = "",
-    channel: ChannelReport | None = None,
+    channels: Sequence[ChannelReport] = (),
 ) -> list[str]:
-    """Return the lines of a status; ``width``: those of a terminal."""
+    """Return the lines of a status, of these channels or of one with these streams; ``width``:
+    those of a terminal."""
     file = io.StringIO()
     console = Console(
         file=file,
@@ -75,8 +77,7 @@ def shown(
         height=height,
         no_color=True,
     )
-    report = channel or ChannelReport("/data/channel", streams)
-    view = StatusView([report], "wan.yaml", NOW, title)
+    view = StatusView(channels or [ChannelReport("/data/channel", streams)], "wan.yaml", NOW, title)
     console.print(view, soft_wrap=width is None, highlight=False)
     return Text.from_ansi(file.getvalue()).plain.splitlines()
 
@@ -182,7 +183,7 @@ def test_a_forwarded_link_shows_its_path() -> None:
 def test_a_site_that_is_no_longer_served_and_a_foreign_file() -> None:
     assert link(replace(BEHIND, served=False))[0].startswith("    -> denver  no longer served; ")
     report = ChannelReport("/data/[channel]", (FINE,), foreign=("notes.txt",))
-    lines = shown(channel=report)
+    lines = shown(channels=[report])
     assert lines[0] == "/data/[channel]"
     assert any("notes.txt is in the channel and not spark_wan's" in line for line in lines)
 
@@ -190,7 +191,7 @@ def test_a_site_that_is_no_longer_served_and_a_foreign_file() -> None:
 def test_a_channel_that_cannot_be_read_shows_why_and_no_streams() -> None:
     """Fails when its streams seem to have published nothing."""
     report = ChannelReport("/data/channel", (FINE,), problem="403: forbidden")
-    assert shown(channel=report) == [
+    assert shown(channels=[report]) == [
         "/data/channel",
         "  403: forbidden",
         "0 links; 1 channel cannot be read",
@@ -244,6 +245,44 @@ def test_durations_and_times_in_json_carry_their_unit(capsys: pytest.CaptureFixt
 
 def _is_time(name: str) -> bool:
     return any(part in name.split("_") for part in ("at", "since", "behind")) and name != "held_at"
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let local times be those of UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_the_example_on_the_page_of_operations_is_what_is_shown(
+    utc: None,
+) -> None:
+    path = "newark -> east -> chicago -> west"
+    missing = "the target table is missing. Restore it, or remove it from the topology."
+    held = replace(BEHIND, site="seattle", held_at=13, cause=missing, path=f"{path} -> seattle")
+    silent = SiteReport(
+        "denver", 14, 1, 10, 1_200, behind_ms=9 * MINUTE, overdue_since_ms=NOW - 8 * MINUTE
+    )
+    forwarded = replace(
+        FINE,
+        stream="chicago.west~newark.east.orders",
+        from_site="chicago",
+        sites=(replace(silent, answered_at_ms=0, path=f"{path} -> denver"), held),
+    )
+    sender = replace(
+        SENDER,
+        held="orders: TRUNCATE in version 42. Decide: --decide orders@42=distribute or =skip.",
+        held_since_ms=NOW - 2 * MINUTE,
+    )
+    orders = replace(FINE, sender=sender, sites=(SiteReport("chicago", 15),))
+    readings = replace(orders, stream="newark.east.readings", epoch=8, version=7, sender=None)
+    east = ChannelReport("s3://wan-channel/east", (orders, readings))
+    west = ChannelReport("s3://wan-channel/west", (forwarded,))
+    example = "\n".join(f"    {line}" for line in shown(channels=[east, west], width=80))
+    assert example in (ROOT / "docs" / "operations.md").read_text(), example
 
 
 # --- again and again
