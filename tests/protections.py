@@ -1988,6 +1988,12 @@ GUARDS = {
     - turn is None
     + False
 
+    [record before the first look]
+    test_a_hold_that_the_sender_before_left_is_released_once_it_is_known_to_be_gone
+    SenderStream._recorded
+    - self.publisher is not None and self.first_looks is not None and status.held is None
+    + False
+
     [record of a hold]
     test_a_hold_and_its_release_are_written_at_once
     RecordKeeper._is_urgent

@@ -240,7 +240,7 @@ class SenderStream(Activity):
         if self.record is None or isinstance(turn, Found):
             return turn
         status, newest = self.status, self._newest
-        if self.first_looks is not None and status.held is None:
+        if self.publisher is not None and self.first_looks is not None and status.held is None:
             return turn  # whether the stream is held is not known yet
         wait = self.record.keep(
             last=turn is None,

@@ -22,6 +22,7 @@ from spark_wan.channels.watch import AckWatch
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.errors import SourceError
+from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Found, Next, Turn
 from spark_wan.sender.acks import AckManager
@@ -291,6 +292,31 @@ def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel)
     assert (record.settings, record.settings_generation) == ("the sink's", 4)
     keeper.keep(held=None, **fields)
     assert (sender.record.held, sender.record.held_since) == (None, None)
+
+
+def test_a_hold_that_the_sender_before_left_is_released_once_it_is_known_to_be_gone(
+    channel: CountedChannel,
+) -> None:
+    """Not before the table had its first look, for which others may have to go first. The sender of
+    a user stream has no such look. Fails when the status says that nothing holds a table that
+    nothing was tried with."""
+    left = SenderRecord(STREAM, 1, 2, held="the table is missing", held_since=1)
+    captured, users = Stream(channel), Stream(channel, by_sink=True)
+    other = users.stream
+    first_looks = FirstLooks(lambda activity: None)
+    assert first_looks.may_begin(other) and captured.stream.publisher is not None
+    captured.stream.publisher.seems_published = lambda: True  # type: ignore[method-assign]
+    for sender in (captured, users):
+        sender.stream.first_looks = first_looks
+    channel.put_sender_record(STREAM, left.encode())
+    captured.look()
+    assert captured.record == left
+    users.look()
+    assert users.record == replace(left, held=None, held_since=None, written=users.clock.now)
+    channel.put_sender_record(STREAM, left.encode())
+    first_looks.done(other)
+    captured.look()
+    assert (captured.record.held, captured.record.epoch) == (None, 1)
 
 
 class WrittenHere(EventsSink):
