@@ -140,7 +140,7 @@ class TextOutput:
         grid = _grid("stream", "keys", "begins with", "ack policy", "channel")
         for stream in streams:
             sender, keys = stream.sender, ", ".join(stream.table.keys) or "none (inserts only)"
-            policy = sender.ack_policy.value
+            policy = _ack_policy(stream, topology)
             grid.add_row(stream.name, keys, _start(stream.table), policy, sender.channel)
         self.console.print()
         self.console.print(grid)
@@ -336,6 +336,15 @@ def _some(names: Sequence[str]) -> str:
 
 def _status_fields(channels: Sequence[ChannelReport]) -> dict[str, Any]:
     return {"channels": [asdict(channel) for channel in channels]}
+
+
+def _ack_policy(stream: Stream, topology: Topology) -> str:
+    """Return the ack policy of a stream and whose acks it needs; no commit waits for what a site
+    forwards."""
+    if stream.inbound is not None:
+        return ""
+    sender = stream.sender
+    return sender.ack_policy.needs(stream.addressees, sender.site, topology.never_primary)
 
 
 def _start(table: Table) -> str:

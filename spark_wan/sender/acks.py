@@ -99,6 +99,8 @@ class AckManager:
     """The sites that the sender serves now."""
     former: Collection[str] | None = None
     """The sites that it no longer serves; None: all others."""
+    never_primary: Collection[str] = ()
+    """The sites with priority 0, for the policy."""
     state: StreamState = field(default_factory=StreamState)
     watch: AckWatch | None = None
     """Of the channel, for all its streams. None: each round lists the acks of the stream."""
@@ -160,8 +162,11 @@ class AckManager:
         }
 
     def done(self, manifest: Manifest) -> bool:
-        """Whether the ack policy calls ``manifest`` done."""
-        return self.policy.met(self.acked_by(manifest), self._addressees(manifest))
+        """Whether the ack policy calls ``manifest`` permanent, by what the last round read. For a
+        stream that begins at this site."""
+        addressees = self._addressees(manifest)
+        own_site = manifest.origin
+        return self.policy.met(self.acked_by(manifest), addressees, own_site, self.never_primary)
 
     def round(self) -> Steps[StreamState]:
         """Read the acks and act on them."""
@@ -216,7 +221,7 @@ class AckManager:
         return read_acks(self.log.stream, self.watch.acks(self.log.stream))
 
     def _trim(self, epochs: Sequence[int], last: Manifest, acked: Mapping[str, int]) -> Steps[bool]:
-        """Trim, from the lowest epoch on, what every addressee has and the policy calls done.
+        """Trim, from the lowest epoch on, what every addressee has.
 
         Returns whether all of ``epochs`` was."""
         self.state.oldest = epochs[0]
@@ -259,7 +264,7 @@ class AckManager:
                 if stray:
                     if epoch > min(acked.values(), default=epoch):
                         break
-                elif not (self._all_acked(manifest) and self.done(manifest)):
+                elif not self._all_acked(manifest):
                     break
                 elif (manifest.log_id, epoch) != self._without_frames:
                     frames += [frame.path for frame in manifest.frames]

@@ -96,6 +96,17 @@ def _check_tables(topology: Topology, problems: Problems) -> None:
                 )
 
 
+def check_ack_policies(topology: Topology, problems: Problems) -> None:
+    """Refuse an ack policy that a sender's remotes can never meet, or that promises nothing. Of a
+    sender that only forwards no policy is asked: no writer waits for it."""
+    for sender in topology.senders.values():
+        if not any(sender.site in table.writers for table in topology.tables_of(sender.name)):
+            continue
+        problem = sender.ack_policy.problem(sender.remotes, sender.site, topology.never_primary)
+        if problem is not None:
+            problems.add(f"senders.{sender.name}.ack_policy", problem)
+
+
 def check_delivery(topology: Topology, problems: Problems) -> None:
     """Send an event of each table through the topology: each other site must get it exactly once,
     or at least once if the table allows duplicates."""

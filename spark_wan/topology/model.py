@@ -11,9 +11,11 @@ from spark_wan.errors import TopologyError, nearest
 from spark_wan.topology.ack_policy import POLICY_NAMES, AckPolicy, parse_ack_policy
 from spark_wan.topology.settings import setting, store_options
 from spark_wan.topology.values import (
+    OnAckTimeout,
     OnTableOperation,
     Source,
     parse_flag,
+    parse_on_ack_timeout,
     parse_on_table_operation,
     parse_source,
 )
@@ -70,7 +72,7 @@ class Sender:
     channel: str  # directory (absolute) or URL of the gateway queue
     storage: Mapping[str, str] = store_options()  # for the channel
     ack_policy: AckPolicy = setting(
-        AckPolicy.ALL,
+        AckPolicy.QUORUM,
         parse_ack_policy,
         f"Whose acks block_on_ack waits for: {POLICY_NAMES}.",
     )
@@ -86,6 +88,12 @@ class Sender:
     )
     ack_timeout: float = setting(
         60.0, parse_seconds, "Seconds until an epoch without its acks is announced again."
+    )
+    on_ack_timeout: OnAckTimeout = setting(
+        "wait",
+        parse_on_ack_timeout,
+        "What happens when the ack policy is not met within ack_timeout: wait, or continue with an"
+        " alert. Either way the epoch stays in the channel, and later acks count.",
     )
     block_on_ack: float = setting(
         0.0,
@@ -205,6 +213,11 @@ class Topology:
     def table(self, name: str) -> Table:
         """Return the table ``name``."""
         return _look_up(self.tables, name, f"{self.file}: table")
+
+    @property
+    def never_primary(self) -> frozenset[str]:
+        """The sites with priority 0, which are no peers."""
+        return frozenset(site.name for site in self.sites.values() if site.priority == 0)
 
     def senders_at(self, site: str) -> tuple[Sender, ...]:
         """Return the senders that start from ``site``."""

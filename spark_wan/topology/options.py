@@ -26,7 +26,13 @@ from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import required, setting, settings_of, shared, store_options
-from spark_wan.topology.values import parse_channel, parse_each, parse_name, parse_text
+from spark_wan.topology.values import (
+    OnAckTimeout,
+    parse_channel,
+    parse_each,
+    parse_name,
+    parse_text,
+)
 from spark_wan.units import parse_bytes, parse_count
 
 SPARK_OPTIONS = frozenset({"checkpointlocation", "path", "queryname"})
@@ -125,6 +131,7 @@ class SinkOptions:
     )
     ack_policy: AckPolicy = shared(Sender, "ack_policy")
     ack_timeout: float = shared(Sender, "ack_timeout")
+    on_ack_timeout: OnAckTimeout = shared(Sender, "on_ack_timeout")
     block_on_ack: float = shared(Sender, "block_on_ack")
     query_id: str | None = setting(
         None, parse_text, "With batchId: identifies a batch write inside foreachBatch."
@@ -147,6 +154,7 @@ class SinkOptions:
     storage: Mapping[str, str] = store_options()  # storage.*: for the channel
     state_storage: Mapping[str, str] = store_options()  # stateStorage.*: for `state`
     settings: str = ""  # no option: the fingerprint of the stream's settings in `config`
+    never_primary: frozenset[str] = frozenset()  # no option: sites with priority 0 in `config`
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -168,7 +176,11 @@ class SinkOptions:
                 "take it out of one of them"
             )
         default = stream_name(values["site"], values.get("sender", "sink"), values["table"])
-        return cls(**{"stream": default, **values})
+        parsed = cls(**{"stream": default, **values})
+        problem = parsed.ack_policy.problem(parsed.remotes, parsed.site, parsed.never_primary)
+        if problem is not None:
+            raise OptionError(f"wan sink: option ackPolicy: {problem}")
+        return parsed
 
 
 @dataclass(frozen=True)
@@ -244,6 +256,7 @@ def _add_topology(values: dict[str, Any]) -> dict[str, Any]:
     names = [field.name for field in fields(SinkOptions) if hasattr(sender, field.name)]
     defaults = {name: getattr(sender, name) for name in names} | {"key": table.keys}
     defaults["settings"] = settings_fingerprint(topology, sender, table)
+    defaults["never_primary"] = topology.never_primary
     if "remotes" not in values:
         defaults["former_remotes"] = None
     if "state" not in values:

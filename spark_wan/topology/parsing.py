@@ -19,7 +19,13 @@ from typing import TextIO
 import yaml
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology.checks import check_delivery, check_sites, check_streams, check_topology
+from spark_wan.topology.checks import (
+    check_ack_policies,
+    check_delivery,
+    check_sites,
+    check_streams,
+    check_topology,
+)
 from spark_wan.topology.entries import Entry, Problems, join_path
 from spark_wan.topology.model import Sender, Site, Start, Table, Topology
 from spark_wan.topology.values import (
@@ -77,7 +83,7 @@ def parse_topology(data: object, file: str) -> Topology:
         entry.name: _table(entry, base, sites, senders) for entry in root.entries("tables", Table)
     }
     topology = Topology(file, sites, senders, tables)
-    for check in (check_topology, check_delivery, check_streams):
+    for check in (check_topology, check_ack_policies, check_delivery, check_streams):
         check(topology, problems)
         problems.raise_any()
     return topology

@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import TopologyError, nearest
 
+OnAckTimeout = Literal["wait", "continue"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
 Source = Literal["table", "sink"]
 
@@ -174,6 +175,10 @@ def known_name(value: object, kind: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown {kind} {name!r}; {nearest(name, known)}")
     return name
+
+
+def parse_on_ack_timeout(value: object) -> OnAckTimeout:
+    return cast(OnAckTimeout, one_of(value, get_args(OnAckTimeout)))
 
 
 def parse_on_table_operation(value: object) -> OnTableOperation:

@@ -92,7 +92,7 @@ def invalid(tmp_path: Path) -> Path:
     file = tmp_path / "invalid.yaml"
     file.write_text(
         text.replace("remotes: [seattle]", "remotes: [seatle]").replace(
-            "ack_policy: all", "ack_policy: al"
+            "ack_policy: quorum", "ack_policy: quorom"
         )
     )
     return file

@@ -116,21 +116,6 @@ def watched(
 # --- policies
 
 
-@pytest.mark.parametrize(
-    ("policy", "acked", "met"),
-    [
-        ("none", [], True),
-        ("none", ["a"], True),
-        ("all", [], False),
-        ("all", ["a"], False),
-        ("all", ["a", "b"], True),
-    ]
-    + [("all", ["a", "b", "stranger"], True), ("all", ["stranger"], False)],
-)
-def test_a_policy_is_a_predicate_over_sites(policy: str, acked: list[str], met: bool) -> None:
-    assert AckPolicy(policy).met(set(acked), {"a", "b"}) is met
-
-
 def test_an_epoch_is_done_when_the_policy_is_met() -> None:
     stream = ManagedStream(1, 2, sites=("denver", "seattle"))
     stream.ack("seattle", 2)

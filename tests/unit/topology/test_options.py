@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from spark_wan.errors import OptionError, TopologyError
-from spark_wan.topology.ack_policy import PLANNED
 from spark_wan.topology.model import Sender
 from spark_wan.topology.options import SinkOptions, SourceOptions
 from spark_wan.topology.parsing import load_topology
+from spark_wan.topology.settings import settings_of
 
 CONFIG = str(Path(__file__).parents[3] / "conf" / "two_sites.yaml")
 BY_CONFIG = {"config": CONFIG, "sender": "east", "table": "flights", "eventId": "id"}
@@ -64,7 +64,8 @@ def test_the_topology_supplies_what_the_options_omit() -> None:
 
 def test_sink_and_topology_share_their_defaults() -> None:
     sink = {each.name: each.default for each in fields(SinkOptions)}
-    shared = ["batch_size", "batch_bytes", "ack_policy", "ack_timeout", "block_on_ack"]
+    shared = [name for name in settings_of(Sender) if name in sink]
+    assert len(shared) == 6
     assert {name: sink[name] for name in shared} == {name: getattr(Sender, name) for name in shared}
 
 
@@ -81,6 +82,7 @@ def test_sink_and_topology_share_their_defaults() -> None:
         ("batchBytes", "500kB", "batch_bytes", 500_000),
         ("ackPolicy", "none", "ack_policy", "none"),
         ("ackTimeout", "500ms", "ack_timeout", 0.5),
+        ("onAckTimeout", "continue", "on_ack_timeout", "continue"),
     ],
 )
 def test_an_option_wins_over_the_topology_even_when_it_is_false(
@@ -171,7 +173,8 @@ def test_b74_all_invalid_options_are_reported_together() -> None:
         ("operation", [""]),
         ("batchSize", ["0", "-1", "1.5", "ten", "", "1_000", "9" * 99]),
         ("batchBytes", ["0", "8 parsecs"]),
-        ("ackPolicy", [PLANNED[0], "most", ""]),
+        ("ackPolicy", ["most", ""]),
+        ("onAckTimeout", ["", "raise"]),
         ("ackTimeout", ["0", "-1", "nan", "inf"]),
         ("blockOnAck", ["-1", "yes"]),
         ("channel", ["", "ftp://host/x"]),
@@ -182,6 +185,18 @@ def test_b74_all_invalid_options_are_reported_together() -> None:
 def test_b75_a_sink_option_out_of_range_is_refused(option: str, values: list[str]) -> None:
     for value in values:
         assert option in sink_error(**{option: value}), value
+
+
+def test_b75_an_ack_policy_that_the_remotes_can_never_meet_is_refused(tmp_path: Path) -> None:
+    """Without a topology all sites are peers. With one, its priorities count, also for an option
+    that wins over it."""
+    assert SinkOptions.parse({**ONE_BY_ONE, "ackPolicy": "all_peers"}).never_primary == frozenset()
+    topology = Path(CONFIG).read_text().replace("  seattle:\n", "  seattle:\n    priority: 0\n", 1)
+    (tmp_path / "wan.yaml").write_text(topology)
+    config = {**BY_CONFIG, "config": str(tmp_path / "wan.yaml")}
+    assert SinkOptions.parse(config).never_primary == {"seattle"}
+    with pytest.raises(OptionError, match="wan sink: option ackPolicy: one_peer can never be met"):
+        SinkOptions.parse({**config, "ackPolicy": "one_peer"})
 
 
 def test_query_and_batch_are_given_together() -> None:

@@ -11,7 +11,6 @@ import yaml
 from topologies import REMOVED, VALID, changed, refusal, topology
 
 from spark_wan.errors import TopologyError
-from spark_wan.topology.ack_policy import PLANNED, POLICY_NAMES
 from spark_wan.topology.model import Start
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.units import parse_bytes, parse_seconds
@@ -280,7 +279,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
             ["", "hdfs://host/x", "dbfs:/x", "https://host/x", "file:/x", "file://x", 5],
         ),
         ("senders.east.storage", [None, "x", {"allow_http": True}, {1: "x"}]),
-        ("senders.east.ack_policy", [*PLANNED, "most", True, []]),
+        ("senders.east.ack_policy", ["most", True, []]),
         ("senders.east.batch_size", [0, -1, 1.5, True, "100"]),
         (
             "senders.east.batch_bytes",
@@ -292,6 +291,7 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
         ),
         ("senders.east.max_epoch_rows", [0, "1"]),
         ("senders.east.ack_timeout", [0, None]),
+        ("senders.east.on_ack_timeout", ["Wait", "fail", None]),
         ("senders.east.block_on_ack", [-1, "soon"]),
         ("tables.flights.keys", ["flight_id", None]),
         ("tables.flights.at", [[], "./x", None]),
@@ -308,11 +308,6 @@ def test_b75_an_unknown_key_is_refused_with_the_nearest(path: str, near: str) ->
 def test_b75_a_value_of_the_wrong_type_or_range_is_refused(path: str, values: list[object]) -> None:
     for value in values:
         assert f"topology.yaml: {path}" in refusal((path, value)), value
-
-
-def test_b75_an_ack_policy_of_a_later_version_is_refused_as_such() -> None:
-    message = refusal(("senders.east.ack_policy", PLANNED[0]))
-    assert f"not available in this version, use {POLICY_NAMES}" in message
 
 
 @pytest.mark.parametrize("data", [None, [], "text", {}])
