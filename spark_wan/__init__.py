@@ -8,7 +8,7 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 
 ``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
-to whom.
+to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
-from spark_wan.errors import WanError
+from spark_wan.errors import AckTimeoutError, WanError
+from spark_wan.sender.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.mark import LOCAL_ONLY
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "LOCAL_ONLY",
+    "AckTimeoutError",
     "Receiver",
     "Sender",
     "Topology",
@@ -38,6 +40,7 @@ __all__ = [
     "decode",
     "load_topology",
     "register",
+    "wait_for_ack",
 ]
 
 _LAZY = {

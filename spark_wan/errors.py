@@ -139,6 +139,19 @@ class EventError(WanError):
     """Rows written to the sink cannot become events (duplicate IDs, unknown operation …)."""
 
 
+class AckTimeoutError(WanError):
+    """A commit does not meet its ack policy in time. It stays in the channel, and still arrives.
+
+    ``acked``: the sites that have acked it. ``missing``: those that it is for and that have not."""
+
+    retriable = True
+
+    def __init__(self, message: str, acked: frozenset[str], missing: frozenset[str]) -> None:
+        super().__init__(message)
+        self.acked = acked
+        self.missing = missing
+
+
 class StaleWriteError(WanError):
     """A write was interrupted for so long that its frames may be deleted. Write again."""
 

@@ -251,6 +251,7 @@ def describe_sent(status: StreamStatus) -> str:
         parts.append(f"{status.dead_letters:,} dead letters")
     parts += [f"{site} is no longer served" for site in status.not_served]
     parts += [f"held by {site}: {cause}" for site, cause in status.remote_holds.items()]
+    parts += [status.alert] if status.alert is not None else []
     return _line(status.stream, parts, status.held)
 
 

@@ -138,6 +138,8 @@ class StatusView:
             return
         if sender.held is not None:
             yield Text(f"{at} holds it{self._since(sender.held_since_ms)}: {sender.held}", "red")
+        if sender.alert is not None:
+            yield Text(sender.alert, "yellow")
         if sender.dead_letters:
             yield Text(
                 f"{_count(sender.dead_letters, 'row')} could not be sent"

@@ -23,6 +23,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.sender.ack_timeouts import AckTimeouts
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.sender.events import (
@@ -103,7 +104,7 @@ class EventsSink:
             stream, options, self.schema, written, query, batch, milliseconds, checkpoints
         )
         manifest = run(steps)
-        acks, cause = self._collect_acks(stream, manifest)
+        timeouts, cause = self._collect_acks(stream, manifest)
         if manifest is not None:
             record_write(
                 stream.channel,
@@ -111,7 +112,8 @@ class EventsSink:
                 self.options.settings,
                 milliseconds(),
                 held=cause,
-                not_served=acks.state.not_served,
+                not_served=timeouts.acks.state.not_served,
+                alert=str(timeouts.alert) if timeouts.alert is not None else None,
             )
 
     def _checkpoints(self) -> CheckpointStore:
@@ -124,11 +126,11 @@ class EventsSink:
 
     def _collect_acks(
         self, stream: StreamLog, manifest: Manifest | None
-    ) -> tuple[AckManager, str | None]:
+    ) -> tuple[AckTimeouts, str | None]:
         """Collect acks, and trim. With ``blockOnAck``, poll until the ack policy is met, at most
         that many seconds. The epoch is in the log: an error here does not fail its commit.
 
-        Returns the ack manager, and why it could not do the last round."""
+        Returns the stream's ack timeouts, and why the last round failed."""
         options = self.options
         acks = AckManager(
             stream,
@@ -138,7 +140,10 @@ class EventsSink:
             milliseconds,
             options.remotes,
             options.former_remotes,
+            options.never_primary,
         )
+        timeouts = AckTimeouts(acks, options.on_ack_timeout)
+        waits_for = manifest if options.block_on_ack else None
         end = time.monotonic() + options.block_on_ack
         while True:
             cause: str | None = None
@@ -148,19 +153,23 @@ class EventsSink:
                     if last is None or last.kind != EVENTS:
                         break  # nothing was appended, and the log may be another sender's
                 run(acks.round())
+                timeouts.act(waits_for)
                 acks.sweep_when_due()
             except WanError as error:
                 cause = str(error)
                 log.warning("%s: cannot collect its acks: %s", options.stream, cause)
-            if manifest is None or acks.done(manifest) or time.monotonic() >= end:
+            if waits_for is None or timeouts.ends_wait(waits_for):
+                break
+            if time.monotonic() >= end:
+                timeouts.wait_failed(waits_for)
                 break
             if is_orphan():
                 raise WanError(
                     f"wan sink, stream {options.stream}: stopped while waiting for acks; epoch "
-                    f"{manifest.epoch} is in the channel."
+                    f"{waits_for.epoch} is in the channel."
                 )
             time.sleep(POLL_INTERVAL)
-        return acks, cause
+        return timeouts, cause
 
     def _abort(self, messages: Messages) -> None:
         """Remove the frames of a write of which a task has failed. Spark calls this also when

@@ -164,9 +164,12 @@ class AckManager:
     def done(self, manifest: Manifest) -> bool:
         """Whether the ack policy calls ``manifest`` permanent, by what the last round read. For a
         stream that begins at this site."""
-        addressees = self._addressees(manifest)
-        own_site = manifest.origin
-        return self.policy.met(self.acked_by(manifest), addressees, own_site, self.never_primary)
+        return self.policy.met(
+            self.acked_by(manifest),
+            self.addressees(manifest),
+            manifest.origin,
+            self.never_primary,
+        )
 
     def round(self) -> Steps[StreamState]:
         """Read the acks and act on them."""
@@ -378,8 +381,8 @@ class AckManager:
         )
         return False
 
-    def _addressees(self, manifest: Manifest) -> set[str]:
-        """Return the addressees that are still served."""
+    def addressees(self, manifest: Manifest) -> set[str]:
+        """Return the addressees that the sender still serves."""
         return set(manifest.addressees) - self._not_served(manifest)
 
     def _not_served(self, manifest: Manifest) -> frozenset[str]:
@@ -407,7 +410,7 @@ class AckManager:
         self._served_by_others = others
 
     def _all_acked(self, manifest: Manifest) -> bool:
-        return self._addressees(manifest) <= self.acked_by(manifest)
+        return self.addressees(manifest) <= self.acked_by(manifest)
 
     def _log_not_served(self, last: Manifest, acks: Mapping[str, Ack]) -> None:
         """Name the sites that were taken out of the topology: what they have not applied is trimmed
@@ -446,7 +449,7 @@ class AckManager:
         """Return through which epoch of the log each addressee has applied it, by its last ack."""
         return {
             site: acks[site].applied if site in acks and _is_about(last, acks[site]) else 0
-            for site in self._addressees(last)
+            for site in self.addressees(last)
         }
 
     def _ever_acked(

@@ -25,6 +25,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel
@@ -59,8 +60,13 @@ class Sender:
             count apart, so that they stop no other table; looking does not count.
         idle_interval: Longest interval in seconds between looks at a table or channel where nothing
             happens; default: the site's ``idle_interval``.
+        on_ack_timeout: ``wait``, ``continue``, or a function that takes an
+            :class:`~spark_wan.sender.ack_timeouts.AckTimeout` and returns one of them; default: the
+            sender's ``on_ack_timeout``. The function is called once for an epoch, and again every
+            ``ack_timeout`` while it returns ``wait``. An error in it holds the stream's acks.
 
     Raises:
+        OptionError: ``on_ack_timeout`` is something else.
         TopologyError: the site, a sender or a table is not in the topology, or has nothing to send.
 
     Example::
@@ -81,6 +87,7 @@ class Sender:
         decisions: Mapping[str, Decisions] | None = None,
         parallel: int | None = None,
         idle_interval: float | None = None,
+        on_ack_timeout: Decide | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -114,6 +121,7 @@ class Sender:
         }
         self.parallel = self.site.send_parallel if parallel is None else parallel
         self.idle_interval = self.site.idle_interval if idle_interval is None else idle_interval
+        self.on_ack_timeout = None if on_ack_timeout is None else check_decide(on_ack_timeout)
 
     def start(self, available_now: bool = False) -> JobHandle[StreamStatus]:
         """Start capturing. ``available_now``: publish the versions that are there now, collect the
@@ -205,7 +213,14 @@ class Sender:
 
         policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
         acks = AckManager(
-            stream_log, checkpoints, policy, timeout, milliseconds, settings.addressees, watch=watch
+            stream_log,
+            checkpoints,
+            policy,
+            timeout,
+            milliseconds,
+            settings.addressees,
+            never_primary=self.topology.never_primary,
+            watch=watch,
         )
         pace = Pace(sender.batch_interval, max(sender.batch_interval, self.idle_interval))
         record = RecordKeeper(
@@ -226,6 +241,7 @@ class Sender:
             sender.block_on_ack,
             first_looks,
             record,
+            self.on_ack_timeout or sender.on_ack_timeout,
         )
 
 

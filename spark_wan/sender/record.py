@@ -24,7 +24,7 @@ RECORD_INTERVAL = 5_000
 """Milliseconds between two records of a stream of which only counters differ."""
 REFUSED_INTERVAL = 60_000
 """Milliseconds until a record is tried again that could not be read or written."""
-_HOLD = ("held", "not_served")
+_HOLD = ("held", "not_served", "alert")
 """What a sender knows of a stream that a sink publishes."""
 
 
@@ -104,6 +104,7 @@ def record_write(
     *,
     held: str | None,
     not_served: tuple[str, ...],
+    alert: str | None,
 ) -> None:
     """Keep the record of a user stream, once its sink has appended ``manifest``, or found that an
     earlier attempt has. ``held``: why the acks could not be collected.
@@ -115,7 +116,7 @@ def record_write(
     try:
         before = read_record(channel, stream)
         counted = before or SenderRecord(stream, now, now)
-        fields: dict[str, Any] = {"held": held, "not_served": not_served}
+        fields: dict[str, Any] = {"held": held, "not_served": not_served, "alert": alert}
         if (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch):
             fields |= {
                 "log_id": manifest.log_id,

@@ -15,6 +15,7 @@ from spark_wan.errors import StoppedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
+from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.record import RecordKeeper
@@ -59,6 +60,8 @@ class StreamStatus:
     held: str | None = None
     """Why nothing is published at the moment."""
     held_since_ms: int | None = None
+    alert: str | None = None
+    """An epoch that did not meet the ack policy in time, and whose acks it lacks."""
     remote_holds: dict[str, str] = field(default_factory=dict)
     """Sites that hold the stream, and why."""
     not_served: list[str] = field(default_factory=list)
@@ -136,6 +139,7 @@ class SenderStream(Activity):
     """None: the first look at the source is done, or cannot wait."""
     record: RecordKeeper | None = None
     """None: no record of the stream is kept."""
+    on_ack_timeout: Decide = "wait"
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -148,6 +152,7 @@ class SenderStream(Activity):
 
     def __post_init__(self) -> None:
         self.name = self.status.stream
+        self.timeouts = AckTimeouts(self.acks, self.on_ack_timeout)
 
     def look(self, spark: SparkSession) -> Turn:
         """Collect acks if it is time, and find out whether there is something to publish."""
@@ -254,6 +259,7 @@ class SenderStream(Activity):
             bytes=status.bytes,
             dead_letters=status.dead_letters,
             not_served=tuple(status.not_served),
+            alert=status.alert,
         )
         return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
 
@@ -311,10 +317,17 @@ class SenderStream(Activity):
         published, until = self._blocking
         if not self.acks.done(published):
             self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
-        if time.monotonic() < until and not self.acks.done(published):
-            return True
+        if not self.timeouts.ends_wait(published):
+            if time.monotonic() < until:
+                return True
+            self.timeouts.wait_failed(published)
+            self._show_alert()
         self._blocking = None
         return False
+
+    def _show_alert(self) -> None:
+        alert = self.timeouts.alert
+        self.status.alert = str(alert) if alert is not None else None
 
     def _collect_acks(self, spark: SparkSession, max_age: float | None = None) -> None:
         """Act on the acks that the channel's last look has shown. ``max_age``: look again if that
@@ -323,6 +336,8 @@ class SenderStream(Activity):
             if max_age is not None:
                 self.acks.look(max_age)
             state = run(self.acks.round())
+            self.timeouts.act(self._blocking[0] if self._blocking is not None else None)
+            self._show_alert()
             self.acks.sweep_when_due()
         except Exception as error:
             self._hold("acks", error, spark)

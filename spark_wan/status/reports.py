@@ -70,6 +70,8 @@ class SenderReport:
     batches: int
     bytes: int
     dead_letters: int
+    alert: str | None
+    """Which epoch did not meet the ack policy in time, and whose acks it lacks."""
     written_ms: int
     settings_generation: int
     other_settings: bool
@@ -363,6 +365,7 @@ class StatusReader:
                 batches=record.batches,
                 bytes=record.bytes,
                 dead_letters=record.dead_letters,
+                alert=record.alert,
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
                 other_settings=record.settings not in ("", expected),

@@ -20,6 +20,8 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``dead_letters``         int              rows that could not be sent
 ``not_served``           list of strings  addressees of the newest epoch that the sender no longer
                                           serves
+``alert``                string or null   which epoch did not meet the ack policy in time, and whose
+                                          acks it lacks
 ``written``              int              when this record was written
 ``settings``             string           fingerprint of the settings with which the sender began
                                           (:mod:`spark_wan.topology.fingerprint`); empty: a sink
@@ -61,6 +63,7 @@ class SenderRecord:
     bytes: int = 0
     dead_letters: int = 0
     not_served: tuple[str, ...] = ()
+    alert: str | None = None
     settings: str = ""
     settings_generation: int = 1
 
@@ -81,7 +84,7 @@ class SenderRecord:
         numbers = [getattr(self, name) for name in (*_COUNTED, "settings_generation")]
         numbers += [each for each in (self.through, self.held_since) if each is not None]
         texts = [self.log_id, self.settings, *self.not_served]
-        texts += [self.held] if self.held is not None else []
+        texts += [each for each in (self.held, self.alert) if each is not None]
         return (
             self.stream == stream
             and all(type(number) is int for number in numbers)

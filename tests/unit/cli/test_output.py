@@ -88,6 +88,7 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "dead_letters": 0,
         "held": None,
         "held_since_ms": None,
+        "alert": None,
         "remote_holds": {},
         "not_served": [],
     }

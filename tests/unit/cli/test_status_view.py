@@ -51,6 +51,7 @@ SENDER = SenderReport(
     batches=3,
     bytes=80,
     dead_letters=0,
+    alert=None,
     written_ms=NOW,
     settings_generation=4,
     other_settings=False,
@@ -141,6 +142,12 @@ def test_what_holds_a_stream_at_its_sender_holds_its_links() -> None:
     assert first.endswith(" (2 d 2 h): no change feed. Set it.")
     assert second.startswith(f"    2 rows could not be sent since {since(60 * MINUTE)} (1 h); ")
     assert rest == ["    -> denver  held; has all epochs", "1 link: 1 held"]
+
+
+def test_f43_an_epoch_that_did_not_meet_the_ack_policy_is_shown_with_its_stream() -> None:
+    alert = "epoch 13, published 2023-11-14 22:13:20 UTC, does not meet the ack policy all: …"
+    note, *_ = link(BEHIND, sender=replace(SENDER, alert=alert))
+    assert note == f"    {alert}"
 
 
 @pytest.mark.parametrize("ever", [True, False])

@@ -284,7 +284,7 @@ def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel)
     channel.put_sender_record(STREAM, by_sink.encode())
     keeper = sender.stream.record
     assert keeper is not None
-    fields = {"epoch": 0, "events": 0, "not_served": ()}
+    fields = {"epoch": 0, "events": 0, "not_served": (), "alert": None}
     keeper.keep(held="the log is lost", **fields)
     record = sender.record
     assert (record.held, record.held_since) == ("the log is lost", sender.clock.now)

@@ -344,7 +344,16 @@ def record(topology: Topology, **changes: Any) -> None:
 def test_what_the_sender_says_is_reported(topology: Topology) -> None:
     """Also of a stream that has published nothing. Fails when only streams with a log are read."""
     held = "no change feed. Set it."
-    record(topology, held=held, held_since=700, epochs=3, events=9, batches=4, bytes=80)
+    record(
+        topology,
+        held=held,
+        held_since=700,
+        epochs=3,
+        events=9,
+        batches=4,
+        bytes=80,
+        alert="epoch 2 does not meet the ack policy",
+    )
     expected = SenderReport(
         held=held,
         held_since_ms=700,
@@ -354,6 +363,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         batches=4,
         bytes=80,
         dead_letters=0,
+        alert="epoch 2 does not meet the ack policy",
         written_ms=900,
         settings_generation=1,
         other_settings=False,

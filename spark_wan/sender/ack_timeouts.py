@@ -1,0 +1,189 @@
+"""Ack timeouts: what happens when the ack policy is not met in time.
+
+Acks are cumulative, so all follows from the lowest epoch that does not meet the policy: every later
+one lacks the same acks. It is *late* once it was published ``ack_timeout`` ago, by its manifest. So
+a process that has just started knows by the log and the acks what happened before:
+
+- A late epoch before the one that a commit waits for: the sites without which the policy cannot be
+  met are known to be down. The wait ends at once.
+- The epoch itself is late: ``on_ack_timeout`` decides. With ``wait``, the commit waits as long as
+  ``block_on_ack`` says; with ``continue``, the wait ends.
+
+A wait that ends without the policy raises an alert. The epoch stays in the channel and is announced
+again; once later acks meet the policy for it, the alert ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from spark_wan.errors import OptionError
+from spark_wan.sender.acks import AckManager
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.topology.values import OnAckTimeout, parse_on_ack_timeout
+from spark_wan.wire.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AckTimeout:
+    """An epoch that has not met the ack policy in time."""
+
+    stream: str
+    epoch: int
+    policy: AckPolicy
+    acked: frozenset[str]
+    """The sites that have acked it."""
+    missing: frozenset[str]
+    """The sites that it was sent to and that have not."""
+    published: int
+    """When it was published, by the sender's clock: milliseconds since 1970 UTC."""
+
+    def __str__(self) -> str:
+        published = datetime.fromtimestamp(self.published // 1000, timezone.utc)
+        return (
+            f"epoch {self.epoch}, published {published:%Y-%m-%d %H:%M:%S} UTC, does not meet the "
+            f"ack policy {self.policy.value}: {acks_text(self.acked, self.missing)}"
+        )
+
+
+Decide = OnAckTimeout | Callable[[AckTimeout], OnAckTimeout]
+"""``wait``, ``continue``, or what returns one of them."""
+
+
+def acks_text(acked: frozenset[str], missing: frozenset[str]) -> str:
+    """Return who has acked an epoch and who has not, for people."""
+    has, lacks = ", ".join(sorted(acked)), ", ".join(sorted(missing))
+    return f"acked by {has or 'no site'}, not by {lacks or 'any other'}"
+
+
+def check_decide(decide: Decide) -> Decide:
+    """Return ``decide``. Raises OptionError when it is neither of the words and cannot be
+    called."""
+    if callable(decide):
+        return decide
+    try:
+        return parse_on_ack_timeout(decide)
+    except ValueError as problem:
+        raise OptionError(
+            f"on_ack_timeout: {problem}; or give a function that takes an AckTimeout and returns "
+            "wait or continue"
+        ) from None
+
+
+@dataclass
+class AckTimeouts:
+    """Finds and decides the ack timeouts of one stream, by what its ack manager has read last."""
+
+    acks: AckManager
+    decide: Decide = "wait"
+    alert: AckTimeout | None = None
+    """The lowest epoch for which a wait ended, or whose writer goes on, without the policy."""
+    _ended: AckTimeout | None = None
+    """The late epoch with which the waits for it and for later ones end."""
+    _asked: tuple[AckTimeout, OnAckTimeout, int] | None = None
+    """What the function was asked last, its answer, and when."""
+    _searched: tuple[object, Manifest] | None = None
+    """What the last search had read, and the lowest epoch that it has found."""
+
+    def act(self, waits_for: Manifest | None = None) -> None:
+        """Raise an alert, or end it. Called after each round of the ack manager.
+
+        ``waits_for``: the epoch that a commit waits for now. Without it, ``wait`` costs nothing.
+        Raises ManifestError, ChannelError, what the function raises, and OptionError when it
+        returns something else.
+        """
+        if self.decide == "wait" and waits_for is None and self.alert is None:
+            return
+        unmet, self._ended = self._lowest_unmet(), None
+        if self.alert is not None and (unmet is None or unmet.epoch > self.alert.epoch):
+            log.info("%s: the ack policy is met again", self.alert.stream)
+            self.alert = None
+        if unmet is None or self.acks.clock() - unmet.created < self.acks.ack_timeout:
+            return
+        timeout = self._timeout(unmet)
+        known = waits_for is not None and timeout.epoch < waits_for.epoch
+        if self._decided(timeout) == "continue" or known:
+            self._ended = timeout
+            self._alert(timeout)
+        elif self.alert is not None:
+            self.alert = timeout
+
+    def ends_wait(self, manifest: Manifest) -> bool:
+        """Whether a commit need not wait any longer for the acks of its epoch, by the last
+        :meth:`act` with it."""
+        is_late = self._ended is not None and self._ended.epoch <= manifest.epoch
+        return is_late or self.acks.done(manifest)
+
+    def wait_failed(self, manifest: Manifest) -> None:
+        """Raise an alert: a commit has waited for its epoch as long as ``block_on_ack`` says."""
+        if self.alert is None:
+            self._alert(self._timeout(manifest))
+
+    def _alert(self, timeout: AckTimeout) -> None:
+        if self.alert is None:
+            log.warning(
+                "%s: %s. It stays in the channel, and later acks count.", timeout.stream, timeout
+            )
+        self.alert = timeout
+
+    def _timeout(self, manifest: Manifest) -> AckTimeout:
+        acks, sent_to = self.acks, self.acks.addressees(manifest)
+        acked = frozenset(acks.acked_by(manifest) & sent_to)
+        return AckTimeout(
+            manifest.stream,
+            manifest.epoch,
+            acks.policy,
+            acked,
+            frozenset(sent_to - acked),
+            manifest.created,
+        )
+
+    def _decided(self, timeout: AckTimeout) -> OnAckTimeout:
+        """Return the decision. A function is called once for an epoch, and again every
+        ``ack_timeout`` while it returns ``wait``."""
+        if not callable(self.decide):
+            return self.decide
+        now = self.acks.clock()
+        if self._asked is not None:
+            before, answer, at = self._asked
+            is_same = (before.epoch, before.published) == (timeout.epoch, timeout.published)
+            if is_same and (answer == "continue" or 0 <= now - at < self.acks.ack_timeout):
+                return answer
+        try:
+            answer = parse_on_ack_timeout(self.decide(timeout))
+        except ValueError as problem:
+            raise OptionError(
+                f"{timeout.stream}: on_ack_timeout has returned something else than wait or "
+                f"continue: {problem}"
+            ) from problem
+        self._asked = timeout, answer, now
+        return answer
+
+    def _lowest_unmet(self) -> Manifest | None:
+        """Return the lowest epoch that does not meet the policy. Reads a few manifests, however
+        long the log is, when there are other acks than before."""
+        acks, state = self.acks, self.acks.state
+        newest = state.newest
+        if newest is None or acks.done(newest):
+            return None
+        applied = sorted((site, ack.log_id, ack.applied) for site, ack in state.acks.items())
+        read = newest.log_id, state.oldest, applied
+        if self._searched is not None and self._searched[0] == read:
+            return self._searched[1]
+        epochs = range(state.oldest, newest.epoch)
+        found = bisect_left(epochs, True, key=self._is_unmet)
+        lowest = newest
+        if found < len(epochs):
+            lowest = next(acks.log.read_each([epochs[found]])) or newest
+        self._searched = read, lowest
+        return lowest
+
+    def _is_unmet(self, epoch: int) -> bool:
+        (manifest,) = self.acks.log.read_each([epoch])
+        return manifest is not None and not self.acks.done(manifest)  # None: it was trimmed

@@ -1,0 +1,290 @@
+"""What happens when the ack policy is not met in time: waits end, alerts come and go."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from counted_channel import CountedChannel
+from event_sink import SCHEMA, Sink, row
+from event_sink import STREAM as SINK_STREAM
+from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
+
+from spark_wan.channels.log import StreamLog
+from spark_wan.datasource import sink as sink_module
+from spark_wan.datasource.sink import EventsSink, WanCommitMessage
+from spark_wan.errors import OptionError
+from spark_wan.sender.ack_timeouts import AckTimeout, AckTimeouts, Decide, check_decide
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.record import read_record
+from spark_wan.steps import run
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import Manifest
+
+TIMEOUT = 60
+SITES = ("denver", "seattle")
+
+
+class Waiting:
+    """A stream for two sites, and what decides its ack timeouts."""
+
+    def __init__(
+        self, decide: Decide = "wait", policy: AckPolicy = AckPolicy.ALL, channel: Any = None
+    ) -> None:
+        self.log, self.clock = StreamLog(channel or memory_channel(), STREAM), Clock()
+        self.decide, self.policy = decide, policy
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin as a new process does, which knows nothing but the log and the acks."""
+        acks = AckManager(self.log, Checkpoints(), self.policy, TIMEOUT * 1000, self.clock, SITES)
+        self.timeouts = AckTimeouts(acks, self.decide)
+
+    def publish(self, epoch: int) -> Manifest:
+        created = self.clock.now
+        (manifest,) = publish(self.log, epoch, addressees=SITES, sent_to=SITES, created=created)
+        return manifest
+
+    def look(self, manifest: Manifest | None = None, seconds: float = 0) -> bool:
+        """Do a round after ``seconds``; return whether the wait for ``manifest`` ends."""
+        self.clock.pass_seconds(seconds)
+        run(self.timeouts.acks.round())
+        self.timeouts.act(manifest)
+        return manifest is not None and self.timeouts.ends_wait(manifest)
+
+    @property
+    def alert(self) -> AckTimeout | None:
+        return self.timeouts.alert
+
+
+def test_f43_a_wait_lasts_until_the_policy_is_met() -> None:
+    """Also longer than ``ack_timeout``: how long at most, ``block_on_ack`` says."""
+    stream = Waiting()
+    first = stream.publish(1)
+    assert not stream.look(first)
+    ack(stream.log, "seattle", 1)
+    assert not stream.look(first, 10 * TIMEOUT)
+    ack(stream.log, "denver", 1)
+    assert stream.look(first)
+    assert stream.alert is None
+
+
+def test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Fails when each commit waits its whole time anew. Also a process that has just started
+    knows. Once the site acks what it owes, commits wait for it again."""
+    stream = Waiting()
+    first = stream.publish(1)
+    ack(stream.log, "seattle", 1)
+    assert not stream.look(first, TIMEOUT)
+    second = stream.publish(2)
+    for _ in range(2):
+        assert stream.look(second)
+        stream.restart()
+    stream.look(second)
+    assert stream.alert == AckTimeout(
+        STREAM,
+        1,
+        AckPolicy.ALL,
+        frozenset({"seattle"}),
+        frozenset({"denver"}),
+        first.created,
+    )
+    assert str(stream.alert) == (
+        "epoch 1, published 2023-11-14 22:13:20 UTC, does not meet the ack policy all: acked by "
+        "seattle, not by denver"
+    )
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        ack(stream.log, "denver", 1)
+        assert not stream.look(second)
+    assert stream.alert is None
+    assert caplog.messages == [f"{STREAM}: the ack policy is met again"]
+
+
+def test_an_epoch_that_is_not_late_does_not_end_later_waits() -> None:
+    stream = Waiting()
+    stream.publish(1)
+    stream.clock.pass_seconds(TIMEOUT - 1)
+    second = stream.publish(2)
+    assert not stream.look(second)
+    assert stream.look(second, 1)
+
+
+def test_a_site_that_the_policy_can_do_without_ends_no_wait() -> None:
+    stream = Waiting(policy=AckPolicy.QUORUM)
+    stream.publish(1)
+    ack(stream.log, "seattle", 1)
+    stream.clock.pass_seconds(2 * TIMEOUT)
+    second = stream.publish(2)
+    assert not stream.look(second)
+    ack(stream.log, "seattle", 2)
+    assert stream.look(second)
+    assert stream.alert is None
+
+
+def test_f43_continue_ends_the_wait_and_raises_an_alert(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Waiting("continue")
+    first = stream.publish(1)
+    assert not stream.look(first, TIMEOUT - 1)
+    with caplog.at_level(logging.WARNING):
+        assert stream.look(first, 1)
+        assert stream.look(first, TIMEOUT)
+    assert stream.alert is not None
+    (message,) = (text for text in caplog.messages if "does not meet" in text)
+    assert message.startswith(f"{STREAM}: epoch 1, published ")
+    assert message.endswith(
+        "does not meet the ack policy all: acked by no site, not by denver, seattle. It stays in "
+        "the channel, and later acks count."
+    )
+
+
+def test_f43_continue_raises_an_alert_also_where_no_commit_waits() -> None:
+    """It names the lowest epoch, and what that still lacks; it ends once the policy is met."""
+    stream = Waiting("continue")
+    stream.publish(1)
+    stream.clock.pass_seconds(1)
+    stream.publish(2)
+    stream.look(seconds=TIMEOUT)
+    ack(stream.log, "denver", 2)
+    stream.look()
+    assert stream.alert is not None
+    assert (stream.alert.epoch, set(stream.alert.missing)) == (1, {"seattle"})
+    ack(stream.log, "seattle", 1)
+    stream.look()
+    assert stream.alert is not None
+    assert stream.alert.epoch == 2
+    ack(stream.log, "seattle", 2)
+    stream.look()
+    assert stream.alert is None
+
+
+def test_the_lowest_epoch_is_found_with_few_reads() -> None:
+    """However long the log is, and again only when there are other acks. Fails when a commit that
+    waits reads the log from its beginning, at each look."""
+    channel = CountedChannel("dict://ack-timeouts")
+    stream = Waiting("continue", channel=channel)
+    for epoch in range(1, 301):
+        stream.publish(epoch)
+    ack(stream.log, "seattle", 200)
+    ack(stream.log, "denver", 150)
+    run(stream.timeouts.acks.round())
+    stream.clock.pass_seconds(TIMEOUT)
+    channel.counted()
+    stream.timeouts.act()
+    assert stream.alert is not None and stream.alert.epoch == 151
+    assert 0 < channel.counted()["get"] <= 10
+    stream.timeouts.act()
+    assert channel.counted() == {}
+
+
+class Asked:
+    """A function of the user that decides."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, list[AckTimeout]()
+
+    def __call__(self, timeout: AckTimeout) -> Any:
+        self.asked.append(timeout)
+        return self.answer
+
+
+def test_a_function_decides_by_what_was_acked() -> None:
+    """It is asked once for an epoch, and again every ``ack_timeout`` while it says ``wait``."""
+    decide = Asked("wait")
+    stream = Waiting(decide)
+    first = stream.publish(1)
+    ack(stream.log, "denver", 1)
+    assert not stream.look(first, TIMEOUT - 1)
+    assert decide.asked == []
+    assert not stream.look(first, 1)
+    assert not stream.look(first, TIMEOUT - 1)
+    (asked,) = decide.asked
+    assert (asked.stream, asked.epoch, asked.policy) == (STREAM, 1, AckPolicy.ALL)
+    assert (asked.acked, asked.missing) == ({"denver"}, {"seattle"})
+    decide.answer = "continue"
+    assert stream.look(first, 1)
+    assert stream.alert is not None
+    assert stream.look(first, 5 * TIMEOUT)
+    assert len(decide.asked) == 2
+
+
+@pytest.mark.parametrize("answer", ["go on", None, True, 5])
+def test_another_answer_of_the_function_is_refused(answer: Any) -> None:
+    stream = Waiting(Asked(answer))
+    first = stream.publish(1)
+    with pytest.raises(OptionError, match=f"{STREAM}: on_ack_timeout has returned something else"):
+        stream.look(first, TIMEOUT)
+
+
+@pytest.mark.parametrize("decide", ["stop", 5, None, ["wait"]])
+def test_b75_what_decides_is_a_word_or_can_be_called(decide: Any) -> None:
+    with pytest.raises(OptionError, match="on_ack_timeout: .* or give a function"):
+        check_decide(decide)
+
+
+def test_an_epoch_that_is_trimmed_while_it_is_looked_for_was_acked() -> None:
+    """Another ack manager works on the same log."""
+    stream = Waiting("continue")
+    for epoch in (1, 2, 3):
+        stream.publish(epoch)
+    run(stream.timeouts.acks.round())
+    stream.clock.pass_seconds(TIMEOUT)
+    stream.log.trim(2, [])
+    stream.timeouts.act()
+    assert stream.alert is not None and stream.alert.epoch == 3
+
+
+# --- commits of a sink
+
+
+class WaitingSink(EventsSink):
+    """A sink without tasks, whose channel the test can see."""
+
+    def write_row(self, event: str, batch: int) -> None:
+        written = Sink(self._channel()).task(row(event))
+        self._commit([WanCommitMessage(written)], "q", str(batch))
+
+
+@pytest.mark.parametrize(("on_ack_timeout", "limit"), [("wait", 0.3), ("continue", 3_600)])
+def test_f43_a_commit_that_ends_without_the_policy_leaves_an_alert_in_the_record(
+    on_ack_timeout: str, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of ``blockOnAck`` or of ``ackTimeout``. Fails when a commit ends as if the policy
+    were met."""
+    channel = CountedChannel(f"dict://sink-{on_ack_timeout}")
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: channel)
+    more = {"on_ack_timeout": on_ack_timeout, "block_on_ack": limit, "ack_timeout": 0.2}
+    sink = WaitingSink(Sink(**more).options, SCHEMA, None)
+    sink.write_row("e1", 1)
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and record.alert is not None
+    assert record.alert.endswith("ack policy quorum: acked by no site, not by seattle, tacoma")
+    log = StreamLog(channel, SINK_STREAM)
+    newest = log.newest_manifest()
+    assert newest is not None
+    for site in newest.addressees:
+        ack(log, site, newest.epoch, newest.log_id)
+    sink.options = Sink(**{**more, "ack_policy": AckPolicy.NONE}).options
+    sink.write_row("e2", 2)
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and record.alert is None
+
+
+def test_f43_commits_after_a_late_epoch_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit is another object, which knows nothing of the one before. Fails with a test that
+    does not end."""
+    channel = CountedChannel("dict://sink-down")
+    monkeypatch.setattr(sink_module, "open_channel", lambda *_: channel)
+    now = milliseconds()
+    monkeypatch.setattr(sink_module, "milliseconds", lambda: now)
+    first = WaitingSink(Sink(block_on_ack=0.01, ack_timeout=60.0).options, SCHEMA, None)
+    first.write_row("e1", 1)
+    monkeypatch.setattr(sink_module, "milliseconds", lambda: now + 60_000)
+    later = WaitingSink(Sink(block_on_ack=3_600, ack_timeout=60.0).options, SCHEMA, None)
+    later.write_row("e2", 2)
+    record = read_record(channel, SINK_STREAM)
+    assert record is not None and record.alert is not None and record.alert.startswith("epoch 1, ")
