@@ -1604,6 +1604,33 @@ GUARDS = {
     - len(queue.since) < most
     + True
     """,
+    "unit/sender/test_ack_timeouts.py": """
+    [f43 known to be down]
+    test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once
+    AckTimeouts.act
+    - self._decided(timeout) == 'continue' or known
+    + self._decided(timeout) == 'continue'
+
+    [f43 not late]
+    test_an_epoch_that_is_not_late_does_not_end_later_waits
+    test_f43_a_wait_lasts_until_the_policy_is_met
+    AckTimeouts.act
+    - unmet is None or self.acks.clock() - unmet.created < self.acks.ack_timeout
+    + unmet is None
+
+    [f43 alert at the end of a wait]
+    test_f43_a_commit_that_ends_without_the_policy_leaves_an_alert_in_the_record[wait-0.3]
+    AckTimeouts.wait_failed
+    - if self.alert is None:
+    -     ...
+    + pass
+
+    [f43 alert ends]
+    test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once
+    AckTimeouts.act
+    - self.alert is not None and (unmet is None or unmet.epoch > self.alert.epoch)
+    + False
+    """,
     "unit/sender/test_acks.py": """
     [f47 write]
     test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
@@ -2065,6 +2092,31 @@ GUARDS = {
     - if started:
     -     raise
     + raise
+    """,
+    "unit/sender/test_wait.py": """
+    [f43 wait known to be down]
+    test_f43_a_site_that_is_known_to_be_down_is_reported_at_once
+    _Sent.look
+    - (owed := self._owed(applied.get(site, 0) + 1, epoch)) is not None
+    + False
+
+    [f43 wait holds]
+    test_b34_a_site_that_holds_the_stream_is_reported_at_once
+    _Sent.look
+    - ack is not None and ack.log_id == newest.log_id and (ack.held is not None)
+    + False
+
+    [f17 wait]
+    test_f17_acks_of_another_log_do_not_count
+    _Sent.look
+    - ack.log_id == newest.log_id and ack.applied <= newest.epoch
+    + True
+
+    [unpublished]
+    test_a_commit_that_some_sender_has_not_published_is_waited_for
+    _Wait.look
+    - any((each.stuck is None for each in self.sent))
+    + False
     """,
     "unit/status/test_status.py": """
     [removed while read]

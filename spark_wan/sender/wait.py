@@ -197,8 +197,8 @@ class _Wait:
             return None
         try:
             parsed = parse_ack_policy(policy)
-        except ValueError as problem:
-            raise OptionError(f"wait_for_ack: policy {problem}") from None
+        except ValueError as error:
+            raise OptionError(f"wait_for_ack: policy {error}") from None
         remotes = sorted({site for stream in streams for site in stream.addressees})
         problem = parsed.problem(remotes, self.site, self.topology.never_primary)
         if problem is not None:

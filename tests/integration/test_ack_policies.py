@@ -1,5 +1,5 @@
 """Acks: overdue ones are requested again, acked epochs are trimmed, holds are reported and
-retried.
+retried; a quorum is enough to go on.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from many_sites import ManySites
 from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
 
+import spark_wan
 import spark_wan.receiver.stream as receiver_stream
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.errors import AckTimeoutError
 from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.job import Sender
@@ -167,5 +172,37 @@ def test_block_on_ack_delays_the_next_epoch_of_a_sender(spark: Any, tmp_path: Pa
         wan.apply(spark)
         wait_until(lambda: wan.numbers("orders")[-1] == 3, "the one after it", sender)
         assert wan.log("orders").read(3).created >= before
+    finally:
+        sender.stop()
+
+
+def test_f43_a_quorum_goes_on_without_a_site_and_nothing_is_trimmed_before_it_is_back(
+    spark: Any, tmp_path: Path
+) -> None:
+    """newark and seattle are two of three. Fails when the sender waits for denver, or trims what
+    denver still needs."""
+    wan = ManySites.make(
+        tmp_path / "wan",
+        {"newark": [["seattle", "denver"]], "seattle": [], "denver": []},
+        block_on_ack="1h",
+    )
+    wan.commit("newark", "orders", [{"id": 1, "item": "pear", "amount": 1.0}])
+    sender = Sender(spark, wan.topology, "newark").start()
+    try:
+        channel = open_channel(wan.topology.sender("newark0").channel)
+        log = StreamLog(channel, "newark.newark0.orders")
+        wait_until(lambda: log.epochs() == [1], "the first epoch", sender)
+        wan.commit("newark", "orders", [{"id": 2, "item": "plum", "amount": 2.0}])
+        wan.receive(spark, "seattle")
+        assert spark_wan.wait_for_ack(wan.topology, "orders", 0) == {"newark", "seattle"}
+        wait_until(lambda: log.epochs() == [1, 2], "the second one", sender)
+        with pytest.raises(AckTimeoutError) as raised:
+            spark_wan.wait_for_ack(wan.topology, "orders", 1, policy="all", timeout=0)
+        assert "denver" in raised.value.missing
+        wan.receive(spark, "denver")
+        wan.receive(spark, "seattle")
+        assert spark_wan.wait_for_ack(wan.topology, "orders", 1, policy="all") == set(wan.sites)
+        wait_until(lambda: log.epochs() == [2], "the first one is trimmed", sender)
+        wan.assert_equal()
     finally:
         sender.stop()

@@ -222,7 +222,7 @@ def test_another_answer_of_the_function_is_refused(answer: Any) -> None:
 
 @pytest.mark.parametrize("decide", ["stop", 5, None, ["wait"]])
 def test_b75_what_decides_is_a_word_or_can_be_called(decide: Any) -> None:
-    with pytest.raises(OptionError, match="on_ack_timeout: .* or give a function"):
+    with pytest.raises(OptionError, match=r"on_ack_timeout: .*; or give a function"):
         check_decide(decide)
 
 
