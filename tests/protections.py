@@ -62,6 +62,20 @@ GUARDS = {
     - self.ledger.progress
     + type(self.ledger.progress)()
     """,
+    "crash/test_forwarder_killed.py": """
+    [b30 via]
+    test_b30_f22_a_killed_forwarder_forwards_each_epoch_once[forward.1]
+    test_b30_f22_a_killed_forwarder_forwards_each_epoch_once[forward.4]
+    Forwarder._forward
+    - planner.after(before, epochs)
+    + epochs
+
+    [b30 acked once forwarded]
+    test_b30_f24_a_receiver_killed_while_its_forwarding_lags_has_not_acked
+    SiteAck._lower
+    - min(applied.applied, forwarded)
+    + applied.applied
+    """,
     "crash/test_receiver_killed.py": """
     [f23]
     test_f23_a_receiver_killed_before_the_table_commit_acks_nothing[apply.3]

@@ -3,8 +3,8 @@
 Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
 ``receive``, ``sink``, ``both`` or ``each``), ``folder`` (see :mod:`sites`) and
 ``crash_at`` or ``freeze_at``, the step at which this process kills or freezes itself
-(:mod:`spark_wan.steps`). ``each`` has a list of commands, ``commands``, of which one may also be
-``fold``: see :func:`run_each`.
+(:mod:`spark_wan.steps`). ``receive`` may name a ``site``, else it is seattle. ``each`` has a list
+of commands, ``commands``, of which one may also be ``fold``: see :func:`run_each`.
 """
 
 from __future__ import annotations
@@ -109,23 +109,26 @@ def run(spark: Any, command: dict[str, Any]) -> None:
 
 
 class Barrier:
-    """Where the threads of one command wait for the end of the process: ``name`` or ``name:n``,
-    when the step is reached for the n-th time."""
+    """Where the threads of one command wait for the end of the process. ``steps``: ``name`` or
+    ``name:n``, when the step is reached for the n-th time; or several, with ``+`` between them."""
 
-    def __init__(self, step: str) -> None:
-        self.name, _, nth = step.partition(":")
-        self.left = int(nth or 1)
+    def __init__(self, steps: str) -> None:
+        parts = (step.partition(":") for step in steps.split("+"))
+        self.left = {name: int(nth or 1) for name, _, nth in parts}
         self.lock = threading.Lock()
         self.is_reached = threading.Event()
+        """Set once all the steps are."""
 
     def reached(self, step: str) -> None:
-        if step.split()[0] != self.name:
-            return
+        name = step.split()[0]
         with self.lock:
-            self.left -= 1
-            if self.left > 0:
+            if name not in self.left:
                 return
-        self.is_reached.set()
+            self.left[name] -= 1
+            if self.left[name] > 0:
+                return
+            if max(self.left.values()) <= 0:
+                self.is_reached.set()
         time.sleep(600)
 
 
@@ -172,7 +175,8 @@ def start(spark: Any, sites: Sites, command: dict[str, Any]) -> Any:
     """Start a sender or a receiver; return its handle."""
     senders = command.get("senders", ["east"])
     if command["do"] == "receive":
-        return Receiver(spark, sites.topology, SEATTLE, senders=senders).start()
+        site = command.get("site", SEATTLE)
+        return Receiver(spark, sites.topology, site, senders=senders).start()
     tables = command.get("tables")
     return Sender(spark, sites.topology, NEWARK, senders=senders, tables=tables).start()
 
