@@ -1627,7 +1627,6 @@ GUARDS = {
 
     [f43 not late]
     test_an_epoch_that_is_not_late_does_not_end_later_waits
-    test_f43_a_wait_lasts_until_the_policy_is_met
     AckTimeouts.act
     - unmet is None or self.acks.clock() - unmet.created < self.acks.ack_timeout
     + unmet is None
