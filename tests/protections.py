@@ -1028,11 +1028,17 @@ GUARDS = {
     - [each.through_of for each in stream.forwards]
     + []
 
+    [held forwarding in the record]
+    unit/forward/test_networks.py::test_status_shows_a_forwarded_link_and_what_holds_its_forwarder
+    ForwardedStream._forward
+    - self.acks.forwarding_held = cause
+    + pass
+
     [forwarding beside the apply]
     unit/forward/test_networks.py::test_a_table_that_is_held_does_not_starve_those_behind_it
     ChannelStreams.due
     - self.get(name).forwards
-    + [] if self.get(name).retry else self.get(name).forwards
+    + () if any(name == each.stream.name for each in sum(due.values(), [])) else self.get(name).forwards
     """,
     "unit/ledger/test_applied_columns.py": """
     [f46 followed]

@@ -260,6 +260,8 @@ def describe_applied(status: TableStatus) -> str:
     parts = ["nothing applied yet"]
     if status.applied:
         parts = [f"applied through epoch {status.applied}, {status.events:,} events"]
+    if status.forwarded is not None:
+        parts.append(f"forwarded through epoch {status.forwarded}")
     if status.duplicates:
         parts.append(f"{status.duplicates:,} duplicates discarded")
     if status.dead_letters:

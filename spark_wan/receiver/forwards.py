@@ -37,8 +37,10 @@ from spark_wan.runtime.scheduler import (
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel
+from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.steps import run
+from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Site, Table, Topology, forwarded_name
 from spark_wan.units import milliseconds
 
@@ -134,14 +136,17 @@ class ForwardedStream(Activity):
             self.answer.report_forwarded(self.name, cause)
         except ChannelError as error:
             cause = cause or str(error)
+        before, self.held = self.held, cause
+        self.acks.forwarding_held = cause
         if self.available_now:
             self.scheduler.add(self.acks)
+        elif before != cause:
+            self.scheduler.wake(self.acks)
         if cause is None:
-            self.held, self._wait = None, 0.0
+            self._wait = 0.0
             return Next(0.0)
-        if self.held != cause:
+        if before != cause:
             log.error("%s: not forwarded: %s", self.name, cause)
-        self.held = cause
         if self.available_now:
             return None
         self._is_due = True
@@ -208,6 +213,12 @@ class Forwards:
             acks,
             Pace(sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)),
             0.0,
+            record=RecordKeeper(
+                outbound.channel,
+                name,
+                settings_fingerprint(self.topology, sender, table),
+                milliseconds,
+            ),
         )
         outbound.streams.append(collecting)
         if not self.available_now:

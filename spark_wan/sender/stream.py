@@ -140,6 +140,8 @@ class SenderStream(Activity):
     record: RecordKeeper | None = None
     """None: no record of the stream is kept."""
     on_ack_timeout: Decide = "wait"
+    forwarding_held: str | None = None
+    """Why the forwarder that publishes the stream, beside this activity, adds nothing."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
     """What holds the stream, by the part of its work that failed: publishing, acks."""
     _through: int | None = None
@@ -252,7 +254,7 @@ class SenderStream(Activity):
             log_id=newest.log_id if newest is not None else "",
             epoch=newest.epoch if newest is not None else 0,
             through=newest.through if newest is not None else None,
-            held=status.held,
+            held=status.held or self.forwarding_held,
             epochs=status.epochs,
             events=status.events,
             batches=status.batches,

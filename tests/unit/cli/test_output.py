@@ -49,6 +49,7 @@ def test_a_receivers_stream_is_one_line() -> None:
         "a.b.t",
         "t",
         applied=3,
+        forwarded=2,
         events=1_200,
         duplicates=4,
         dead_letters=2,
@@ -56,8 +57,8 @@ def test_a_receivers_stream_is_one_line() -> None:
         held="missing",
     )
     assert describe_applied(status) == (
-        "a.b.t: applied through epoch 3, 1,200 events; 4 duplicates discarded; 2 dead letters; "
-        "1 commits by other writers; HELD: missing"
+        "a.b.t: applied through epoch 3, 1,200 events; forwarded through epoch 2; 4 duplicates "
+        "discarded; 2 dead letters; 1 commits by other writers; HELD: missing"
     )
 
 

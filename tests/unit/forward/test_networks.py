@@ -10,6 +10,7 @@ import pytest
 from network import Network
 
 from spark_wan.errors import FULL_COPY, TargetError
+from spark_wan.status.reports import StreamReport, read_status
 
 PAIR = {"a": [["b"]], "b": [["a"]]}
 CHAIN = {"a": [["b"]], "b": [["c"], ["a"]], "c": [["d"], ["b"]], "d": [["c"]]}
@@ -139,6 +140,36 @@ def test_an_ack_says_the_lower_of_applied_and_forwarded(tmp_path: Path) -> None:
     network.fault = healthy
     network.settle()
     network.check_settled(orphans=True)
+
+
+def forwarded_link(network: Network) -> StreamReport:
+    """Return what status shows of the link from b to c."""
+    streams = [each for report in read_status(network.topology) for each in report.streams]
+    return next(each for each in streams if each.stream == "b.b0~a.a0.orders")
+
+
+def test_status_shows_a_forwarded_link_and_what_holds_its_forwarder(tmp_path: Path) -> None:
+    """Without asking b. Fails when a forwarder that is held leaves no record of it."""
+    network = chain(tmp_path)
+    network.write("orders")
+    network.settle()
+    onward = network.topology.sender("b0").channel
+    network.fault = lambda site, url, method: (
+        "fail" if (site, url, method) == ("b", onward, "append") else None
+    )
+    network.write("orders")
+    network.go(2)
+    report = forwarded_link(network)
+    assert report.sender is not None and report.sender.held is not None
+    assert "append is refused" in report.sender.held
+    assert not report.sender.other_settings
+    assert (report.epoch, report.from_site, report.origin) == (1, "b", "a")
+    assert [site.path for site in report.sites] == ["a -> a0 -> b -> b0 -> c"]
+    network.fault = healthy
+    network.settle()
+    report = forwarded_link(network)
+    assert report.sender is not None and report.sender.held is None
+    assert (report.epoch, [site.acked for site in report.sites]) == (2, [2])
 
 
 def test_b13_one_bad_channel_among_good_ones(tmp_path: Path) -> None:
