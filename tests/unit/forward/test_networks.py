@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from network import Network
+from fakes import Checkpoints
+from network import Durable, Network
 
 from spark_wan.errors import FULL_COPY, TargetError
 from spark_wan.status.reports import StreamReport, read_status
@@ -267,6 +269,65 @@ def test_f35_a_site_leaves_a_ring_with_events_that_it_has_not_forwarded(tmp_path
         assert cause is not None and FULL_COPY in cause
     assert network.through("d", "of-a") == 1
     assert network.through("b", "of-a") == network.through("b", "of-d") == 3
+
+
+def test_b06_a_site_rebuilt_from_a_backup_receives_and_forwards_again(tmp_path: Path) -> None:
+    """Its checkpoints are lost: how far it has forwarded, the log says."""
+    network = chain(tmp_path)
+    network.write("orders")
+    network.settle()
+    network.stop("b")
+    backup = copy.deepcopy(network.durable["b"])
+    network.write("orders")
+    network.durable["b"], network.checkpoints["b"] = backup, Checkpoints()
+    network.restart("b")
+    network.write("orders")
+    network.settle()
+    network.check_settled()
+
+
+def test_b06_a_site_rebuilt_from_nothing_is_held_and_forwards(tmp_path: Path) -> None:
+    """It needs a copy; those behind it get everything meanwhile. With a copy, here its old tables,
+    it goes on, and drops what it has."""
+    network = chain(tmp_path)
+    network.write("orders")
+    network.settle()
+    copied = network.durable["b"]
+    network.durable["b"], network.checkpoints["b"] = Durable(), Checkpoints()
+    network.restart("b")
+    network.write("orders")
+    network.settle()
+    held = {where: status.held for where, status in network.statuses().items() if status.held}
+    assert set(held) == {("b", "a.a0.orders")}
+    assert "needs a full copy" in str(held["b", "a.a0.orders"])
+    assert network.through("c", "orders") == network.through("d", "orders") == 2
+    network.durable["b"] = copied
+    network.restart("b")
+    network.settle()
+    network.check_settled(duplicates=True)
+
+
+def test_b26_a_sender_is_removed_and_the_others_go_on(tmp_path: Path) -> None:
+    """First it is stopped: what it should send waits, and nothing of it is trimmed. Then it is
+    taken out of the topology, with the site that it served."""
+    network = Network(tmp_path, {"a": [["b"], ["c"]], "b": [], "c": []}, orders={"writers": ["a"]})
+    network.write("orders")
+    network.settle()
+    stopped = network.streams["a.a1.orders"]
+    network.stop("c")
+    for _ in range(2):
+        network.write("orders")
+        network.settle()
+    assert network.through("b", "orders") == 3
+    assert network.log(stopped.name).epochs() == [2, 3]
+    network.load(
+        sites={site: entry for site, entry in network.content["sites"].items() if site != "c"},
+        senders={"a0": network.content["senders"]["a0"]},
+        tables={"orders": {"writers": ["a"], "senders": ["a0"], "at": at("ab", "orders")}},
+    )
+    network.write("orders")
+    network.settle()
+    network.check_settled()
 
 
 WRITES = ("put_frame", "append", "put_head", "put_ack", "trim", "announce")
