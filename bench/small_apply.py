@@ -184,15 +184,25 @@ class SmallApply:
 
         Raises RuntimeError when they were not applied.
         """
+        self.send(rows)
+        times = self.apply()
+        return times["apply.6 written"] - times["apply.2 planned"]
+
+    def send(self, rows: pa.Table) -> None:
+        """Commit rows to the source, and publish them as an epoch."""
         self.spark.createDataFrame(rows).write.format("delta").mode("append").save(self.source)
         sender = spark_wan.Sender(self.spark, self.topology, "newark")
         sender.start(available_now=True).await_termination()
+
+    def apply(self) -> dict[str, float]:
+        """Apply what was sent; return when each step was done. Raises RuntimeError when nothing was
+        applied."""
         times: dict[str, float] = {}
         for step in self.applier.round():
             times[step] = time.monotonic()
         if "apply.6 written" not in times:
             raise RuntimeError(f"not applied: {self.applier.log.acks()}")
-        return times["apply.6 written"] - times["apply.2 planned"]
+        return times
 
     def check(self) -> None:
         """Raise RuntimeError unless both tables have the same rows."""

@@ -151,3 +151,8 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
         elif name.endswith(("_outside_merge_s", "_per_event")):
             assert f" {value} " in page, name
     assert f"**{figures['spark_wan_to_floor']:.2f}: missed**" in page
+    section = page[page.index("## Sites behind sites") : page.index("## The ledger's growth")]
+    figures = json.loads((ROOT / "bench" / "results" / "forwarding.json").read_text())
+    for name, value in figures.items():
+        if name not in ("python", "cpus"):
+            assert f"| {value} |" in section, name
