@@ -49,6 +49,8 @@ class WatchedChannel:
         """By stream."""
         self.written: dict[str, int] = {}
         """Frame -> when it was written, by the store's clock."""
+        self.content: dict[str, bytes] = {}
+        """Frame -> its bytes."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -57,6 +59,7 @@ class WatchedChannel:
         def put() -> str:
             path = self.inner.put_frame(stream, attempt, index, data)
             self.written[path] = self.world.now
+            self.content[path] = data
             return path
 
         return str(self.world.effect("a frame is put", put))
@@ -79,6 +82,10 @@ class WatchedChannel:
         invariants.names_only_frames_that_are_there(manifest, there)
         record.appended[epoch], record.manifests[epoch] = data, manifest
         self.world.appended(manifest)
+
+    def content_of(self, manifest: Manifest) -> list[bytes]:
+        """Return the bytes of an epoch's frames, as they were written."""
+        return [self.content[ref.path] for ref in manifest.frames]
 
     def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
         self.world.effect("a head is put", lambda: self.inner.put_head(stream, epoch, manifest))

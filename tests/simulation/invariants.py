@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_wan.errors import FULL_COPY, RESEND
-from spark_wan.topology.model import Stream, Topology
+from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
@@ -37,6 +37,29 @@ def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
         assert manifest.first_version in (-1, before.last_version + 1), (
             f"manifest {epoch} begins at {manifest.first_version}"
         )
+
+
+def follows_what_was_forwarded(manifest: Manifest, before: int, inbound: Manifest | None) -> None:
+    """2. A forwarder takes the epochs of its inbound log one by one. ``before``: the one that was
+    forwarded last; ``inbound``: the one that ``manifest`` names."""
+    via = manifest.via
+    assert via is not None and inbound is not None and via.epoch == before + 1, (
+        f"{manifest.stream}: {via} is forwarded after epoch {before}"
+    )
+    assert (via.stream, via.log_id, via.fingerprint) == (
+        inbound.stream,
+        inbound.log_id,
+        inbound.fingerprint,
+    ), f"{manifest.stream}: {via} is forwarded, which is not in the inbound log"
+
+
+def has_the_same_frames(
+    manifest: Manifest, frames: Sequence[bytes], inbound: Sequence[bytes]
+) -> None:
+    """5. What is sent on is what was sent, byte for byte: so it has the same event IDs."""
+    assert list(frames) == list(inbound), (
+        f"manifest {manifest.epoch} of {manifest.stream} has other frames than came"
+    )
 
 
 def stays_as_it_was_added(epoch: int, data: bytes, added: Collection[bytes | None]) -> None:
@@ -87,6 +110,11 @@ def is_durable(
     assert ledgered >= epoch, f"{what}, but {site}'s ledger ends at {ledgered}"
 
 
+def is_forwarded(stream: str, through: int, epoch: int, what: str) -> None:
+    """6. Nor before it is in the logs of all who send it on."""
+    assert through >= epoch, f"{what}, but {stream} has forwarded through {through}"
+
+
 def goes_where_the_topology_says(manifest: Manifest, stream: Stream, topology: Topology) -> None:
     """7. Never back to where it was. A manifest carries the origin site, and *sent-to*: all sites
     that any sender attached to the table at the origin serves (of a user's stream: its own sender's
@@ -99,6 +127,27 @@ def goes_where_the_topology_says(manifest: Manifest, stream: Stream, topology: T
     said = manifest.origin, set(manifest.sent_to), set(manifest.addressees)
     assert said == (sender.site, sent_to, set(sender.remotes)), (
         f"manifest {manifest.epoch} of {stream.name} goes from {said[0]}, to {said[2]} of {said[1]}"
+    )
+
+
+def goes_on_to_the_others(
+    manifest: Manifest, inbound: Manifest, sender: Sender, topology: Topology
+) -> None:
+    """7. The same for what a site sends on: *sent-to* grows by the remotes of all senders attached
+    to the table there. It is for the remotes of its own sender, without the origin and the sites
+    that it was sent to before; so no site gets it twice."""
+    attached = topology.tables[manifest.table].senders
+    served = {
+        site
+        for each in topology.senders.values()
+        if each.site == sender.site and each.name in attached
+        for site in each.remotes
+    }
+    said = manifest.origin, set(manifest.sent_to), set(manifest.addressees)
+    onward = set(sender.remotes) - {inbound.origin} - set(inbound.sent_to)
+    assert said == (inbound.origin, set(inbound.sent_to) | served, onward), (
+        f"manifest {manifest.epoch} of {manifest.stream} goes from {said[0]}, to {said[2]} of "
+        f"{said[1]}; it came from {inbound.origin}, to {inbound.sent_to}"
     )
 
 
@@ -137,6 +186,11 @@ def all_is_sent(stream: str, sent: Any, there: Any) -> None:
     """3, 8. A source's progress moves only past what is durable in the channel, and reaches its
     end. ``sent``: what a target has that has applied everything; ``there``: what the source has."""
     assert sent == there, f"{stream}: {there} events, sent {sent}"
+
+
+def all_is_forwarded(stream: str, through: int, inbound: int) -> None:
+    """8. So does that of a forwarder."""
+    assert through == inbound, f"{stream}: has forwarded through {through} of {inbound} at rest"
 
 
 def all_is_applied(stream: str, site: str, ack: Ack | None, newest: int) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from simulation.delta_log import LOG_RETENTION
-from simulation.family import ACK_TIMEOUT, KINDS, topology
-from simulation.processes import Collecting, Folding, Receiving, Sending, Task
+from simulation.family import ACK_TIMEOUT, FORWARDING, KINDS, RANDOM, topology
+from simulation.processes import Collecting, Folding, Forwarding, Receiving, Sending, Task
 from simulation.queries import UserQuery
 from simulation.sources import SourceTable
 from simulation.targets import DeltaTable
@@ -37,7 +37,12 @@ def chosen(choice: Choice) -> Any:
 
 TASKS = chosen(lambda world: list(world.tasks))
 SENDING = chosen(lambda world: [task.name for task in world.of_kind(Sending)])
+APPENDING = chosen(
+    lambda world: [task.name for kind in (Sending, Forwarding) for task in world.of_kind(kind)]
+)
 STREAMS = chosen(lambda world: list(world.streams))
+OWN_STREAMS = chosen(lambda world: world.own_streams)
+"""Streams that begin at their site."""
 CHANNELS = chosen(lambda world: list(world.channels))
 ADDRESSED = chosen(
     lambda world: [
@@ -56,7 +61,10 @@ TWINS = chosen(
 )
 
 SHAPE = st.sampled_from(
-    ["one remote site", "two remote sites"] * 3 + ["both ways", "two tables", "two senders"]
+    ["one remote site", "two remote sites"] * 6
+    + ["both ways", "two tables", "two senders"] * 2
+    + ["chain", "two senders forward", "ring"] * 4
+    + [*FORWARDING, *RANDOM]
 )
 """Mostly small ones: in those, a schedule of a given length says more of each process."""
 HOUR = 60 * MINUTE
@@ -191,7 +199,7 @@ class Replication(RuleBasedStateMachine):
     # --- at the sources
 
     @rule(
-        of=STREAMS,
+        of=OWN_STREAMS,
         pairs=PAIRS,
         style=st.sampled_from(["merge", "overwrite", "keys change"]),
         commit=st.sampled_from(["plain", "plain", "plain", "local-only", "a receiver's"]),
@@ -219,14 +227,14 @@ class Replication(RuleBasedStateMachine):
             return None
         table, site = stream.table, stream.sender.site
         sent_to = self.world.topology.sent_to(table.name, site)
-        if commit == "local-only" or len(sent_to) > 1:
+        if commit == "local-only" or len(sent_to) > 1 or len(table.at) > 2:
             return LOCAL_ONLY
         return (
             f'{{"spark_wan":{{"site":"{site}","table":"{table.name}","version":1,'
             f'"origin":"{sent_to[0]}"}}}}'
         )
 
-    @rule(of=STREAMS, what=st.sampled_from(["is optimized", "gets a column", "is emptied"]))
+    @rule(of=OWN_STREAMS, what=st.sampled_from(["is optimized", "gets a column", "is emptied"]))
     def the_source(self, of: str, what: str) -> None:
         source, _ = self.world.sources[of]
         if not isinstance(source, SourceTable):
@@ -307,13 +315,13 @@ class Replication(RuleBasedStateMachine):
             self.world.doom = None
 
     @rule(
-        who=SENDING,
+        who=APPENDING,
         rounds=st.sampled_from([1, 3, 6]),
         lasting=LASTING,
         then=st.sampled_from(["goes on", "is killed"]),
     )
     def is_frozen_inside_append(self, who: str, rounds: int, lasting: int, then: str) -> None:
-        """The sender has read the log and freezes right before it writes, while rows
+        """The sender, or forwarder, has read the log and freezes right before it writes, while rows
         change and all others go on."""
         self.world.doom, self.world.freezes = (1, f"frozen inside append, {then}"), rounds
         self.world.freeze_time = lasting
@@ -358,7 +366,7 @@ class Replication(RuleBasedStateMachine):
         since."""
         world, stream = self.world, self.world.streams[of]
         source, _ = world.sources[of]
-        if isinstance(source, UserQuery):
+        if isinstance(source, UserQuery) and stream.inbound is None:
             source.grow(grown)
             world.restore_query(source, source.older[-1 - back % len(source.older)])
             return
@@ -414,8 +422,8 @@ class Replication(RuleBasedStateMachine):
         self.world.settle()
 
     def rows_change_everywhere(self, value: int) -> None:
-        for stream in self.world.streams.values():
-            self.world.change(stream, [(0, value)])
+        for name in self.world.own_streams:
+            self.world.change(self.world.streams[name], [(0, value)])
 
     def teardown(self) -> None:
         try:

@@ -28,10 +28,12 @@ from spark_wan.errors import (
     StaleWriteError,
     WanError,
 )
+from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import transaction_name
 from spark_wan.receiver.apply import ApplyResult, TableApplier
+from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.topology.model import Stream
@@ -58,11 +60,24 @@ class Process:
     """The channels as a receiver lists them, which no fault strikes."""
     watches: dict[str, AckWatch] = field(default_factory=dict)
     """The acks of channels, looked at for all streams at once."""
+    answers: dict[str, SiteAck] = field(default_factory=dict)
+    """Of a receiver: inbound stream -> what writes its acks."""
 
     def die(self) -> None:
         for task in self.tasks:
             task.die()
-        self.eyes, self.watches = {}, {}
+        self.eyes, self.watches, self.answers = {}, {}, {}
+
+    def answer(self, log: StreamLog) -> SiteAck:
+        """Return what writes the acks of an inbound stream, by its apply and its forwarders."""
+        if log.stream not in self.answers:
+            forwarding = [
+                task.through
+                for task in self.tasks
+                if isinstance(task, Forwarding) and task.inbound.name == log.stream
+            ]
+            self.answers[log.stream] = SiteAck(self.site.name, log, forwarding)
+        return self.answers[log.stream]
 
     def heads(self, channel: SimulatedChannel) -> dict[str, str]:
         if channel.url not in self.eyes:
@@ -161,7 +176,11 @@ class StreamTask(Task):
     @property
     def log(self) -> StreamLog:
         """The log as one sees it who knows nothing of it."""
-        return StreamLog(self.channel.faulty, self.stream.name)
+        return self.log_of(self.stream)
+
+    def log_of(self, stream: Stream) -> StreamLog:
+        channel = self.world.channels[stream.sender.channel]
+        return StreamLog(channel.faulty, stream.name)
 
 
 @dataclass(eq=False)
@@ -221,6 +240,43 @@ class Sending(StreamTask):
 
 
 @dataclass(eq=False)
+class Forwarding(StreamTask):
+    """Forwards an inbound stream, in a receiver."""
+
+    @property
+    def inbound(self) -> Stream:
+        assert self.stream.inbound is not None
+        return self.stream.inbound
+
+    def through(self, log_id: str) -> int | None:
+        return self.volatile.through(log_id) if self.volatile is not None else None
+
+    def _round(self) -> Iterator[str]:
+        """As :meth:`spark_wan.receiver.forwards.ForwardedStream._forward` does."""
+        if self.volatile is None:
+            self.volatile = self._forwarder()
+        answer = self.process.answer(self.log_of(self.inbound))
+        try:
+            yield from self.volatile.round()
+        except WanError as error:
+            answer.report_forwarded(self.stream.name, str(error))
+            raise
+        answer.report_forwarded(self.stream.name, None)
+        yield "reported"
+
+    def _forwarder(self) -> Forwarder:
+        return Forwarder(
+            self.world.topology,
+            self.stream.table,
+            self.stream.sender,
+            self.log_of(self.inbound),
+            self.log,
+            self.site.checkpoints,
+            self.site.clock,
+        )
+
+
+@dataclass(eq=False)
 class Collecting(StreamTask):
     """Collects the acks of a stream."""
 
@@ -232,14 +288,14 @@ class Collecting(StreamTask):
         return self._watched_round(self.volatile)
 
     def manager(self) -> AckManager:
-        sender = self.stream.sender
+        sender, forwards = self.stream.sender, self.stream.inbound is not None
         return AckManager(
             self.log,
             self.site.checkpoints,
             sender.ack_policy,
             int(sender.ack_timeout * 1000),
             self.site.clock,
-            self.stream.addressees,
+            sender.remotes if forwards else self.stream.addressees,
         )
 
     def _watched_round(self, manager: AckManager) -> Any:
@@ -298,7 +354,9 @@ class Receiving(StreamTask):
             on_write=self.world.check_target,
         )
         ledger = Ledger(site.name, table, site.ledger, clock=site.clock)
-        return TableApplier(site.name, table, self.log, target, ledger, max_epochs=3)
+        log = self.log
+        answer = self.process.answer(log)
+        return TableApplier(site.name, table, log, target, ledger, max_epochs=3, answer=answer)
 
     def ended(self) -> str:
         if not isinstance(self.result, ApplyResult):
@@ -350,21 +408,24 @@ class Folding(Task):
 
 
 def processes_of(world: World) -> list[Process]:
-    """Return the processes of a topology. The first site that sends, and the first that receives,
-    have two of a kind: both may run at once, by mistake or while one replaces the other."""
+    """Return the processes of a topology. The first site that sends, and the first that receives
+    and perhaps forwards, have two of a kind: both may run at once, by mistake or while one replaces
+    the other."""
     streams, found = list(world.streams.values()), list[Process]()
     by_kind: dict[tuple[str, str], list[Any]] = {}
     for stream in streams:
-        about = f"{stream.sender.name}.{stream.table.name}"
-        sender = stream.sender.site
+        about, sender = _about(stream), stream.sender.site
         source, reader = world.sources[stream.name]
         make: Any = partial(Sending, about=about, stream=stream, source=source, reader=reader)
-        by_kind.setdefault(("sender", sender), []).append(make)
+        if stream.inbound is not None:
+            make = partial(Forwarding, about=about, stream=stream)
+        kind = "sender" if stream.inbound is None else "receiver"
+        by_kind.setdefault((kind, sender), []).append(make)
         by_kind.setdefault(("acks", sender), []).append(
             partial(Collecting, about=about, stream=stream)
         )
     for stream in streams:
-        about = f"{stream.sender.name}.{stream.table.name}"
+        about = _about(stream)
         for site in stream.addressees:
             by_kind.setdefault(("receiver", site), []).append(
                 partial(Receiving, about=about, stream=stream)
@@ -380,3 +441,8 @@ def processes_of(world: World) -> list[Process]:
             found.append(process)
         seen.add(kind)
     return found
+
+
+def _about(stream: Stream) -> str:
+    """Return the name of a stream without that of its site."""
+    return stream.name.partition(".")[2]

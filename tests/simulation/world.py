@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from simulation import invariants
@@ -71,21 +72,31 @@ class World:
         """How long such a round takes, in milliseconds."""
         self.sites = {
             name: Site(name, skew, lambda: self.now, self.effect)
-            for name, skew in zip(topology.sites, conditions.skews, strict=False)
+            for name, skew in zip(topology.sites, cycle(conditions.skews), strict=False)
         }
         self.streams = {stream.name: stream for stream in all_streams(topology)}
         urls = dict.fromkeys(sender.channel for sender in topology.senders.values())
         self.channels = {url: SimulatedChannel(self, url) for url in urls}
         self.snapshots: dict[str, int] = {}
         """Stream -> the version of the snapshot that it begins with."""
-        self.sources = {name: self._source(stream) for name, stream in self.streams.items()}
+        self.sources: dict[str, tuple[SourceTable | UserQuery, Reader | None]] = {}
         """Stream -> what it carries, and what its publishers can see of that."""
+        for name in self.own_streams:
+            self.sources[name] = self._source(self.streams[name])
+        for name, stream in self.streams.items():
+            if stream.inbound is not None:
+                self.sources[name] = self.sources[_first(stream).name][0], None
         for table in topology.tables.values():
             for name in table.at:
                 if name not in table.writers:
                     self.sites[name].add_target(table.name)
         self.processes = {process.name: process for process in processes_of(self)}
         self.tasks = {task.name: task for each in self.processes.values() for task in each.tasks}
+
+    @property
+    def own_streams(self) -> list[str]:
+        """The streams that begin at their site."""
+        return [name for name, stream in self.streams.items() if stream.inbound is None]
 
     def _source(self, stream: Stream) -> tuple[SourceTable | UserQuery, Reader | None]:
         table, site = stream.table, self.sites[stream.sender.site]
@@ -204,7 +215,7 @@ class World:
         """Lose all that the sending site keeps of a stream beside the channel."""
         self.sites[stream.sender.site].checkpoints.newest.pop(stream.name, None)
         source, _ = self.sources[stream.name]
-        if isinstance(source, UserQuery):
+        if isinstance(source, UserQuery) and stream.inbound is None:
             self.restore_query(source, source.start_over())
 
     def tables(self) -> list[SourceTable | DeltaTable]:
@@ -270,6 +281,9 @@ class World:
     def appended(self, manifest: Manifest) -> None:
         """An epoch was added to its log."""
         stream = self.streams[manifest.stream]
+        if stream.inbound is not None:
+            self._forwarded(manifest, stream, stream.inbound)
+            return
         invariants.goes_where_the_topology_says(manifest, stream, self.topology)
         if manifest.kind == SNAPSHOT:
             self.snapshots[stream.name] = manifest.last_version
@@ -278,12 +292,37 @@ class World:
             assert isinstance(self.running, Sending)
             source.appended(manifest, self.running.writes)
 
+    def _forwarded(self, manifest: Manifest, stream: Stream, inbound: Stream) -> None:
+        """An epoch was forwarded."""
+        there = self.record(inbound.name).manifests
+        via = manifest.via.epoch if manifest.via is not None else 0
+        invariants.follows_what_was_forwarded(
+            manifest, self.forwarded(stream.name, manifest.epoch - 1), there.get(via)
+        )
+        invariants.goes_on_to_the_others(manifest, there[via], stream.sender, self.topology)
+        invariants.has_the_same_frames(
+            manifest,
+            self.channels[stream.sender.channel].watched.content_of(manifest),
+            self.channels[inbound.sender.channel].watched.content_of(there[via]),
+        )
+
+    def forwarded(self, stream: str, epoch: int | None = None) -> int:
+        """Return the inbound epoch through which a stream has forwarded, with its newest epoch or
+        with one that is given."""
+        record = self.record(stream)
+        newest = record.manifests.get(record.last if epoch is None else epoch)
+        return newest.via.epoch if newest is not None and newest.via is not None else 0
+
     def check_durable(self, site: str, stream: str, epoch: int, what: str) -> None:
-        """Everything through an epoch must be in the site's table, marked, and in its ledger."""
+        """Everything through an epoch must be in the site's table, marked, and in its ledger; and
+        forwarded by all its senders."""
         name = self.streams[stream].table.name
         marks = self.sites[site].targets[name].marks.values()
         ledgered = self.sites[site].ledger.tables[name].newest_epoch(stream)
         invariants.is_durable(site, stream, epoch, marks, ledgered, what)
+        for onward in self.streams.values():
+            if onward.inbound is self.streams[stream] and onward.sender.site == site:
+                invariants.is_forwarded(onward.name, self.forwarded(onward.name), epoch, what)
 
     def check_target(self, table: DeltaTable, mark: Mark) -> None:
         """A receiver has written to a table."""
@@ -302,6 +341,8 @@ class World:
 
     def expected(self, stream: Stream, epoch: int) -> Any:
         """What a target must hold that has applied an epoch."""
+        while stream.inbound is not None:
+            stream, epoch = stream.inbound, self.forwarded(stream.name, epoch)
         source, _ = self.sources[stream.name]
         if isinstance(source, UserQuery):
             return source.expected(epoch)
@@ -366,7 +407,10 @@ class World:
     def _check_rest(self, stream: Stream) -> None:
         record = self.record(stream.name)
         newest, source = record.last, self.sources[stream.name][0]
-        if isinstance(source, UserQuery):
+        if stream.inbound is not None:
+            inbound = self.record(stream.inbound.name).last
+            invariants.all_is_forwarded(stream.name, self.forwarded(stream.name), inbound)
+        elif isinstance(source, UserQuery):
             invariants.all_is_sent(stream.name, source.prefix[newest], len(source.events))
         elif not any(task.is_held() for task in self.of_kind(Sending) if task.stream is stream):
             through = len(source.versions) - 1
@@ -403,6 +447,13 @@ class World:
             allowed |= there  # so nothing is swept, which they might name
         needed = {newest, *_left_of(record, min(ever))}
         invariants.only_what_is_alive_is_left(stream.name, there, needed, allowed)
+
+
+def _first(stream: Stream) -> Stream:
+    """Return the stream that carries the events of a stream from their origin."""
+    while stream.inbound is not None:
+        stream = stream.inbound
+    return stream
 
 
 def _left_of(record: StreamRecord, acked: int) -> Iterator[object]:
