@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from faulty_channel import FaultyChannel
 
 from simulation import invariants
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
+from spark_wan.errors import ManifestError
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
@@ -66,7 +68,9 @@ class WatchedChannel:
 
     def append(self, stream: str, epoch: int, manifest: bytes) -> None:
         def append() -> None:
+            there = self._manifest(stream, epoch)
             self.inner.append(stream, epoch, manifest)
+            invariants.stays_as_it_was_added(epoch, manifest, (there or manifest,))
             self._appended(stream, epoch, manifest)
 
         self.world.effect("a manifest is added", append)
@@ -82,6 +86,12 @@ class WatchedChannel:
         invariants.names_only_frames_that_are_there(manifest, there)
         record.appended[epoch], record.manifests[epoch] = data, manifest
         self.world.appended(manifest)
+
+    def _manifest(self, stream: str, epoch: int) -> bytes | None:
+        """Return what is there of an epoch."""
+        with suppress(ManifestError):
+            return self.inner.manifest(stream, epoch)
+        return None
 
     def content_of(self, manifest: Manifest) -> list[bytes]:
         """Return the bytes of an epoch's frames, as they were written."""

@@ -92,23 +92,25 @@ def _random_shape(choose: random.Random) -> Shape:
     return _linked(links, sites[0])
 
 
-def _random_shapes(number: int) -> dict[str, Shape]:
-    """Return so many that are supported."""
-    choose, found = random.Random(11), dict[str, Shape]()
-    while len(found) < number:
+@cache
+def _supported_shape(number: int) -> Shape:
+    """Return the random shape with a number. It is supported, for tables and user streams."""
+    choose = random.Random(number)
+    while True:
         shape = _random_shape(choose)
         with suppress(TopologyError):
             for kind in ("keyed", "keyed events"):
                 _parsed(shape, (kind,), "all", False)
-            found[f"random {len(found)}"] = shape
-    return found
+            return shape
 
 
 @cache
-def topology(shape: str, kinds: tuple[str, ...], ack_policy: str, snapshot: bool) -> Topology:
-    """Return a topology of a shape. ``kinds``: of its tables, in turn. ``snapshot``: tables with
-    keys begin with one."""
-    return _parsed(ALL_SHAPES[shape], kinds, ack_policy, snapshot)
+def topology(shape: str | int, kinds: tuple[str, ...], ack_policy: str, snapshot: bool) -> Topology:
+    """Return a topology of a shape, by its name or the number of a random one. ``kinds``: of its
+    tables, in turn. ``snapshot``: tables with keys begin with one."""
+    known = SHAPES | FORWARDING
+    chosen = known[shape] if isinstance(shape, str) else _supported_shape(shape)
+    return _parsed(chosen, kinds, ack_policy, snapshot)
 
 
 def _parsed(shape: Shape, kinds: tuple[str, ...], ack_policy: str, snapshot: bool) -> Topology:
@@ -155,7 +157,3 @@ def _table(
     if kind == "keyed":
         entry["start"] = "snapshot" if snapshot else {"version": 0}
     return {**entry, "at": {**entry["at"], writer: f"/tables/{writer}/{name}"}}
-
-
-RANDOM = _random_shapes(24)
-ALL_SHAPES = SHAPES | FORWARDING | RANDOM
