@@ -1,4 +1,5 @@
-"""The topologies of the simulation: a small family, each written as a user would write it."""
+"""The topologies of the simulation, each written as a user would write it: a small family, and
+random graphs."""
 
 from __future__ import annotations
 
@@ -100,20 +101,20 @@ def _supported_shape(number: int) -> Shape:
         shape = _random_shape(choose)
         with suppress(TopologyError):
             for kind in ("keyed", "keyed events"):
-                _parsed(shape, (kind,), "all", False)
+                _parsed(shape, (kind,), False)
             return shape
 
 
 @cache
-def topology(shape: str | int, kinds: tuple[str, ...], ack_policy: str, snapshot: bool) -> Topology:
+def topology(shape: str | int, kinds: tuple[str, ...], snapshot: bool) -> Topology:
     """Return a topology of a shape, by its name or the number of a random one. ``kinds``: of its
     tables, in turn. ``snapshot``: tables with keys begin with one."""
     known = SHAPES | FORWARDING
     chosen = known[shape] if isinstance(shape, str) else _supported_shape(shape)
-    return _parsed(chosen, kinds, ack_policy, snapshot)
+    return _parsed(chosen, kinds, snapshot)
 
 
-def _parsed(shape: Shape, kinds: tuple[str, ...], ack_policy: str, snapshot: bool) -> Topology:
+def _parsed(shape: Shape, kinds: tuple[str, ...], snapshot: bool) -> Topology:
     carriers, carried = shape
     names = {site: None for at, _, remotes in carriers.values() for site in (at, *remotes)}
     senders = {
@@ -121,7 +122,6 @@ def _parsed(shape: Shape, kinds: tuple[str, ...], ack_policy: str, snapshot: boo
             "site": site,
             "channel": f"memory://{channel}",
             "remotes": remotes,
-            "ack_policy": ack_policy,
             "ack_timeout": f"{ACK_TIMEOUT}ms",
             "batch_size": 2,
             "max_epoch_rows": 4,

@@ -161,7 +161,6 @@ class Replication(RuleBasedStateMachine):
     @initialize(
         shape=st.runner().flatmap(lambda machine: machine.shapes),
         kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
-        ack_policy=st.sampled_from(["all", "none"]),
         snapshot=st.booleans(),
         skews=st.sampled_from(SKEWS),
         early=st.booleans(),
@@ -176,7 +175,6 @@ class Replication(RuleBasedStateMachine):
         self,
         shape: str | int,
         kinds: tuple[str, str],
-        ack_policy: str,
         snapshot: bool,
         skews: tuple[int, ...],
         early: bool,
@@ -190,7 +188,7 @@ class Replication(RuleBasedStateMachine):
         optimized, and then rows change."""
         self.rests, self.later = rests, later
         self.world = World(
-            topology(shape, kinds, ack_policy, snapshot),
+            topology(shape, kinds, snapshot),
             Conditions(skews, early, watched, forgetful),
             note,
         )
