@@ -15,8 +15,9 @@ help: ## list the targets
 
 env: $(STAMP) ## create .venv with the pinned versions, the Delta jars, and Java if there is none
 
-demo: $(STAMP) ## replicate a year of flights with a receiver crash, and compare all rows
+demo: $(STAMP) ## replicate a year of flights with crashes, between two sites and between four
 	$(BIN)/spark-wan demo
+	$(BIN)/spark-wan demo --sites 4
 
 TESTS     ?= tests
 

@@ -1,10 +1,14 @@
-"""``spark-wan demo``: two sites on this machine, a year of real flights, and a receiver crash.
+"""``spark-wan demo``: sites on this machine, a year of real flights, and a receiver crash.
 
 1. Start ``spark-wan send`` at newark and ``spark-wan receive`` at seattle as separate processes.
 2. Meanwhile ``deltalake`` writes newark's tables: scheduled flights, actual times, cancellations.
 3. Kill the receiver (``kill -9``) after it has committed to seattle's flights and before it acks;
    then start it again.
 4. Once every epoch is acked, compare every table of both sites with ``deltalake``.
+
+With ``--sites 4``, newark sends to chicago, which sends on to denver and seattle. Chicago is killed
+twice while it forwards: between the frames and the manifest of an epoch, and right after the
+manifest of another.
 """
 
 from __future__ import annotations
@@ -19,28 +23,40 @@ from pathlib import Path
 from spark_wan.errors import WanError
 
 MARKER = ".spark_wan_demo"
+SITES = {2: ("newark", "seattle"), 4: ("newark", "chicago", "denver", "seattle")}
+SENDERS = {
+    2: """\
+  east: {site: newark, remotes: [seattle], channel: ./channel, max_epoch_rows: 50000}
+""",
+    4: """\
+  east: {site: newark, remotes: [chicago], channel: ./channels/east, max_epoch_rows: 50000}
+  west: {site: chicago, remotes: [denver, seattle], channel: ./channels/west}
+""",
+}
 TOPOLOGY = """\
-# Made by `spark-wan demo`: newark writes, seattle receives every table.
+# Made by `spark-wan demo`: newark writes every table, and the other sites receive it.
 version: 1
 sites:
-  newark: {{state: ./newark/_wan}}
-  seattle: {{state: ./seattle/_wan}}
-senders:
-  east: {{site: newark, remotes: [seattle], channel: ./channel, max_epoch_rows: 50000}}
-tables:
+{sites}senders:
+{senders}tables:
 {tables}"""
 TABLE = """\
   {name}:
     keys: [{keys}]
     writers: [newark]
-    senders: [east]
-    at: {{newark: ./newark/{name}, seattle: ./seattle/{name}}}
+    senders: [{senders}]
+    at: {{{at}}}
     start: {{version: 0}}
 """
+DAYS = {2: 365, 4: 60}
+"""How many days of the year, by default."""
 
 
-def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
-    """Run the demo on the first ``days`` of 365, print the result, return whether tables are equal.
+def run_demo(
+    directory: Path, sites: int = 2, days: int | None = None, as_json: bool = False
+) -> bool:
+    """Run the demo with two or four sites on the first ``days`` of 365 (default: :data:`DAYS`),
+    print the result, return whether tables are equal.
 
     Raises:
         WanError: the directory was not made by the demo, a package is missing, or a job failed.
@@ -50,14 +66,19 @@ def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
 
         from spark_wan.demo.display import Display
         from spark_wan.demo.flights import KEYS
-        from spark_wan.demo.run import Demo
+        from spark_wan.demo.four_sites import FourSites
+        from spark_wan.demo.two_sites import TwoSites
     except ModuleNotFoundError as error:
         raise WanError(
             f"the demo needs {error.name}: pip install 'spark_wan[spark,demo]'"
         ) from None
-    make_directory(directory, KEYS)
+    make_directory(directory, KEYS, sites)
     console = Console(highlight=False, quiet=as_json)
-    with closing(Display(console)) as display, closing(Demo(directory, days, display)) as demo:
+    kind: type[TwoSites] | type[FourSites] = TwoSites if sites == 2 else FourSites
+    with (
+        closing(Display(console)) as display,
+        closing(kind(directory, days or DAYS[sites], display)) as demo,
+    ):
         summary = demo.run()
     if as_json:
         print(json.dumps(asdict(summary)))
@@ -66,7 +87,7 @@ def run_demo(directory: Path, days: int = 365, as_json: bool = False) -> bool:
     return summary.equal
 
 
-def make_directory(directory: Path, keys: Mapping[str, tuple[str, ...]]) -> None:
+def make_directory(directory: Path, keys: Mapping[str, tuple[str, ...]], sites: int = 2) -> None:
     """Create the demo's directory and topology file; replace those of an earlier run.
 
     Raises WanError for a directory that the demo did not make.
@@ -80,10 +101,19 @@ def make_directory(directory: Path, keys: Mapping[str, tuple[str, ...]]) -> None
                 "Give another one: --directory"
             )
         shutil.rmtree(directory)
-    for name in ("newark", "seattle", "channel", "logs"):
+    for name in (*SITES[sites], "logs"):
         (directory / name).mkdir(parents=True)
     (directory / MARKER).write_text("The next `spark-wan demo` removes this directory.\n")
     tables = "".join(
-        TABLE.format(name=name, keys=", ".join(columns)) for name, columns in keys.items()
+        TABLE.format(
+            name=name,
+            keys=", ".join(columns),
+            senders="east" if sites == 2 else "east, west",
+            at=", ".join(f"{site}: ./{site}/{name}" for site in SITES[sites]),
+        )
+        for name, columns in keys.items()
     )
-    (directory / "topology.yaml").write_text(TOPOLOGY.format(tables=tables))
+    states = "".join(f"  {site}: {{state: ./{site}/_wan}}\n" for site in SITES[sites])
+    (directory / "topology.yaml").write_text(
+        TOPOLOGY.format(sites=states, senders=SENDERS[sites], tables=tables)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -26,14 +27,16 @@ class TableProgress:
     total: int = 0
     written: int = 0
     published: int = 0
-    applied: int = 0
+    applied: dict[str, int] = field(default_factory=dict)
+    """Receiving site -> events."""
     events_through: dict[int, int] = field(default_factory=dict)
     """Epoch -> events published through it, as the sender reported them."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Result of the demo. ``seconds``: from newark's first commit to seattle's last ack."""
+class TwoSitesSummary:
+    """Result of the demo with two sites. ``seconds``: from newark's first commit to seattle's last
+    ack."""
 
     equal: bool
     tables: list[Comparison]
@@ -46,6 +49,26 @@ class Summary:
     duplicates_discarded: int
     seconds: float
     events_per_second: int
+    total_seconds: float
+    directory: str
+
+
+@dataclass(frozen=True)
+class FourSitesSummary:
+    """Result of the demo with four sites. ``seconds``: from newark's first commit to the last ack
+    of all sites."""
+
+    equal: bool
+    tables: dict[str, list[Comparison]]
+    """Site -> its tables, each compared with newark's."""
+    events: int
+    epochs: int
+    channel_bytes: int
+    """What newark sent; chicago sends on as much."""
+    kills: int
+    duplicates: dict[str, int]
+    """Site -> events that came again, since its receiver was started last."""
+    seconds: float
     total_seconds: float
     directory: str
 
@@ -83,14 +106,13 @@ class Display:
         """Print progress from time to time if nothing is drawn. Called several times a second."""
         if self._live is None and self._seconds() >= self._next_plain_line:
             self._next_plain_line = self._seconds() + _PLAIN_INTERVAL
-            behind = [
-                f"{table.table} {table.applied:,} of {table.written:,}"
-                for table in self.tables
-                if table.applied < table.written
-            ]
+            written = sum(table.written for table in self.tables)
+            sites = [site for table in self.tables[:1] for site in table.applied]
+            applied = {site: sum(table.applied[site] for table in self.tables) for site in sites}
+            behind = [f"{site} {count:,}" for site, count in applied.items() if count < written]
             if behind and behind != self._last_behind:
                 self._last_behind = behind
-                self.event("at seattle: " + ", ".join(behind), "dim")
+                self.event(f"applied of {written:,} events: {', '.join(behind)}", "dim")
 
     def close(self) -> None:
         """Stop drawing."""
@@ -104,36 +126,68 @@ class Display:
     def _draw(self) -> Group:
         grid = Table(box=None, pad_edge=False, header_style="dim")
         grid.add_column("table")
-        for name in ("written at newark", "in the channel", "applied at seattle"):
-            grid.add_column(name, justify="right", min_width=12)
+        sites = [site for row in self.tables[:1] for site in row.applied]
+        places = ("written at newark", "in the channel", *(f"at {site}" for site in sites))
+        for name in places:
+            grid.add_column(name, justify="right", min_width=10)
         grid.add_column("")
         for row in self.tables:
-            counts = (f"{count:,}" for count in (row.written, row.published, row.applied))
-            bar = ProgressBar(total=max(1, row.total), completed=row.applied, width=24)
+            applied = row.applied.values()
+            counts = (f"{count:,}" for count in (row.written, row.published, *applied))
+            bar = ProgressBar(total=max(1, row.total), completed=min(applied), width=24)
             grid.add_row(row.table, *counts, bar)
         return Group(Text(), grid, Text(f"{self._seconds():6.1f} s  {self.state}", "dim"))
 
-    def print_summary(self, summary: Summary) -> None:
+    def print_summary(self, summary: TwoSitesSummary | FourSitesSummary) -> None:
         """Print the comparison of all tables, the figures, and where to look next."""
         print_ = self._console.print
         verdict = "[bold green]Equal.[/]" if summary.equal else "[bold red]NOT equal.[/]"
-        print_(f"\n{verdict} deltalake compared all rows and columns of every table at both sites:")
-        for table in summary.tables:
+        if isinstance(summary, TwoSitesSummary):
+            where, compared = "at both sites", summary.tables
+            figures = _two_sites_figures(summary)
+        else:
+            where = f"at newark with {', '.join(summary.tables)}"
+            compared = [table for tables in summary.tables.values() for table in tables]
+            figures = _four_sites_figures(summary)
+        print_(f"\n{verdict} deltalake compared all rows and columns of every table {where}:")
+        for table in _worst(compared):
             mark = "[red]differs[/]" if table.difference else "[green]equal[/]"
             print_(f"  {table.table:<10} {table.rows:>9,} rows  {table.columns:>2} columns  {mark}")
             if table.difference:
                 print_(f"      {table.difference}", style="red", markup=False)
         print_()
-        for name, text in _figures(summary).items():
+        for name, text in figures.items():
             print_(f"  [bold]{name:<12}[/] {text}", soft_wrap=True)
         print_("\nWhere to look next")
-        places = _places(summary.directory)
+        places = _places(summary)
         width = max(map(len, places))
         for place, content in places.items():
             print_(f"  {place:<{width}}  [dim]{content}[/]", soft_wrap=True)
 
 
-def _figures(summary: Summary) -> dict[str, str]:
+def _worst(compared: Sequence[Comparison]) -> list[Comparison]:
+    """Return one comparison for each table: one that differs, if any does."""
+    found: dict[str, Comparison] = {}
+    for table in compared:
+        if table.table not in found or table.difference:
+            found[table.table] = table
+    return list(found.values())
+
+
+def _four_sites_figures(summary: FourSitesSummary) -> dict[str, str]:
+    again = ", ".join(f"{site} {count:,}" for site, count in summary.duplicates.items())
+    return {
+        "events": f"{summary.events:,} in {summary.epochs:,} epochs",
+        "channels": f"{format_bytes(summary.channel_bytes)} from newark to chicago, and the same "
+        "frames once more from chicago on, for denver and seattle together",
+        "killed": f"chicago, {summary.kills} times while it forwarded",
+        "came twice": f"{again} events",
+        "time": f"{summary.seconds:.1f} s from the first commit to the last ack, "
+        f"{summary.total_seconds:.1f} s in total",
+    }
+
+
+def _two_sites_figures(summary: TwoSitesSummary) -> dict[str, str]:
     size, per_event = summary.channel_bytes, summary.channel_bytes / max(1, summary.events)
     return {
         "events": f"{summary.events:,} in {summary.batches:,} batches, {summary.epochs:,} epochs",
@@ -147,11 +201,13 @@ def _figures(summary: Summary) -> dict[str, str]:
     }
 
 
-def _places(directory: str) -> dict[str, str]:
+def _places(summary: TwoSitesSummary | FourSitesSummary) -> dict[str, str]:
+    directory, two = summary.directory, isinstance(summary, TwoSitesSummary)
+    channels = f"{directory}/channel" if two else f"{directory}/channels"
     return {
         f"spark-wan status --config {directory}/topology.yaml": "progress of every stream",
-        f"spark-wan validate --config {directory}/topology.yaml": "what is sent where",
+        f"spark-wan topology --config {directory}/topology.yaml": "what is sent where",
         f"{directory}/newark, {directory}/seattle": "tables; in _wan, ledgers and checkpoints",
-        f"{directory}/channel": "log and acks; frames are deleted once every site has acked",
-        f"{directory}/logs": "log files of the sender and of both receivers",
+        channels: "log and acks; frames are deleted once every site has acked",
+        f"{directory}/logs": "log files of the sender and of the receivers",
     }

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,16 @@ _HELD_TIMEOUT = 30
 class Job:
     """``spark-wan send`` or ``receive`` as a child process that logs to a file."""
 
-    def __init__(self, command: str, config: Path, site: str, log: Path) -> None:
+    def __init__(
+        self,
+        command: str,
+        config: Path,
+        site: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = f"{command} at {site}"
+        self.site = site
         self.log = log
         self.progress: dict[str, dict[str, Any]] = {}
         """Stream -> its latest progress, as the process reported it."""
@@ -47,6 +55,7 @@ class Job:
                 stderr=file,
                 text=True,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
         self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)
         self._reader.start()

@@ -272,6 +272,20 @@ def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(wan: Sites, number
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_b32_the_demo_with_four_sites_kills_the_one_that_forwards(tmp_path: Path) -> None:
+    """Twenty days. Each other site has newark's rows, and got each event once."""
+    words = ["demo", "--sites", "4", "--directory", str(tmp_path / "demo")]
+    done = _run([*CLI, *words, "--days", "20", "--output", "json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (summary,) = json_lines(done.stdout)
+    assert (summary["equal"], summary["kills"]) == (True, 2)
+    assert list(summary["tables"]) == ["chicago", "denver", "seattle"]
+    for tables in summary["tables"].values():
+        rows = {table["table"]: table["rows"] for table in tables}
+        assert rows["flights"] > 10_000
+    assert [summary["duplicates"][site] for site in ("denver", "seattle")] == [0, 0]
+
+
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
     """Twenty days. Fails (0 discarded) when the plan does not count known epochs that were never
     acked.

@@ -10,6 +10,7 @@ import pytest
 from spark_wan.demo import compare, flights, make_directory
 from spark_wan.errors import WanError
 from spark_wan.topology.parsing import load_topology
+from spark_wan.topology.routes import all_streams
 
 
 def test_flights_are_read_without_importing_their_package(monkeypatch):
@@ -45,11 +46,14 @@ def test_all_string_types_are_equal():
     assert compare.find_difference(["id"], left, right) is None
 
 
-def test_the_demo_makes_a_directory_with_a_valid_topology_and_replaces_its_own(tmp_path):
+@pytest.mark.parametrize("sites", [2, 4])
+def test_the_demo_makes_a_directory_with_a_valid_topology_and_replaces_its_own(tmp_path, sites):
     directory = tmp_path / "demo"
     for _ in range(2):
-        make_directory(directory, flights.KEYS)
+        make_directory(directory, flights.KEYS, sites)
         topology = load_topology(directory / "topology.yaml")
+        assert len(topology.sites) == sites
+        assert {stream.origin for stream in all_streams(topology)} == {"newark"}
         assert topology.table("flights").keys == flights.KEYS["flights"]
         assert not (directory / "stale").exists()
         (directory / "stale").touch()
