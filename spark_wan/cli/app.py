@@ -1,6 +1,6 @@
 """``spark-wan``: the command line.
 
-    spark-wan demo                                      run two sites here, with a crash on the way
+    spark-wan demo                                      run two or four sites here, with crashes
     spark-wan validate --config topology.yaml           check the topology, show what goes where
     spark-wan topology --config topology.yaml           draw the topology, as text or as SVG
     spark-wan send     --config topology.yaml --site A  run the senders of a site
