@@ -11,6 +11,7 @@ import pytest
 from fakes import Checkpoints
 from network import Durable, Network
 
+from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import FULL_COPY, TargetError
 from spark_wan.status.reports import StreamReport, read_status
 
@@ -43,21 +44,40 @@ TOPOLOGIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
-def test_b04_b09_b10_b11_b47_f33_f34_all_arrive_once(tmp_path: Path, name: str) -> None:
-    """Every site writes a table that all others have, in a random order of all that happens; now
-    and then a receiver starts anew."""
-    choose = random.Random(name)
-    network = Network(tmp_path, TOPOLOGIES[name])
+def go_at_random(network: Network, choose: random.Random) -> None:
+    """Write every table, in a random order of all that happens; now and then a receiver starts
+    anew."""
+    sites = list(network.topology.sites)
     for _ in range(40):
-        network.write(f"of-{choose.choice(list(network.topology.sites))}")
+        network.write(f"of-{choose.choice(sites)}")
         if choose.random() < 0.2:
-            network.restart(choose.choice(list(network.topology.sites)))
-        network.go(sites=choose.sample(list(network.topology.sites), 2))
+            network.restart(choose.choice(sites))
+        network.go(sites=choose.sample(sites, 2))
     for table in network.topology.tables:
         network.write(table)
     network.settle()
     network.check_settled()
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_b04_b09_b10_b11_b47_f33_f34_all_arrive_once(tmp_path: Path, name: str) -> None:
+    """Every site writes a table that all others have."""
+    go_at_random(Network(tmp_path, TOPOLOGIES[name]), random.Random(name))
+
+
+def test_b10_channels_of_different_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring whose channels are a directory, two object stores, and another kind."""
+    monkeypatch.setitem(CHANNELS, "dict", "dict_channel:DictChannel")
+    network = Network(tmp_path, RING)
+    kinds = (str(tmp_path / "channel"), "dict://ring", "memory://ring-c", "memory://ring-d")
+    senders = network.content["senders"]
+    network.load(
+        senders={
+            name: {**entry, "channel": kind}
+            for (name, entry), kind in zip(senders.items(), kinds, strict=True)
+        }
+    )
+    go_at_random(network, random.Random("kinds"))
 
 
 def healthy(site: str, url: str, method: str) -> None:
