@@ -306,9 +306,9 @@ def test_b06_a_site_rebuilt_from_a_backup_receives_and_forwards_again(tmp_path: 
     network.check_settled()
 
 
-def test_b06_a_site_rebuilt_from_nothing_is_held_and_forwards(tmp_path: Path) -> None:
-    """It needs a copy; those behind it get everything meanwhile. With a copy, here its old tables,
-    it goes on, and drops what it has."""
+def test_b06_f40_a_site_rebuilt_from_nothing_is_held_and_forwards(tmp_path: Path) -> None:
+    """So is another site under its name. It needs a copy; those behind it get everything meanwhile.
+    With a copy, here its old tables, it goes on, and drops what it has."""
     network = chain(tmp_path)
     network.write("orders")
     network.settle()
