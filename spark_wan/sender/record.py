@@ -58,7 +58,7 @@ class RecordKeeper:
         write what was left out; None when nothing was.
         """
         if self.by_sink:
-            fields = {name: fields[name] for name in _HOLD}
+            fields = {name: fields[name] for name in _HOLD if name in fields}
         if fields == self._told:
             return None
         now = self.clock()

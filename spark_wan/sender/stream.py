@@ -261,9 +261,17 @@ class SenderStream(Activity):
             bytes=status.bytes,
             dead_letters=status.dead_letters,
             not_served=tuple(status.not_served),
-            alert=status.alert,
+            **({"alert": status.alert} if self._knows_alert() else {}),
         )
         return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
+
+    def _knows_alert(self) -> bool:
+        """Whether the alert in the record is to be replaced. That of a sink, whose commit has gone
+        on without the policy, stays until the policy is met."""
+        if self.publisher is not None or self.status.alert is not None:
+            return True
+        newest = self.acks.state.newest
+        return newest is None or self.acks.done(newest)
 
     def _go_on(
         self, steps: Steps[Manifest | None], spark: SparkSession, in_worker: bool = False

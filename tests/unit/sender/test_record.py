@@ -294,6 +294,23 @@ def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel)
     assert (sender.record.held, sender.record.held_since) == (None, None)
 
 
+def test_f43_a_sinks_alert_stays_until_the_policy_is_met(channel: CountedChannel) -> None:
+    """The sender that collects the acks does not know how long the sink's commit has waited. Fails
+    when it takes that for no alert."""
+    sender = Stream(channel, by_sink=True)
+    log = StreamLog(channel, STREAM)
+    publish(log, 1)
+    left = SenderRecord(STREAM, 1, 2, alert="epoch 1 does not meet the ack policy all")
+    channel.put_sender_record(STREAM, left.encode())
+    sender.look(1.0)
+    sender.look(60.0)
+    assert sender.record.alert == left.alert
+    ack(log, "seattle", 1)
+    sender.stream.acks.look(0.0)
+    sender.look(60.0)
+    assert sender.record.alert is None
+
+
 def test_a_hold_that_the_sender_before_left_is_released_once_it_is_known_to_be_gone(
     channel: CountedChannel,
 ) -> None:
