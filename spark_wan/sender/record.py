@@ -43,7 +43,7 @@ class RecordKeeper:
     _record: SenderRecord | None = None
     """As it was last written here. None: not yet."""
     _told: dict[str, Any] | None = None
-    """What the record in the channel says, of what was passed to :meth:`keep`."""
+    """What was passed to :meth:`keep` when the record was written, or compared, last."""
     _next_at: int = 0
     """When the next record may be written, unless it is urgent."""
     _refused: bool = False
@@ -57,9 +57,12 @@ class RecordKeeper:
         ``last``: there is no other call, so it is time. Returns the seconds until it is time to
         write what was left out; None when nothing was.
         """
+        told = fields
         if self.by_sink:
+            # The sink has written the record anew with each epoch.
+            told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
             fields = {name: fields[name] for name in _HOLD if name in fields}
-        if fields == self._told:
+        if told == self._told:
             return None
         now = self.clock()
         wait = self._next_at - now
@@ -72,7 +75,7 @@ class RecordKeeper:
             log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
             self._refused, self._next_at = True, now + REFUSED_INTERVAL
             return REFUSED_INTERVAL / 1000
-        self._told, self._refused, self._next_at = fields, False, now + RECORD_INTERVAL
+        self._told, self._refused, self._next_at = told, False, now + RECORD_INTERVAL
         return None
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:

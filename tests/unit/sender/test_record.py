@@ -294,17 +294,23 @@ def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel)
     assert (sender.record.held, sender.record.held_since) == (None, None)
 
 
-def test_f43_a_sinks_alert_stays_until_the_policy_is_met(channel: CountedChannel) -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_f43_a_sinks_alert_stays_until_the_policy_is_met(
+    channel: CountedChannel, seen: bool
+) -> None:
     """The sender that collects the acks does not know how long the sink's commit has waited. Fails
-    when it takes that for no alert."""
+    when it takes that for no alert; and, where it has not ``seen`` the epoch before its acks, when
+    it has nothing new to say."""
     sender = Stream(channel, by_sink=True)
+    sender.look()
     log = StreamLog(channel, STREAM)
     publish(log, 1)
     left = SenderRecord(STREAM, 1, 2, alert="epoch 1 does not meet the ack policy all")
     channel.put_sender_record(STREAM, left.encode())
-    sender.look(1.0)
-    sender.look(60.0)
-    assert sender.record.alert == left.alert
+    for _ in range(2 if seen else 0):
+        sender.stream.acks.look(0.0)
+        sender.look(60.0)
+        assert sender.record.alert == left.alert
     ack(log, "seattle", 1)
     sender.stream.acks.look(0.0)
     sender.look(60.0)
