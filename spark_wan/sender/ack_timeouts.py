@@ -35,6 +35,7 @@ class AckTimeout:
     """An epoch that has not met the ack policy in time."""
 
     stream: str
+    log_id: str
     epoch: int
     policy: AckPolicy
     acked: frozenset[str]
@@ -86,8 +87,8 @@ class AckTimeouts:
     """The lowest epoch for which a wait ended, or whose writer goes on, without the policy."""
     _ended: AckTimeout | None = None
     """The late epoch with which the waits for it and for later ones end."""
-    _asked: tuple[AckTimeout, OnAckTimeout, int] | None = None
-    """What the function was asked last, its answer, and when."""
+    _asked: tuple[AckTimeout, OnAckTimeout | Exception, int] | None = None
+    """What the function was asked last, what it returned or raised, and when."""
     _searched: tuple[object, Manifest] | None = None
     """What the last search had read, and the lowest epoch that it has found."""
 
@@ -101,29 +102,44 @@ class AckTimeouts:
         if self.decide == "wait" and waits_for is None and self.alert is None:
             return
         unmet, self._ended = self._lowest_unmet(), None
-        if self.alert is not None and (unmet is None or unmet.epoch > self.alert.epoch):
-            log.info("%s: the ack policy is met again", self.alert.stream)
-            self.alert = None
-        if unmet is None or self.acks.clock() - unmet.created < self.acks.ack_timeout:
+        if unmet is None and waits_for is not None and not self._is_done(waits_for):
+            unmet = waits_for  # it is for other sites than the later ones
+        timeout = self._timeout(unmet) if unmet is not None else None
+        self._renew_alert(timeout)
+        if timeout is None or self.acks.clock() - timeout.published < self.acks.ack_timeout:
             return
-        timeout = self._timeout(unmet)
         known = waits_for is not None and timeout.epoch < waits_for.epoch
         if self._decided(timeout) == "continue" or known:
             self._ended = timeout
             self._alert(timeout)
-        elif self.alert is not None:
-            self.alert = timeout
 
     def ends_wait(self, manifest: Manifest) -> bool:
         """Whether a commit need not wait any longer for the acks of its epoch, by the last
         :meth:`act` with it."""
         is_late = self._ended is not None and self._ended.epoch <= manifest.epoch
-        return is_late or self.acks.done(manifest)
+        return is_late or self._is_done(manifest)
 
     def wait_failed(self, manifest: Manifest) -> None:
         """Raise an alert: a commit has waited for its epoch as long as ``block_on_ack`` says."""
         if self.alert is None:
             self._alert(self._timeout(manifest))
+
+    def _renew_alert(self, unmet: AckTimeout | None) -> None:
+        """End the alert, or say what its epoch lacks now. ``unmet``: the lowest that does not meet
+        the policy."""
+        alert = self.alert
+        if alert is None:
+            return
+        if unmet is None or unmet.log_id != alert.log_id or unmet.epoch > alert.epoch:
+            log.info("%s: the ack policy is met again, or the log is another one", alert.stream)
+            self.alert = None
+        elif unmet.epoch == alert.epoch:
+            self.alert = unmet
+
+    def _is_done(self, manifest: Manifest) -> bool:
+        """Whether nobody waits for an epoch: its policy is met, or no site that it is for is served
+        any more."""
+        return self.acks.done(manifest) or not self.acks.addressees(manifest)
 
     def _alert(self, timeout: AckTimeout) -> None:
         if self.alert is None:
@@ -137,6 +153,7 @@ class AckTimeouts:
         acked = frozenset(acks.acked_by(manifest) & sent_to)
         return AckTimeout(
             manifest.stream,
+            manifest.log_id,
             manifest.epoch,
             acks.policy,
             acked,
@@ -146,31 +163,28 @@ class AckTimeouts:
 
     def _decided(self, timeout: AckTimeout) -> OnAckTimeout:
         """Return the decision. A function is called once for an epoch, and again every
-        ``ack_timeout`` while it returns ``wait``."""
+        ``ack_timeout`` while it returns ``wait`` or raises."""
         if not callable(self.decide):
             return self.decide
         now = self.acks.clock()
         if self._asked is not None:
             before, answer, at = self._asked
-            is_same = (before.epoch, before.published) == (timeout.epoch, timeout.published)
+            is_same = (before.log_id, before.epoch) == (timeout.log_id, timeout.epoch)
             if is_same and (answer == "continue" or 0 <= now - at < self.acks.ack_timeout):
-                return answer
+                return _given(answer)
         try:
-            answer = parse_on_ack_timeout(self.decide(timeout))
-        except ValueError as problem:
-            raise OptionError(
-                f"{timeout.stream}: on_ack_timeout has returned something else than wait or "
-                f"continue: {problem}"
-            ) from problem
+            answer = _parsed(self.decide(timeout), timeout.stream)
+        except Exception as error:
+            answer = error
         self._asked = timeout, answer, now
-        return answer
+        return _given(answer)
 
     def _lowest_unmet(self) -> Manifest | None:
         """Return the lowest epoch that does not meet the policy. Reads a few manifests, however
         long the log is, when there are other acks than before."""
         acks, state = self.acks, self.acks.state
         newest = state.newest
-        if newest is None or acks.done(newest):
+        if newest is None or self._is_done(newest):
             return None
         applied = sorted((site, ack.log_id, ack.applied) for site, ack in state.acks.items())
         read = newest.log_id, state.oldest, applied
@@ -186,4 +200,19 @@ class AckTimeouts:
 
     def _is_unmet(self, epoch: int) -> bool:
         (manifest,) = self.acks.log.read_each([epoch])
-        return manifest is not None and not self.acks.done(manifest)  # None: it was trimmed
+        return manifest is not None and not self._is_done(manifest)  # None: it was trimmed
+
+
+def _parsed(answer: object, stream: str) -> OnAckTimeout:
+    try:
+        return parse_on_ack_timeout(answer)
+    except ValueError as problem:
+        raise OptionError(
+            f"{stream}: on_ack_timeout has returned something else than wait or continue: {problem}"
+        ) from problem
+
+
+def _given(answer: OnAckTimeout | Exception) -> OnAckTimeout:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -16,7 +16,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
-from spark_wan.sender.acks import AckManager
+from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.steps import Steps, reached, run
@@ -345,7 +345,7 @@ class SenderStream(Activity):
         try:
             if max_age is not None:
                 self.acks.look(max_age)
-            state = run(self.acks.round())
+            self._note(run(self.acks.round()))
             self.timeouts.act(self._blocking[0] if self._blocking is not None else None)
             self._show_alert()
             self.acks.sweep_when_due()
@@ -353,6 +353,9 @@ class SenderStream(Activity):
             self._hold("acks", error, spark)
             return
         self._release("acks")
+
+    def _note(self, state: StreamState) -> None:
+        """Take over what a round of the ack manager has read."""
         status = self.status
         self._newest = state.newest
         if state.newest is not None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import AckTimeoutError, NewerRecordError, OptionError
+from spark_wan.errors import AckTimeoutError, LogGapError, NewerRecordError, OptionError
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import streams_of
@@ -34,7 +34,7 @@ def wait_for_ack(
     """Wait until a commit of a captured table meets an ack policy.
 
     A sender must publish the commit; one without rows to send is published with a later one, or
-    after some minutes. An epoch that is trimmed was acked by every site.
+    after some time.
 
     Args:
         topology: Who sends what to whom.
@@ -52,10 +52,12 @@ def wait_for_ack(
         AckTimeoutError: the policy is not met in time; or cannot be met now, because a site holds
             the stream, or has owed the ack of an earlier epoch for ``ack_timeout``. The commit
             stays in the channel and still arrives: wait again.
-        OptionError: the version is negative or older than what is sent, or the policy can never be
-            met or is unknown; the timeout is negative.
-        TopologyError: the table is unknown, not captured, or has no sender at its writer.
-        ChannelError, ManifestError, LogGapError: a channel or its log cannot be read.
+        OptionError: the version is negative or before the table's ``start``, or the policy can
+            never be met or is unknown; the timeout is negative; the table is not captured, or has
+            no sender at its writer.
+        TopologyError: the table is unknown.
+        LogGapError: manifests are missing that some site has not acked, or the log began anew.
+        ChannelError, ManifestError: a channel or its log cannot be read.
 
     Example::
 
@@ -91,36 +93,39 @@ class _Sent:
     """(log ID, epoch) of the version, once found."""
 
     def look(self, version: int) -> None:
-        """Read the log and the acks."""
+        """Read the acks and the log."""
         sites = frozenset(self.stream.addressees)
         self.acked, self.missing, self.stuck = frozenset(), sites, None
+        acks = self.log.acks()  # before the log, which so has all that they count
         newest = self.log.newest_manifest()
         if newest is None or newest.through is None or newest.through < version:
             return
-        if self._epoch is None or self._epoch[0] != newest.log_id:
-            self._epoch = newest.log_id, self._find(version, newest)
-        _, epoch = self._epoch
-        acks = self.log.acks()
         applied = {
             site: ack.applied
             for site, ack in acks.items()
             if ack.log_id == newest.log_id and ack.applied <= newest.epoch
         }
+        if self._epoch is None or self._epoch[0] != newest.log_id:
+            self._epoch = newest.log_id, self._find(version, newest, applied)
+        _, epoch = self._epoch
         self.acked = frozenset(site for site in sites if applied.get(site, 0) >= epoch)
         (manifest,) = self.log.read_each([epoch])
-        # None: it was trimmed, so all sites that it was for have acked it.
-        self.missing = sites.intersection(manifest.addressees if manifest else ()) - self.acked
-        self.stuck = {}
+        sent_to = sites if manifest is None else sites.intersection(manifest.addressees)
+        self.missing, self.stuck = sent_to - self.acked, {}
         for site in sorted(self.missing):
             ack = acks.get(site)
-            if ack is not None and ack.log_id == newest.log_id and ack.held is not None:
-                self.stuck[site] = f"{site} holds it at epoch {ack.held}: {ack.cause}"
-            elif (owed := self._owed(applied.get(site, 0) + 1, epoch)) is not None:
+            held = ack.held if ack is not None and ack.log_id == newest.log_id else None
+            owed = self._owed(site, applied.get(site, 0) + 1, epoch)
+            if held is not None and held <= epoch:
+                self.stuck[site] = f"{site} holds it at epoch {held}: {acks[site].cause}"
+            elif owed is not None:
                 self.stuck[site] = f"{site} owes the ack of epoch {owed.epoch}, published earlier"
 
-    def _find(self, version: int, newest: Manifest) -> int:
-        """Return the epoch of the version, or one after it if that is trimmed too."""
-        epochs = self.log.since(0)
+    def _find(self, version: int, newest: Manifest, applied: Mapping[str, int]) -> int:
+        """Return the epoch of the version; the highest trimmed one, if the version is trimmed."""
+        epochs, below = self.log.fold()
+        acked = {site: applied.get(site, 0) for site in self.stream.addressees}
+        self.log.check_gap(epochs, below, acked)
         first = bisect_left(epochs, True, key=lambda epoch: self._reaches(epoch, version))
         epoch = epochs[first] if first < len(epochs) else newest.epoch
         (manifest,) = self.log.read_each([epoch])
@@ -128,23 +133,29 @@ class _Sent:
             return epoch
         if epoch > 1:
             return epoch - 1
-        raise OptionError(
-            f"wait_for_ack: version {version} of {self.stream.table.name} is older than what "
-            f"{self.stream.name} sends, which begins with version {manifest.first_version}."
+        raise LogGapError(
+            f"wait_for_ack: version {version} of {self.stream.table.name} is not in the log of "
+            f"{self.stream.name}, which begins with version {manifest.first_version}. It was never "
+            "sent, or in an earlier log that was lost; its acks cannot be told."
         )
 
     def _reaches(self, epoch: int, version: int) -> bool:
         (manifest,) = self.log.read_each([epoch])
         return manifest is not None and manifest.last_version >= version  # None: trimmed meanwhile
 
-    def _owed(self, lowest: int, epoch: int) -> Manifest | None:
-        """Return the lowest epoch that a site lacks, if it is below the version's and late."""
-        if lowest >= epoch:
-            return None
-        (manifest,) = self.log.read_each([lowest])
+    def _owed(self, site: str, lowest: int, epoch: int) -> Manifest | None:
+        """Return the lowest epoch from ``lowest`` on that is for a site, if it is below the
+        version's and late."""
+        epochs = range(lowest, epoch)
+        first = bisect_left(epochs, True, key=lambda each: self._is_for(each, site))
+        (manifest,) = self.log.read_each(epochs[first : first + 1]) if epochs[first:] else (None,)
         late = int(self.stream.sender.ack_timeout * 1000)
         is_late = manifest is not None and milliseconds() - manifest.created >= late
         return manifest if is_late else None
+
+    def _is_for(self, epoch: int, site: str) -> bool:
+        (manifest,) = self.log.read_each([epoch])
+        return manifest is not None and site in manifest.addressees
 
     def unpublished(self) -> str:
         """Return why the version is not in the channel, for people."""
@@ -177,6 +188,12 @@ class _Wait:
             raise OptionError(
                 f"wait_for_ack: {table} is written by a sink and has no versions; use the sink's "
                 "option blockOnAck."
+            )
+        start = self.table.start.version
+        if start is not None and version < start:
+            raise OptionError(
+                f"wait_for_ack: version {version} of {table} is not sent: it starts with version "
+                f"{start}."
             )
         streams = [each for each in streams_of(topology, self.table) if each.inbound is None]
         if not streams:
@@ -218,10 +235,13 @@ class _Wait:
             return None
         if self._is_met(set()):
             return self.acked | {self.site}
-        stuck = {site: why for each in self.sent for site, why in (each.stuck or {}).items()}
-        if not self._is_met(self.missing - stuck.keys()):
+        if not self._is_met(site for site in self.missing if not self._is_stuck(site)):
             raise self.error("cannot be met now")
         return None
+
+    def _is_stuck(self, site: str) -> bool:
+        """Whether a site can ack on none of the streams by which it gets the version."""
+        return all(site in (each.stuck or {}) for each in self.sent if site in each.missing)
 
     @property
     def acked(self) -> frozenset[str]:

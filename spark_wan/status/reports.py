@@ -130,11 +130,19 @@ class _Epoch:
     oldest_change: int
     """When its oldest commit was made, or the epoch was published."""
     published: int
+    addressees: tuple[str, ...]
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Epoch:
         oldest = min((commit["time"] for commit in manifest.commits), default=manifest.created)
-        return cls(manifest.log_id, manifest.rows, manifest.bytes, oldest, manifest.created)
+        return cls(
+            manifest.log_id,
+            manifest.rows,
+            manifest.bytes,
+            oldest,
+            manifest.created,
+            manifest.addressees,
+        )
 
 
 @dataclass
@@ -310,7 +318,9 @@ class StatusReader:
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
-        backlog = [each for epoch, each in waiting.items() if epoch > acked]
+        backlog = [
+            each for epoch, each in waiting.items() if epoch > acked and site in each.addressees
+        ]
         answered = reading.ack_times.get(site)
         report = SiteReport(
             site=site,

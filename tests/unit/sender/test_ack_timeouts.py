@@ -87,6 +87,7 @@ def test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once(
     stream.look(second)
     assert stream.alert == AckTimeout(
         STREAM,
+        first.log_id,
         1,
         AckPolicy.ALL,
         frozenset({"seattle"}),
@@ -102,7 +103,7 @@ def test_f43_a_site_that_is_known_to_be_down_ends_later_waits_at_once(
         ack(stream.log, "denver", 1)
         assert not stream.look(second)
     assert stream.alert is None
-    assert caplog.messages == [f"{STREAM}: the ack policy is met again"]
+    assert caplog.messages == [f"{STREAM}: the ack policy is met again, or the log is another one"]
 
 
 def test_an_epoch_that_is_not_late_does_not_end_later_waits() -> None:
@@ -212,6 +213,25 @@ def test_a_function_decides_by_what_was_acked() -> None:
     assert len(decide.asked) == 2
 
 
+def test_a_function_that_raises_is_called_again_after_the_ack_timeout() -> None:
+    """Its error holds the stream meanwhile. Fails when each look calls it."""
+    calls = list[AckTimeout]()
+
+    def decide(timeout: AckTimeout) -> Any:
+        calls.append(timeout)
+        raise ZeroDivisionError
+
+    stream = Waiting(decide)
+    first = stream.publish(1)
+    for seconds in (TIMEOUT, 1, TIMEOUT - 2):
+        with pytest.raises(ZeroDivisionError):
+            stream.look(first, seconds)
+    assert len(calls) == 1
+    with pytest.raises(ZeroDivisionError):
+        stream.look(first, 1)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("answer", ["go on", None, True, 5])
 def test_another_answer_of_the_function_is_refused(answer: Any) -> None:
     stream = Waiting(Asked(answer))
@@ -224,6 +244,54 @@ def test_another_answer_of_the_function_is_refused(answer: Any) -> None:
 def test_b75_what_decides_is_a_word_or_can_be_called(decide: Any) -> None:
     with pytest.raises(OptionError, match=r"on_ack_timeout: .*; or give a function"):
         check_decide(decide)
+
+
+def test_an_alert_says_what_its_epoch_lacks_now() -> None:
+    """Before it is late, too."""
+    stream = Waiting()
+    first = stream.publish(1)
+    stream.look(first)
+    stream.timeouts.wait_failed(first)
+    ack(stream.log, "denver", 1)
+    stream.look()
+    assert stream.alert is not None and stream.alert.missing == {"seattle"}
+
+
+def test_f17_the_alert_of_a_log_that_is_gone_ends() -> None:
+    stream = Waiting("continue")
+    stream.publish(1)
+    stream.look(seconds=TIMEOUT)
+    assert stream.alert is not None
+    stream.log.channel.trim(STREAM, 1, [])
+    stream.log.forget()
+    created = stream.clock.now
+    publish(stream.log, 1, addressees=SITES, sent_to=SITES, created=created, log_id="b" * 32)
+    stream.timeouts.acks.checkpoints = Checkpoints()
+    stream.look()
+    assert stream.alert is None
+
+
+def test_f52_an_epoch_whose_sites_are_no_longer_served_raises_no_alert() -> None:
+    """Nobody could end it. Fails with the policy ``one``, which no site then meets."""
+    stream = Waiting("continue", AckPolicy.ONE)
+    first = stream.publish(1)
+    stream.timeouts.acks.served = ["tacoma"]
+    assert stream.look(first, 2 * TIMEOUT)
+    assert stream.alert is None
+
+
+def test_an_epoch_for_other_sites_than_the_later_ones_is_waited_for_by_itself() -> None:
+    """Fails when a later epoch that meets the policy stands for those below it."""
+    stream = Waiting("continue", AckPolicy.QUORUM)
+    (first,) = publish(stream.log, 1, addressees=("denver",), created=stream.clock.now)
+    more = ("denver", "seattle", "tacoma")
+    publish(stream.log, 2, addressees=more, sent_to=more, created=stream.clock.now)
+    stream.timeouts.acks.served = more
+    for site in more[1:]:
+        ack(stream.log, site, 2)
+    assert not stream.look(first)
+    assert stream.look(first, TIMEOUT)
+    assert stream.alert is not None and stream.alert.missing == {"denver"}
 
 
 def test_an_epoch_that_is_trimmed_while_it_is_looked_for_was_acked() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from fakes import ack, publish
 import spark_wan
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import AckTimeoutError, OptionError, TopologyError
+from spark_wan.errors import AckTimeoutError, LogGapError, OptionError, TopologyError
 from spark_wan.sender import wait as wait_module
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
@@ -28,9 +28,17 @@ SITES = ("newark", "chicago", "denver", "seattle")
 class Links:
     """newark writes orders; east serves chicago and denver, west serves seattle."""
 
-    def __init__(self, zero: tuple[str, ...] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        zero: tuple[str, ...] = (),
+        start: Any = None,
+        allow_duplicates: bool = False,
+        both: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        """``both``: sites that west serves, too."""
         place = f"memory://{uuid.uuid4().hex}"
-        senders = {"east": ["chicago", "denver"], "west": ["seattle"]}
+        senders = {"east": ["chicago", "denver"], "west": ["seattle", *both]}
         self.topology: Topology = parse_topology(
             {
                 "version": 1,
@@ -54,14 +62,15 @@ class Links:
                         "writers": ["newark"],
                         "senders": list(senders),
                         "at": {site: f"/{site}/orders" for site in SITES},
-                        "start": {"version": 0},
+                        "start": start or {"version": 0},
+                        "allow_duplicates": allow_duplicates,
                     },
                     "clicks": {
                         "keys": ["id"],
                         "writers": ["newark"],
                         "senders": ["west"],
                         "source": "sink",
-                        "at": {site: f"/{site}/clicks" for site in ("newark", "seattle")},
+                        "at": {site: f"/{site}/clicks" for site in ("newark", "seattle", *both)},
                     },
                 },
             },
@@ -81,7 +90,7 @@ class Links:
                 publish(self.log(name), *epochs, addressees=tuple(remotes), created=created)
 
     def ack(self, site: str, applied: int, **more: Any) -> None:
-        (sender,) = (name for name, remotes in self.remotes.items() if site in remotes)
+        sender = next(name for name, remotes in self.remotes.items() if site in remotes)
         ack(self.log(sender), site, applied, **more)
 
     def wait(self, version: int, timeout: float | None = 0, **more: Any) -> frozenset[str]:
@@ -186,7 +195,7 @@ def test_the_epoch_of_a_version_is_found_with_few_reads(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(StreamLog, "_fetch", counted)
     assert links.wait(569) == {"newark", "denver", "seattle"}
-    assert len(read) <= 2 * 10
+    assert len(read) <= 2 * 12
     refused(links, 570)
 
 
@@ -284,11 +293,94 @@ def test_b75_bad_input_is_refused() -> None:
 
 
 def test_a_version_before_the_first_that_is_sent_is_refused() -> None:
-    links = Links()
-    for sender in links.remotes:
-        publish(links.log(sender), 1, first_version=5, last_version=9, start=True)
-    with pytest.raises(OptionError, match="version 4 of orders is older than what"):
+    """Also once the first epoch is trimmed: the topology says where the stream starts. In a log
+    that begins later, nobody can say who has the version."""
+    links = Links(start={"version": 5})
+    for sender, remotes in links.remotes.items():
+        publish(links.log(sender), 1, 2, addressees=tuple(remotes))
+        for site in remotes:
+            links.ack(site, 2)
+        links.log(sender).trim(1, [])
+    assert links.wait(5) == set(SITES)
+    with pytest.raises(
+        OptionError, match="version 4 of orders is not sent: it starts with version"
+    ):
         links.wait(4)
+    anew = Links()
+    for sender in anew.remotes:
+        publish(anew.log(sender), 1, first_version=20, last_version=29)
+    with pytest.raises(LogGapError, match="version 4 of orders is not in the log"):
+        anew.wait(4)
+
+
+@pytest.mark.parametrize("version", [5, 15])
+def test_f55_an_epoch_that_is_missing_is_not_taken_for_a_trimmed_one(version: int) -> None:
+    """Fails when an epoch that is not there counts as acked by all."""
+    links = Links(ack_policy="all")
+    links.publish(1, 2, 3)
+    for sender in links.remotes:
+        links.log(sender).channel.trim_manifest(links.log(sender).stream, 2)
+    with pytest.raises(LogGapError, match="goes from 1 to 3: manifests are missing"):
+        links.wait(version)
+    for sender in links.remotes:
+        links.log(sender).channel.trim_manifest(links.log(sender).stream, 1)
+    assert refused(links, version).acked == set()
+
+
+def test_an_ack_that_comes_between_two_reads_is_not_one_of_another_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """denver acks an epoch that was not there a moment before. Fails when it then seems to owe an
+    earlier one, and the wait ends at once."""
+    links = Links()
+    links.publish(1, ago=61)
+    links.publish(2)
+    links.ack("seattle", 2)
+    newest = StreamLog.newest_manifest
+
+    def then_more(log: StreamLog, hint: int = 0) -> Any:
+        found = newest(log, hint)
+        if log.stream == "newark.east.orders" and found is not None and found.epoch == 2:
+            links.publish(3, sender="east")
+            links.ack("denver", 3)
+        return found
+
+    monkeypatch.setattr(StreamLog, "newest_manifest", then_more)
+    links.ack("denver", 1)
+    assert links.wait(15, timeout=5) == {"newark", "denver", "seattle"}
+
+
+def test_a_hold_at_a_later_epoch_does_not_end_the_wait() -> None:
+    """A site whose table is held at epoch 10 still forwards, and so acks, those before it."""
+    links = Links(ack_policy="all")
+    links.publish(1, 2, 3)
+    for site in ("denver", "seattle"):
+        links.ack(site, 3)
+    links.ack("chicago", 1, ahead=1, held=3, cause="the disk is full")
+    assert "not met within 0 s" in str(refused(links, 15))
+    assert "cannot be met now" in str(refused(links, 25))
+
+
+def test_b47_a_site_that_is_stuck_on_one_of_two_streams_can_still_ack_the_other() -> None:
+    links = Links(allow_duplicates=True, both=["chicago"])
+    links.publish(1)
+    links.ack("chicago", 0, held=1, cause="the disk is full")
+    assert "not met within 0 s" in str(refused(links, 3, policy="one"))
+    ack(links.log("west"), "chicago", 1)
+    assert links.wait(3, policy="one") == {"newark", "chicago"}
+
+
+def test_a_site_owes_no_epochs_that_were_not_for_it() -> None:
+    """denver is served since epoch 3. Fails when the age of epoch 1 says that it is down."""
+    links = Links(ack_policy="all")
+    links.publish(1, sender="west")
+    links.ack("seattle", 3)
+    links.publish(2, 3, sender="west")
+    log, long_ago = links.log("east"), milliseconds() - 120_000
+    publish(log, 1, 2, addressees=("chicago",), created=long_ago)
+    publish(log, 3, addressees=("chicago", "denver"), created=milliseconds())
+    links.ack("chicago", 3)
+    assert "not met within 0 s" in str(refused(links, 25))
 
 
 def test_it_needs_no_spark() -> None:
