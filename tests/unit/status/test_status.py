@@ -264,6 +264,17 @@ def test_a_site_is_behind_by_the_age_of_the_oldest_commit_that_it_lacks(
     assert at(topology, 3.0).sites[0].behind_ms is None
 
 
+def test_a_site_is_not_behind_by_epochs_that_were_not_for_it(topology: Topology) -> None:
+    """denver is served since epoch 2. Fails when it seems to be as far behind as seattle."""
+    publish(topology, 1, events=10, size=100, addressees=("seattle",))
+    publish(topology, 2, events=1, size=1)
+    found = {
+        site.site: (site.backlog_epochs, site.backlog_events, site.behind_ms)
+        for site in at(topology, 5.0).sites
+    }
+    assert found == {"seattle": (2, 11, 4_000), "denver": (1, 1, 3_000)}
+
+
 def test_an_epoch_without_commits_is_as_old_as_its_manifest(topology: Topology) -> None:
     """A snapshot, events of a user stream, and commits without row changes."""
     publish(topology, 1, events=1, size=1)
