@@ -5,7 +5,7 @@ BIN       := $(VENV)/bin
 PY        := $(BIN)/python
 STAMP     := $(VENV)/.installed
 INSTALL   := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-SCHEDULES ?= 1000
+SCHEDULES ?= 2000
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test check bench simulate clean
@@ -35,7 +35,7 @@ check: $(STAMP) ## check format, lint, types and the layers of imports
 bench: $(STAMP) ## measure speed beside a plain MERGE and a handwritten pipeline
 	$(PY) -m bench
 
-simulate: $(STAMP) ## run SCHEDULES=n (1000) random schedules of crashes, delays, duplicates
+simulate: $(STAMP) ## run SCHEDULES=n (2000) random schedules of crashes, delays, duplicates
 	SPARK_WAN_SCHEDULES=$(SCHEDULES) $(PY) -m pytest tests/simulation --timeout 0
 
 clean: ## remove the environment, caches and all output of runs

@@ -14,7 +14,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from simulation.machine import Replication
 
-SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "1000"))
+SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "2000"))
+SMALL = SCHEDULES * 6 // 10
+"""Schedules at the sites of small topologies."""
+FORWARDING = SCHEDULES - SMALL
+"""Schedules at sites that forward. Each takes half as long again, and both kinds run at once."""
 FIXED_SEED = int(
     "a560ff7ddd009b061b3bea9af2463456635027a8e967cba0"
     "277baec378443cf274622898d581c1ff1065014039503830",

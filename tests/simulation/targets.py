@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from fakes import schema
 
 from simulation import invariants
@@ -22,7 +24,7 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName, transaction_name
 from spark_wan.receiver.apply import ApplyBatch, WriteConflict
 from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.wire.frame import check_frame, decode_frame
+from spark_wan.wire.frame import FrameRef, check_frame, decode_frame
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
@@ -234,7 +236,7 @@ class SimulatedTarget:
         rows = []
         for epoch in epochs:
             for ref in epoch.manifest.frames:
-                _, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
+                events = _events(self.channel.get_frame(ref.path), ref)
                 found = events.to_pylist()
                 if epoch.manifest.kind == EVENTS:
                     content = [
@@ -245,6 +247,12 @@ class SimulatedTarget:
                         row |= {VERSION: epoch.manifest.epoch, CONTENT: content_hash}
                 rows += [row for row in found if row[VERSION] > epoch.above]
         return rows
+
+
+@lru_cache(64)
+def _events(data: bytes, ref: FrameRef) -> pa.RecordBatch:
+    """Each site decodes the same frames."""
+    return decode_frame(data, ref.path, ref)[1]
 
 
 def _columns(epoch: PlannedEpoch) -> dict[str, str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from hypothesis import Phase
 
 from simulation.machine import Forwarded
-from simulation.schedules import SCHEDULES, simulate
+from simulation.schedules import FORWARDING, simulate
 
 
 def test_what_is_forwarded_arrives_once_at_every_site() -> None:
     """And never where it was; no ack counts an epoch before it is forwarded."""
-    simulate(Forwarded, SCHEDULES, Phase.generate, Phase.shrink)
+    simulate(Forwarded, FORWARDING, Phase.generate, Phase.shrink)

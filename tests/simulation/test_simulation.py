@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import Phase
 
 from simulation.machine import Replication
-from simulation.schedules import SCHEDULES, simulate
+from simulation.schedules import SMALL, simulate
 
 
 def test_nothing_is_lost_doubled_or_reordered() -> None:
@@ -20,4 +20,4 @@ def test_nothing_is_lost_doubled_or_reordered() -> None:
     Taken out and found, beside the mutations in ``test_mutations.py``: deciding again after a table
     was created (two receivers at first contact), and recognising one's own manifest when the store
     repeated its write."""
-    simulate(Replication, SCHEDULES, Phase.generate, Phase.shrink)
+    simulate(Replication, SMALL, Phase.generate, Phase.shrink)
