@@ -74,7 +74,7 @@ class Channel(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make the channel usable for writing.
+        """Make the channel usable for writing, and, where a kind asks for that, for reading.
 
         Raises ChannelError when the place is not writable, is another program's, or holds a
         channel of another version.
@@ -117,8 +117,18 @@ class Channel(ABC):
     # --- logs -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
+    def append(
+        self,
+        stream: str,
+        epoch: int,
+        manifest: bytes,
+        previous: str = "",
+        frames: Iterable[str] = (),
+    ) -> None:
         """Add the manifest of an epoch durably. Raises ManifestExists when there is one.
+
+        ``previous`` is the fingerprint of the manifest before it that it names, ``frames`` are the
+        paths of its frames. A kind that creates only if absent needs neither.
 
         ManifestExists also when an earlier request of this call wrote it and its answer was lost:
         the caller compares what is there.

@@ -194,7 +194,8 @@ class StreamLog:
         try:
             if not self._is_next(manifest):
                 raise self._moved_on(manifest)
-            self.channel.append(self.stream, manifest.epoch, data)
+            paths = [frame.path for frame in manifest.frames]
+            self.channel.append(self.stream, manifest.epoch, data, manifest.previous, paths)
         except ManifestExists as exists:
             # A store's client repeats a write that got no answer: this manifest may be there.
             try:

@@ -186,7 +186,14 @@ class ObjectChannel(Channel):
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
         self.delete(paths)
 
-    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
+    def append(
+        self,
+        stream: str,
+        epoch: int,
+        manifest: bytes,
+        previous: str = "",
+        frames: Iterable[str] = (),
+    ) -> None:
         if not self.create(_manifest_path(stream, epoch), manifest):
             raise ManifestExists(
                 f"channel {self.url}: manifest {epoch} of {stream} exists already; reload the log."

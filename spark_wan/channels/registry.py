@@ -20,7 +20,11 @@ from spark_wan.errors import ChannelError, nearest
 log = logging.getLogger(__name__)
 
 OBJECT_STORE = "spark_wan.channels.object_store:ObjectStoreChannel"
-CHANNELS = dict.fromkeys(("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss"), OBJECT_STORE)
+KAFKA = "spark_wan.channels.kafka.client:KafkaChannel"
+CHANNELS = {
+    **dict.fromkeys(("file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss"), OBJECT_STORE),
+    "kafka": KAFKA,
+}
 """URL scheme -> class, imported when a channel is opened. A directory has the scheme ``file``."""
 
 
@@ -42,9 +46,21 @@ def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
     with _opening:
         key = url, frozenset((storage or {}).items())
         if key not in _opened:
-            kind: type[Channel] = resolve_name(CHANNELS[scheme])
-            _opened[key] = kind(url, storage)
+            _opened[key] = _kind(scheme, url)(url, storage)
         return _opened[key]
+
+
+def _kind(scheme: str, url: str) -> type[Channel]:
+    try:
+        kind: type[Channel] = resolve_name(CHANNELS[scheme])
+    except ModuleNotFoundError as error:
+        if error.name != "kafka":
+            raise
+        raise ChannelError(
+            f"channel {url}: cannot be opened: kafka-python is not installed. Run pip install "
+            "'spark_wan[kafka]' here, and where Spark's tasks run."
+        ) from error
+    return kind
 
 
 def prepare_all(channels: Sequence[Channel]) -> None:

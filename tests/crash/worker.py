@@ -63,11 +63,11 @@ class FrozenChannel(ChannelWrapper):
         super().__init__(inner)
         self.frozen = False
 
-    def append(self, stream: str, number: int, manifest: bytes) -> None:
+    def append(self, *manifest: Any) -> None:
         if not self.frozen:
             self.frozen = True
             os.kill(os.getpid(), signal.SIGSTOP)
-        self.inner.append(stream, number, manifest)
+        self.inner.append(*manifest)
 
 
 def wrap_channels(wrapper: Callable[[Channel], Any]) -> None:

@@ -66,10 +66,17 @@ class WatchedChannel:
 
         return str(self.world.effect("a frame is put", put))
 
-    def append(self, stream: str, epoch: int, manifest: bytes) -> None:
+    def append(
+        self,
+        stream: str,
+        epoch: int,
+        manifest: bytes,
+        previous: str = "",
+        frames: Iterable[str] = (),
+    ) -> None:
         def append() -> None:
             there = self._manifest(stream, epoch)
-            self.inner.append(stream, epoch, manifest)
+            self.inner.append(stream, epoch, manifest, previous, frames)
             invariants.stays_as_it_was_added(epoch, manifest, (there or manifest,))
             self._appended(stream, epoch, manifest)
 

@@ -100,16 +100,16 @@ class FreezesInsideAppend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, stream: str, epoch: int, data: bytes) -> None:
+    def append(self, *manifest: Any) -> None:
         self.meanwhile()
-        self.inner.append(stream, epoch, data)
+        self.inner.append(*manifest)
 
 
 class FreezesAfterAppend(FreezesInsideAppend):
     """Other writers act right after the write."""
 
-    def append(self, stream: str, epoch: int, data: bytes) -> None:
-        self.inner.append(stream, epoch, data)
+    def append(self, *manifest: Any) -> None:
+        self.inner.append(*manifest)
         self.meanwhile()
 
 

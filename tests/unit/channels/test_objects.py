@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 
@@ -10,13 +11,26 @@ from dict_channel import DictChannel
 from fakes import STREAM, ack, manifest, publish
 
 from spark_wan.channels import registry
+from spark_wan.channels.base import new_attempt
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.objects import MARKER, WHOLE_LISTING_INTERVAL, ObjectChannel
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, FrameError
 from spark_wan.topology.values import parse_channel, parse_state
 
 ATTEMPT = "c" * 32
+
+
+@pytest.fixture
+def channel(objects: ObjectChannel) -> ObjectChannel:
+    """A channel of each kind that keeps objects."""
+    return objects
+
+
+def append_all(channel: ObjectChannel, stream: str, *epochs: int) -> None:
+    for epoch in epochs:
+        channel.append(stream, epoch, b"m%d" % epoch)
+        channel.put_head(stream, epoch, b"m%d" % epoch)
 
 
 def test_the_layout_is_that_of_the_documents(channel: ObjectChannel) -> None:
@@ -292,3 +306,94 @@ def test_a_trim_that_dies_leaves_no_frame_without_its_manifest(died: int) -> Non
     manifests = [StreamLog(channel, STREAM).read(epoch) for epoch in channel.stream_epochs(STREAM)]
     named = {frame.path for each in manifests for frame in each.frames}
     assert {path for path, _ in channel.frames(STREAM)} <= named
+
+
+# --- what only a channel of objects does
+
+
+def test_reading_a_missing_frame_raises_a_frame_error(channel: ObjectChannel) -> None:
+    path = channel.put_frame(STREAM, ATTEMPT, 0, b"f")
+    channel.append(STREAM, 1, b"m")
+    channel.append(STREAM, 2, b"m")
+    channel.trim(STREAM, 1, [path])
+    with pytest.raises(FrameError, match="the frame that a manifest names is not there"):
+        channel.get_frame(path)
+    assert channel.frame_time(path) is None
+
+
+def test_frames_are_listed_with_the_time_they_were_written(channel: ObjectChannel) -> None:
+    before = time.time()
+    path = channel.put_frame(STREAM, ATTEMPT, 0, b"f")
+    channel.put_frame("other", ATTEMPT, 0, b"f")
+    [(listed, written)] = channel.frames(STREAM)
+    assert listed == path
+    assert before - 5 < written < time.time() + 5
+    assert channel.frame_time(path) == written
+
+
+def test_the_frames_of_one_write_are_listed_alone(channel: ObjectChannel) -> None:
+    """Fails when a writer that gives up removes the frames of others."""
+    writes = ["0" * 32, "a" * 32, "f" * 32]
+    paths = {
+        write: [channel.put_frame(STREAM, new_attempt(write), index, b"f") for index in range(2)]
+        for write in writes
+    }
+    for write in writes:
+        assert sorted(path for path, _ in channel.frames(STREAM, write[:16])) == sorted(
+            paths[write]
+        )
+    assert len(channel.frames(STREAM)) == 6
+
+
+def test_trimming_missing_frames_is_no_error(channel: ObjectChannel) -> None:
+    """Nor does it keep others. Fails when a store ends at the first absent one."""
+    paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(42)]
+    channel.trim_frames(STREAM, paths[:1])
+    for _ in range(2):
+        channel.trim_frames(STREAM, paths[:40])
+    channel.trim_frames(STREAM, [])
+    assert [path for path, _ in channel.frames(STREAM)] == paths[40:]
+
+
+def test_a_manifest_that_does_not_count_is_trimmed_alone(channel: ObjectChannel) -> None:
+    append_all(channel, STREAM, 1, 2, 3)
+    for _ in range(2):
+        channel.trim_manifest(STREAM, 2)
+    assert channel.stream_epochs(STREAM) == [1, 3]
+
+
+def test_a_log_is_trimmed_with_its_frames(channel: ObjectChannel) -> None:
+    """What is there already, or gone, is no error: after a crash it is done once more."""
+    paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(4)]
+    append_all(channel, STREAM, 1, 3, 4, 5)
+    append_all(channel, STREAM + ".more", 1)
+    for _ in range(2):
+        channel.trim(STREAM, 4, [*paths[:3], paths[0]])
+    assert (channel.stream_epochs(STREAM), channel.stream_epochs(STREAM + ".more")) == ([5], [1])
+    assert [path for path, _ in channel.frames(STREAM)] == paths[3:]
+
+
+def test_now_is_by_the_clock_that_dates_frames(channel: ObjectChannel) -> None:
+    """On every kind of store. The probe of a killed process is not a foreign file."""
+    channel.prepare()
+    before = channel.now()
+    publish(StreamLog(channel, STREAM), 1)
+    [(_, written)] = channel.frames(STREAM)
+    assert before <= written <= channel.now()
+    assert channel.foreign() == []
+
+
+def test_epochs_are_listed_with_gaps(channel: ObjectChannel) -> None:
+    append_all(channel, STREAM, 2, 10, 1, 9, 100)
+    append_all(channel, "newark.east.orders.more", 5)
+    append_all(channel, "a", 1)
+    assert channel.epochs() == {
+        "a": [1],
+        STREAM: [1, 2, 9, 10, 100],
+        "newark.east.orders.more": [5],
+    }
+    assert channel.stream_epochs(STREAM) == [1, 2, 9, 10, 100]
+    assert channel.stream_epochs(STREAM, 2) == [9, 10, 100]
+    assert channel.stream_epochs(STREAM, 3, 1) == [9]
+    assert channel.stream_epochs(STREAM, 100) == []
+    assert channel.stream_epochs("newark.east.order") == []

@@ -508,11 +508,11 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, stream: str, epoch: int, data: bytes) -> None:
+    def append(self, *manifest: Any) -> None:
         if not self.late:
-            self.late.append(lambda: self.inner.append(stream, epoch, data))
+            self.late.append(lambda: self.inner.append(*manifest))
             raise ChannelError("the PUT timed out")
-        self.inner.append(stream, epoch, data)
+        self.inner.append(*manifest)
 
 
 def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() -> None:
@@ -543,12 +543,12 @@ def test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames() -> None
     inner = memory_channel()
 
     class Overtaken(Late):
-        def append(self, stream: str, epoch: int, data: bytes) -> None:
+        def append(self, *manifest: Any) -> None:
             if not self.late:
                 self.late.append(lambda: None)
                 Sink(inner, table="prices").write(row("e9"))
                 raise ManifestExists("another writer was faster")
-            self.inner.append(stream, epoch, data)
+            self.inner.append(*manifest)
 
     sink = Sink(Overtaken(inner))  # type: ignore[arg-type]
     written = sink.task(row("e1"))

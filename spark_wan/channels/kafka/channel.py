@@ -1,0 +1,520 @@
+"""Channel on three topics of a :class:`~spark_wan.channels.kafka.broker.Broker`.
+
+===================  =============================================================================
+``<prefix>.frames``  any number of partitions. Key: ``<stream>/<attempt>-<index>/<part>``, value: a
+                     part of the frame. Manifests name a frame by partition and offset
+``<prefix>.log``     one partition: :mod:`spark_wan.channels.kafka.operations`
+``<prefix>.acks``    one partition, compacted. Key: ``<stream>/<site>``, value: the ack
+===================  =============================================================================
+
+Each call that reads the log reads it to its end as of the call, one read for all threads that wait.
+What was read before stays in memory, so a call costs a request or two, whatever the log's length.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.broker import (
+    Broker,
+    OutOfRangeError,
+    Record,
+    TooLargeError,
+    TopicSettings,
+    Written,
+)
+from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.kafka.keeper import Keeper
+from spark_wan.channels.kafka.operations import Operation
+from spark_wan.channels.kafka.places import FramePath, Place, parse_path
+from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FRAME_PARTITIONS = 4
+"""Number of partitions with which the topic of frames is made."""
+RECORD_BYTES = 900_000
+"""Size of a record, at most: brokers take 1 MiB unless they were told otherwise."""
+LEAST_RECORD_BYTES = 1_024
+ATTEMPTS = 5
+"""How often an operation is written whose parts a checkpoint voided."""
+
+_KEPT = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",
+}
+_SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}  # a broker frees space by whole segments
+FRAMES = TopicSettings(None, _KEPT, {**_SEGMENTS})
+LOG = TopicSettings(1, _KEPT, {**_SEGMENTS})
+ACKS = TopicSettings(
+    1,
+    {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+    {**_SEGMENTS, "segment.ms": str(24 * 3_600_000)},
+)
+
+
+class TopicChannel(Channel):
+    """Channel on topics. A kind says where they are: :meth:`connect` and :attr:`prefix`."""
+
+    prefix: str
+    """Of the names of the topics."""
+
+    def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
+        super().__init__(url, storage)
+        self._connecting = threading.Lock()
+        self._broker: Broker | None = None
+        self._log = Reader(lambda: self.broker, self._topic("log"))
+        self._acks = AckReader(lambda: self.broker, self._topic("acks"))
+        self._most = RECORD_BYTES
+        self._next_partition = itertools.count()
+        self.keeper = Keeper(self)
+
+    @abstractmethod
+    def connect(self) -> Broker:
+        """Return the brokers. Raises ChannelError when they do not answer."""
+
+    @property
+    def broker(self) -> Broker:
+        with self._connecting:
+            if self._broker is None:
+                self._broker = self.connect()
+            return self._broker
+
+    def close(self) -> None:
+        """Close all connections. The next call opens new ones."""
+        with self._connecting:
+            broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()
+
+    def _topic(self, part: str) -> str:
+        return f"{self.prefix}.{part}"
+
+    def prepare(self) -> None:
+        topics = {"frames": FRAMES, "log": LOG, "acks": ACKS}
+        self.broker.prepare({self._topic(part): each for part, each in topics.items()})
+        self._log.check_topic()
+        if self._log.fresh(lambda fold: fold.has_state):
+            return
+        if self.broker.end(self._topic("log"), 0) == 0:
+            identity = uuid.uuid4().hex
+            first = Operation(operations.CHANNEL, identity, id=identity)
+            self.broker.produce(self._topic("log"), 0, [(b"", first.encode())])
+        if not self._log.fresh(lambda fold: fold.has_state):
+            raise ChannelError(
+                f"channel {self.url}: the topic {self._topic('log')} has records, and the first is "
+                "not spark_wan's. Give the channel a prefix of its own."
+            )
+
+    # --- frames ---------------------------------------------------------------------------------
+
+    def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
+        topic = self._topic("frames")
+        partition = next(self._next_partition) % self.broker.partitions(topic)
+        frame = FramePath(stream, f"{attempt}-{index:05d}", ())
+
+        def write(most: int) -> list[Written]:
+            starts = range(0, max(len(data), 1), most)
+            pieces = [data[start : start + most] for start in starts]
+            keyed = [(frame.key(part), piece) for part, piece in enumerate(pieces)]
+            return self.broker.produce(topic, partition, keyed)
+
+        written = self._in_records(topic, write)
+        return str(frame._replace(places=tuple(Place(partition, each.offset) for each in written)))
+
+    def get_frame(self, path: str) -> bytes:
+        parsed = parse_path(path)
+        if parsed is None:
+            raise FrameError(f"{self.url}/{path}: no path of a frame on topics.")
+        moved = self._log.known(lambda fold: fold.state.frames.get(path))
+        data = self._frame_at(parsed, moved or parsed.places)
+        if data is None:
+            moved = self._log.fresh(lambda fold: fold.state.frames.get(path))
+            data = self._frame_at(parsed, moved or parsed.places)
+        if data is None:
+            raise FrameError(
+                f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is "
+                f"held. The records of {self._topic('frames')} were deleted (by a retention that "
+                "is too short?), or the topic was made again, or is a mirror with other offsets. "
+                "Receivers read the topics that the sender writes; without the frame the remote "
+                "site needs a full copy."
+            )
+        return data
+
+    def _frame_at(self, frame: FramePath, places: tuple[Place, ...]) -> bytes | None:
+        """Return a frame that is at these places; None when it is not."""
+        records = self._records(frame, places)
+        return None if records is None else b"".join(record.value for record in records)
+
+    def _records(self, frame: FramePath, places: tuple[Place, ...]) -> list[Record] | None:
+        """Return the records of a frame, when they are at these places."""
+        topic = self._topic("frames")
+        partition, first = places[0]
+        in_a_row = tuple(Place(partition, first + part) for part in range(len(places)))
+        pieces = [places] if places == in_a_row else [(place,) for place in places]
+        records: list[Record] = []
+        for (partition, first), *more in pieces:
+            if partition >= self.broker.partitions(topic):
+                return None
+            try:
+                records += self.broker.read(topic, partition, first, first + 1 + len(more))
+            except OutOfRangeError:
+                return None
+        keys = [frame.key(part) for part in range(len(places))]
+        return records if [record.key for record in records] == keys else None
+
+    def frame_time(self, path: str) -> float | None:
+        parsed = parse_path(path)
+        if parsed is None:
+            return None
+        moved = self._log.fresh(lambda fold: fold.state.frames.get(path))
+        records = self._records(parsed, moved or parsed.places)
+        return None if records is None else min(record.time for record in records)
+
+    def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
+        return []
+
+    def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
+        """Do nothing: a topic is deleted from its beginning only (:class:`Keeper`)."""
+
+    def move_frame(self, path: str) -> None:
+        """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile.
+
+        The frames behind its old place can then be deleted.
+        """
+        parsed = parse_path(path)
+        old = self._log.fresh(lambda fold: fold.state.frames.get(path))
+        if parsed is None or old is None:
+            return
+        attempt, _, index = parsed.name.partition("-")
+        copy = parse_path(self.put_frame(parsed.stream, attempt, int(index), self.get_frame(path)))
+        assert copy is not None
+        self.submit(operations.MOVE, {"path": path, "from": old, "to": copy.places})
+
+    # --- logs -----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        stream: str,
+        epoch: int,
+        manifest: bytes,
+        previous: str = "",
+        frames: Iterable[str] = (),
+    ) -> None:
+        fields = {"stream": stream, "epoch": epoch, "previous": previous, "frames": [*frames]}
+        counts = self.submit(operations.MANIFEST, fields, manifest)
+        if counts:
+            return
+        there = self._log.known(lambda fold: fold.state.stream(stream).epochs.get(epoch))
+        if there is not None and there.manifest == manifest:
+            return
+        if counts is None:
+            raise ChannelError(
+                f"channel {self.url}: manifest {epoch} of {stream} was written, but the log was "
+                "trimmed before it could be read back; reload the log."
+            )
+        raise ManifestExists(
+            f"channel {self.url}: manifest {epoch} of {stream} exists already, does not follow the "
+            "log, or names frames that were trimmed; reload the log."
+        )
+
+    def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
+        """Do nothing: heads are read from the log."""
+
+    def head(self, stream: str) -> int:
+        return self._log.fresh(lambda fold: fold.state.stream(stream).newest)
+
+    def manifest(self, stream: str, epoch: int) -> bytes:
+        found = self._log.fresh(lambda fold: fold.state.stream(stream).epochs.get(epoch))
+        if found is None:
+            raise ManifestError(
+                f"{self.url}: manifest {epoch} of {stream} is not there (any more)."
+            )
+        return found.manifest
+
+    def stream_epochs(self, stream: str, after: int = 0, limit: int = PAGE) -> list[int]:
+        def above(fold: Fold) -> list[int]:
+            epochs = fold.state.stream(stream).epochs
+            first = max(after + 1, next(iter(epochs), 1))
+            return [*range(first, fold.state.stream(stream).newest + 1)[:limit]]
+
+        return self._log.fresh(above)
+
+    def trim_manifest(self, stream: str, epoch: int) -> None:
+        """Do nothing: a manifest that does not count is in no answer."""
+
+    def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
+        found = self._log.fresh(lambda fold: fold.state.stream(stream).epochs.get(through))
+        if found is not None:
+            fields = {"stream": stream, "through": through, "fingerprint": found.fingerprint}
+            self.submit(operations.TRIM, fields)
+        self.keeper.keep_in_time()
+
+    def submit(self, kind: str, fields: Mapping[str, object], payload: bytes = b"") -> bool | None:
+        """Write an operation, and return whether it counts; None when that cannot be told.
+
+        When it cannot be told whether it was written, it is read back.
+        """
+        for _ in range(ATTEMPTS):
+            operation = Operation(kind, self.channel_id(), fields, payload)
+            try:
+                self._write_log(operation)
+            except ChannelError:
+                if self._verdict(operation) is None:
+                    raise
+            counts = self._verdict(operation)
+            if counts is not None:
+                return counts
+        return None
+
+    def _verdict(self, operation: Operation) -> bool | None:
+        """Return whether an operation counts; None when the log does not have it."""
+        return self._log.fresh(lambda fold: fold.counts(operation.id))
+
+    def _write_log(self, operation: Operation) -> list[Written]:
+        topic = self._topic("log")
+
+        def write(most: int) -> list[Written]:
+            records = [(b"", value) for value in operation.records(most)]
+            return self.broker.produce(topic, 0, records)
+
+        return self._in_records(topic, write)
+
+    def _in_records(self, topic: str, write: Callable[[int], list[Written]]) -> list[Written]:
+        """Write in records as large as the broker takes them."""
+        while True:
+            most = self._most
+            try:
+                return write(most)
+            except TooLargeError as error:
+                if most <= LEAST_RECORD_BYTES:
+                    raise ChannelError(
+                        f"channel {self.url}: {topic} does not even take records of {most:,} bytes "
+                        f"({error}). Set its max.message.bytes to at least {RECORD_BYTES:,}."
+                    ) from error
+                self._most = max(LEAST_RECORD_BYTES, most // 2)
+
+    def channel_id(self) -> str:
+        """Return the ID of the channel, which its first record made."""
+        identity = self._log.known(lambda fold: fold.state.channel)
+        if not identity:
+            self.ensure_prepared(again=True)
+            identity = self._log.known(lambda fold: fold.state.channel)
+        return identity
+
+    # --- news -----------------------------------------------------------------------------------
+
+    def heads(self, whole: bool = False) -> dict[str, str]:
+        def tags(fold: Fold) -> dict[str, str]:
+            return {
+                name: f"{stream.newest} {stream.epochs[stream.newest].fingerprint}"
+                + ("" if stream.announced is None else f"; again {stream.announced}")
+                for name, stream in fold.state.streams.items()
+                if stream.epochs
+            }
+
+        return self._log.fresh(tags)
+
+    def announce(self, stream: str, epoch: int, attempt: int) -> None:
+        self.submit(operations.ANNOUNCE, {"stream": stream, "epoch": epoch, "attempt": attempt})
+
+    def announced(self, stream: str) -> tuple[int, int] | None:
+        return self._log.fresh(lambda fold: fold.state.stream(stream).announced)
+
+    def withdraw(self, stream: str) -> None:
+        if self.announced(stream) is not None:
+            self.submit(operations.WITHDRAW, {"stream": stream})
+
+    # --- acks -----------------------------------------------------------------------------------
+
+    def put_ack(self, stream: str, site: str, ack: bytes) -> None:
+        self.broker.produce(self._topic("acks"), 0, [(f"{stream}/{site}".encode(), ack)])
+
+    def ack(self, stream: str, site: str) -> bytes | None:
+        record = self._acks.fresh().get((stream, site))
+        return None if record is None else record.value
+
+    def ack_tags(self, stream: str | None = None) -> dict[str, dict[str, str]]:
+        tags: dict[str, dict[str, str]] = {}
+        for (name, site), record in self._acks.fresh().items():
+            if stream in (None, name):
+                tags.setdefault(name, {})[site] = f"{record.offset} {record.time}"
+        return tags
+
+    def ack_times(self) -> dict[str, dict[str, float]]:
+        times: dict[str, dict[str, float]] = {}
+        for (name, site), record in self._acks.fresh().items():
+            times.setdefault(name, {})[site] = record.time
+        return times
+
+    # --- senders' records -----------------------------------------------------------------------
+
+    def put_sender_record(self, stream: str, record: bytes) -> None:
+        self.submit(operations.SENDER, {"stream": stream}, record)
+        self.keeper.keep_in_time()
+
+    def sender_record(self, stream: str) -> bytes | None:
+        return self._log.fresh(lambda fold: fold.state.stream(stream).record)
+
+    # --- upkeep ---------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        operation = Operation(operations.CLOCK, self.channel_id())
+        return self._write_log(operation)[-1].time
+
+    def epochs(self) -> dict[str, list[int]]:
+        def all_epochs(fold: Fold) -> dict[str, list[int]]:
+            streams = sorted(fold.state.streams.items())
+            return {name: [*stream.epochs] for name, stream in streams if stream.epochs}
+
+        return self._log.fresh(all_epochs)
+
+    def foreign(self) -> list[str]:
+        return self._log.fresh(lambda fold: [*fold.foreign])
+
+    def with_fold(self, look: Callable[[Fold], T]) -> T:
+        """Return what ``look`` finds, at the end of the log as of this call. For the keeper."""
+        return self._log.fresh(look)
+
+    def names(self) -> tuple[str, str]:
+        """Return the names of the topics of frames and of the log."""
+        return self._topic("frames"), self._topic("log")
+
+
+class Reader:
+    """Reads the log topic to its end, once for all threads that ask at the same time."""
+
+    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._begun = 0
+        """Number of reads that have begun."""
+        self._forget()
+
+    def known(self, look: Callable[[Fold], T]) -> T:
+        """Return what ``look`` finds in what was read before."""
+        with self._lock:
+            return look(self._fold)
+
+    def fresh(self, look: Callable[[Fold], T]) -> T:
+        """Return what ``look`` finds at the end of the log, as of this call.
+
+        Raises ChannelError, also when the first records were deleted before a checkpoint.
+        """
+        before = self._begun
+        with self._lock:
+            if self._begun == before:
+                self._begun += 1
+                self._read()
+            return look(self._fold)
+
+    def check_topic(self) -> None:
+        """Forget what was read, if the topic does not have it any more: it was made again."""
+        with self._lock:
+            if self._last is not None and not self._continued(self._broker(), self._next):
+                self._forget()
+
+    def _forget(self) -> None:
+        self._fold = Fold(self._topic)
+        self._next = 0
+        """The next offset to read."""
+        self._last: Record | None = None
+        """The last record that was read."""
+
+    def _read(self) -> None:
+        broker = self._broker()
+        end = broker.end(self._topic, 0)
+        if end == self._next and (self._fold.has_state or end == 0):
+            return
+        try:
+            if end < self._next or not self._continued(broker, end):
+                # Once more: the beginning may be deleted while it is read.
+                if not self._begun_anew(broker) and not self._begun_anew(broker):
+                    raise ChannelError(f"the topic {self._topic} is deleted while it is read")
+        except ChannelError:
+            self._forget()  # a record may have been taken in part
+            raise
+        if end and not self._fold.has_state and not self._is_foreign(broker):
+            raise ChannelError(
+                f"the topic {self._topic} does not begin with the channel's first record, nor with "
+                "a checkpoint: records were deleted by a retention, or by hand. Its streams are "
+                "held. Set retention.ms and retention.bytes of the topic to -1. Restore the topic "
+                "from a backup; or delete the channel's topics and make new logs, as "
+                "docs/kafka.md says."
+            )
+
+    def _is_foreign(self, broker: Broker) -> bool:
+        """Whether the topic holds nothing of spark_wan's."""
+        return len(self._fold.foreign) > 0 and broker.beginning(self._topic, 0) == 0
+
+    def _continued(self, broker: Broker, end: int) -> bool:
+        """Read on, and return whether the topic still has the record that was read last.
+
+        One that was deleted and made again has another record there, or none. One that was trimmed
+        beyond it has a checkpoint, from which all is read again.
+        """
+        start = broker.beginning(self._topic, 0) if self._last is None else self._last.offset
+        check = self._last is not None
+        try:
+            for record in broker.read(self._topic, 0, start, end) if start < end else ():
+                if check and record != self._last:
+                    return False
+                if not check:
+                    self._fold.add(record.offset, record.value)
+                    self._last = record
+                check = False
+        except OutOfRangeError:
+            return False
+        self._next = end
+        return not check
+
+    def _begun_anew(self, broker: Broker) -> bool:
+        """Read from the beginning. Return whether that was there until it was read."""
+        self._forget()
+        return self._continued(broker, broker.end(self._topic, 0))
+
+
+class AckReader:
+    """Reads the topic of acks to its end, and keeps the newest ack of each stream and site."""
+
+    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._acks: dict[tuple[str, str], Record] = {}
+        self._next = 0
+
+    def fresh(self) -> dict[tuple[str, str], Record]:
+        """Return the acks by stream and site, as of this call."""
+        before = self._begun
+        with self._lock:
+            if self._begun == before:
+                self._begun += 1
+                self._read()
+            return dict(self._acks)
+
+    def _read(self) -> None:
+        broker = self._broker()
+        end = broker.end(self._topic, 0)
+        if end < self._next:  # made again
+            self._acks, self._next = {}, 0
+        start = max(self._next, broker.beginning(self._topic, 0)) if end > self._next else end
+        for record in broker.read(self._topic, 0, start, end) if start < end else ():
+            stream, _, site = record.key.decode(errors="replace").rpartition("/")
+            if stream and site and "/" not in stream:
+                self._acks[stream, site] = record
+            self._next = record.offset + 1
+        self._next = end

@@ -1,0 +1,514 @@
+"""Channel on a Kafka cluster, by kafka-python."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import re
+import ssl
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.net.compat import KafkaNetClient
+
+from spark_wan.channels.kafka.broker import (
+    OutOfRangeError,
+    Record,
+    TooLargeError,
+    TopicSettings,
+    Written,
+)
+from spark_wan.channels.kafka.channel import FRAME_PARTITIONS, TopicChannel
+from spark_wan.channels.kafka.options import (
+    DOCUMENT,
+    LONGEST_PREFIX,
+    ClusterOptions,
+    parse_options,
+)
+from spark_wan.errors import ChannelError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+REQUEST_TIMEOUT = 30_000
+"""Milliseconds that a request may take, unless the options say otherwise."""
+CONNECT_TIMEOUT = 10_000
+"""Milliseconds after which a cluster that does not answer is an error, which callers retry."""
+LONGEST_POLL = 50
+"""Milliseconds."""
+FETCH_BYTES = 8 * 1024 * 1024
+REPLICAS = 3
+
+
+class KafkaChannel(TopicChannel):
+    """``kafka://host:port,host:port/prefix``, with the options of :mod:`.options`."""
+
+    def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
+        self.prefix = url.rstrip("/").rpartition("/")[2][:LONGEST_PREFIX]
+        super().__init__(url, storage)
+
+    def connect(self) -> KafkaBroker:
+        return KafkaBroker(parse_options(self.url, self.storage))
+
+
+class KafkaBroker:
+    """The brokers of a cluster (:class:`~spark_wan.channels.kafka.broker.Broker`).
+
+    One producer and one admin client, and as many consumers as threads read at a time. Each is
+    opened when it is needed. None is in a group: no offset is committed.
+    """
+
+    def __init__(self, options: ClusterOptions) -> None:
+        self.options = options
+        self._name = f"spark_wan-{uuid.uuid4().hex[:12]}"
+        self._said = Said(self._name)
+        client = {
+            "request_timeout_ms": REQUEST_TIMEOUT,
+            "bootstrap_timeout_ms": CONNECT_TIMEOUT,
+            "reconnect_backoff_max_ms": 1_000,
+            **options.client,
+        }
+        self._client = _with_context(client)
+        self._client["bootstrap_servers"] = list(options.servers)
+        self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
+        self._lock = threading.Lock()
+        self._producer: Any = None
+        self._admin: Any = None
+        self._idle: list[Any] = []
+        """Consumers that no thread uses."""
+        self._counts: dict[str, tuple[int, float]] = {}
+        """Topic -> number of partitions, and when it was asked for."""
+        self._closed = False
+        atexit.register(_close_if_there, weakref.ref(self))
+
+    # --- topics -----------------------------------------------------------------------------
+
+    def prepare(self, topics: Mapping[str, TopicSettings]) -> None:
+        with self._asking("prepare the topics"):
+            admin = self._admin_client()
+            there = {each["name"]: each for each in self._described(admin, topics)}
+            absent = {name: each for name, each in topics.items() if name not in there}
+            if absent:
+                self._make(admin, absent)
+            self._check(admin, topics)
+
+    def _described(self, admin: Any, names: Mapping[str, object]) -> list[dict[str, Any]]:
+        found = []
+        for each in admin.describe_topics(list(names)):
+            error = errors.for_code(each["error_code"])
+            if error is errors.NoError:
+                found.append(each)
+            elif error is not errors.UnknownTopicOrPartitionError:
+                raise error(f"topic {each['name']}")
+        return found
+
+    def _make(self, admin: Any, topics: Mapping[str, TopicSettings]) -> None:
+        brokers = len(admin.describe_cluster()["brokers"])
+        replicas = self.options.replication or min(REPLICAS, brokers)
+        shared = {"min.insync.replicas": str(max(1, replicas - 1))}
+        frames = self.options.partitions or FRAME_PARTITIONS
+        new = {
+            name: {
+                "num_partitions": settings.partitions or frames,
+                "replication_factor": replicas,
+                "configs": {**settings.configs, **settings.hints, **shared},
+            }
+            for name, settings in topics.items()
+        }
+        for name, settings in new.items():
+            with suppress(errors.TopicAlreadyExistsError):  # another process was faster
+                admin.create_topics({name: settings}, wait_for_metadata=True)
+
+    def _check(self, admin: Any, topics: Mapping[str, TopicSettings]) -> None:
+        """Compare the topics with their settings. Raises ChannelError for the first that differs,
+        with the command that mends it."""
+        replicas = {
+            each["name"]: (
+                len(each["partitions"]),
+                min(len(part["replica_nodes"]) for part in each["partitions"]),
+            )
+            for each in self._described(admin, topics)
+        }
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+        found = admin.describe_configs(resources, config_filter="all").get("topic", {})
+        for name, settings in topics.items():
+            if name not in replicas:
+                raise ChannelError(
+                    f"the topic {name} is not there yet; its brokers are making it. Try again."
+                )
+            partitions, copies = replicas[name]
+            if settings.partitions not in (None, partitions):
+                raise ChannelError(
+                    f"the topic {name} has {partitions} partitions, and must have "
+                    f"{settings.partitions}. Delete it (kafka-topics.sh --delete --topic {name}) "
+                    "before the first sender starts: it is made again."
+                )
+            # Without permission to read settings there are none here: they are not checked.
+            configs = {key: each["value"] for key, each in found.get(name, {}).items()}
+            needed = dict(settings.configs)
+            in_sync = int(configs.get("min.insync.replicas", 1))
+            if configs and (in_sync > copies or (copies >= REPLICAS and in_sync < 2)):
+                needed["min.insync.replicas"] = str(max(1, copies - 1))
+            for key, value in needed.items():
+                if configs.get(key, value) != value:
+                    raise ChannelError(
+                        f"the topic {name} has {key}={configs[key]}, and must have {value}. Run "
+                        f"kafka-configs.sh --bootstrap-server {','.join(self.options.servers)} "
+                        f"--alter --entity-type topics --entity-name {name} --add-config "
+                        f"{key}={value}"
+                    )
+
+    def partitions(self, topic: str) -> int:
+        known = self._counts.get(topic)
+        if known is not None and time.monotonic() - known[1] < 60:
+            return known[0]
+        with self._asking(f"read {topic}"), self._consumer() as consumer:
+            found = consumer.partitions_for_topic(topic)
+            if not found:
+                raise errors.UnknownTopicOrPartitionError(topic)
+            self._counts[topic] = len(found), time.monotonic()
+            return len(found)
+
+    def beginning(self, topic: str, partition: int) -> int:
+        place = TopicPartition(topic, partition)
+        with self._asking(f"read {topic}"), self._consumer() as consumer:
+            return int(consumer.beginning_offsets([place])[place])
+
+    def end(self, topic: str, partition: int) -> int:
+        place = TopicPartition(topic, partition)
+        with self._asking(f"read {topic}"), self._consumer() as consumer:
+            return int(consumer.end_offsets([place])[place])
+
+    def offset_at(self, topic: str, partition: int, time: float) -> int:
+        place = TopicPartition(topic, partition)
+        with self._asking(f"read {topic}"), self._consumer() as consumer:
+            found = consumer.offsets_for_times({place: max(0, int(time * 1000))})[place]
+            return self.end(topic, partition) if found is None else int(found.offset)
+
+    def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
+        with self._asking(f"delete from {topic}"):
+            admin = self._admin_client()
+            admin.delete_records({TopicPartition(topic, at): end for at, end in offsets.items()})
+
+    # --- records ----------------------------------------------------------------------------
+
+    def produce(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> list[Written]:
+        with self._asking(f"write to {topic}"):
+            producer = self._producer_client()
+            futures = [
+                producer.send(topic, key=key or None, value=value, partition=partition)
+                for key, value in records
+            ]
+            # Each has its own deadline, so the first ones' errors do not leave others behind.
+            written, failed = [], None
+            for future in futures:
+                try:
+                    metadata = future.get()
+                    written.append(Written(metadata.offset, metadata.timestamp / 1000))
+                except errors.KafkaError as error:
+                    failed = error
+            if failed is not None:
+                raise failed
+            return written
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+        place = TopicPartition(topic, partition)
+        with self._asking(f"read {topic}"), self._consumer() as consumer:
+            consumer.assign([place])
+            consumer.seek(place, start)
+            last, patience = time.monotonic(), 1
+            while consumer.position(place) < end:
+                # poll() sleeps for the whole time where it has no fetch under way yet.
+                records = consumer.poll(timeout_ms=patience).get(place, [])
+                patience = min(2 * patience, LONGEST_POLL)
+                for record in records:
+                    if record.offset >= end:
+                        return
+                    yield Record(
+                        record.offset,
+                        record.timestamp / 1000,
+                        record.key or b"",
+                        record.value or b"",
+                    )
+                if records:
+                    last, patience = time.monotonic(), 1
+                elif time.monotonic() - last > self._client["request_timeout_ms"] / 1000:
+                    self._check_range(consumer, place, start, end)
+                    raise errors.KafkaTimeoutError(
+                        f"no record of {topic}@{partition}:{consumer.position(place)} came"
+                    )
+
+    def _check_range(self, consumer: Any, place: TopicPartition, start: int, end: int) -> None:
+        """Raise OutOfRangeError when the records that were asked for are not in the topic."""
+        first, last = (
+            consumer.beginning_offsets([place])[place],
+            consumer.end_offsets([place])[place],
+        )
+        if start < first or end > last:
+            raise OutOfRangeError(f"{place.topic}@{place.partition}:{start} is not there")
+
+    # --- clients ----------------------------------------------------------------------------
+
+    def _producer_client(self) -> Any:
+        with self._lock:
+            if self._producer is None:
+                timeout = self._client["request_timeout_ms"]
+                self._producer = self._opened(
+                    KafkaProducer,
+                    acks="all",
+                    # Once a request has timed out, an idempotent producer of kafka-python refuses
+                    # all later ones. The log counts what is there twice once (decision 30).
+                    enable_idempotence=False,
+                    max_in_flight_requests_per_connection=5,
+                    delivery_timeout_ms=self.options.producer.get(
+                        "delivery_timeout_ms", timeout + CONNECT_TIMEOUT
+                    ),
+                    max_block_ms=CONNECT_TIMEOUT,
+                    max_request_size=2**30,
+                    batch_size=1_000_000,
+                    allow_auto_create_topics=False,
+                )
+            return self._producer
+
+    def _admin_client(self) -> Any:
+        with self._lock:
+            if self._admin is None:
+                self._admin = self._opened(KafkaAdminClient)
+            return self._admin
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        with self._lock:
+            consumer = self._idle.pop() if self._idle else None
+        if consumer is None:
+            consumer = self._opened(
+                KafkaConsumer,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                # A fetch that waits for records would hold up the next one on its connection.
+                fetch_max_wait_ms=0,
+                max_partition_fetch_bytes=FETCH_BYTES,
+                enable_incremental_fetch_sessions=False,
+                allow_auto_create_topics=False,
+            )
+        try:
+            yield consumer
+        except GeneratorExit:  # the reader has what it wants
+            pass
+        except BaseException:
+            _close(consumer)
+            raise
+        with self._lock:
+            if not self._closed:
+                self._idle.append(consumer)
+                return
+        _close(consumer)
+
+    def _opened(self, kind: Callable[..., Any], **settings: Any) -> Any:
+        """Return a client. One that cannot connect is closed: its thread would live on."""
+        made: list[Any] = []
+
+        def client(*args: Any, **configs: Any) -> Any:
+            made.append(KafkaNetClient(*args, **configs))
+            return made[-1]
+
+        try:
+            return kind(**self._client, **settings, kafka_client=client)
+        except BaseException:
+            for each in made:
+                each.close()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            clients = [self._producer, self._admin, *self._idle]
+            self._producer, self._admin, self._idle = None, None, []
+        for client in clients:
+            if client is not None:
+                _close(client)
+        self._said.close()
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Raise an error of the client as ChannelError, with its cause and what to change."""
+        try:
+            yield
+        except errors.OffsetOutOfRangeError as error:
+            raise OutOfRangeError(f"cannot {what}: {error}") from error
+        except errors.MessageSizeTooLargeError as error:
+            raise TooLargeError(f"cannot {what}: {error}") from error
+        except (errors.KafkaError, OSError, ssl.SSLError) as error:
+            raise ChannelError(self._message(what, error)) from error
+
+    def _message(self, what: str, error: BaseException) -> str:
+        servers = ",".join(self.options.servers)
+        cause = f"{type(error).__name__}: {error}".strip(": ")
+        said = self._said.last()
+        if said and said not in cause:
+            cause = f"{cause}; {said}"
+        return (
+            f"channel kafka://{servers}/{self.options.prefix}: cannot {what} ({cause}). "
+            f"{_advice(cause)} Nothing is lost; the request will be retried."
+        )
+
+
+_ADVICE = (
+    (
+        "CERTIFICATE_VERIFY_FAILED.*expired",
+        "A certificate has expired: renew it (the broker's, or that of the authority).",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED.*(hostname mismatch|IP address mismatch|doesn't match)",
+        "The broker's certificate is for another host name: use that name in the URL and in the "
+        "broker's advertised.listeners, or give the broker a certificate with this one.",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "The broker's certificate is not signed by an authority that is trusted here: set "
+        "kafka.ssl.truststore.location to the PEM file of its authority.",
+    ),
+    (
+        "certificate required|CERTIFICATE_REQUIRED|bad certificate|BAD_CERTIFICATE"
+        "|alert certificate expired|CERTIFICATE_EXPIRED|UNKNOWN_CA",
+        "The broker does not take the client's certificate: set kafka.ssl.keystore.location to a "
+        "PEM file with a key and a certificate that is valid and signed by an authority that the "
+        "broker trusts.",
+    ),
+    (
+        "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|PACKET_LENGTH",
+        "The broker does not speak TLS at this port: check the port, or kafka.security.protocol.",
+    ),
+    (
+        "SaslAuthenticationFailed|SaslAuthentication|Authentication failed",
+        "The broker refuses the login: check user name, password and kafka.sasl.mechanism.",
+    ),
+    (
+        "UnsupportedSaslMechanism|SaslHandshake",
+        "The broker does not offer this way to log in: check kafka.sasl.mechanism.",
+    ),
+    (
+        "ClusterAuthorizationFailed",
+        "The user may not ask this of the cluster: let an administrator make the topics.",
+    ),
+    (
+        "AuthorizationFailed|AuthorizationError",
+        "The user lacks a permission (ACL). Senders need READ, WRITE, DESCRIBE and DELETE on the "
+        "topics of frames and of the log, and READ on the acks; receivers need READ on all, and "
+        "WRITE on the acks; who makes topics needs CREATE.",
+    ),
+    (
+        "UnknownTopicOrPartition",
+        "The topics are not there: start the sender, which makes them; check the prefix.",
+    ),
+    (
+        "NotEnoughReplicas",
+        "Fewer replicas are in sync than min.insync.replicas asks for: start the brokers that are "
+        "down.",
+    ),
+    (
+        "socket disconnected|Connection (reset|closed)|KafkaConnectionError: socket",
+        "The broker closed the connection at once: check that kafka.security.protocol is the one "
+        "of this port.",
+    ),
+)
+
+
+def _advice(cause: str) -> str:
+    for form, advice in _ADVICE:
+        if re.search(form, cause, re.IGNORECASE):
+            return f"{advice} See {DOCUMENT}."
+    return f"Check that the brokers run and can be reached from here. See {DOCUMENT}."
+
+
+class Said(logging.Handler):
+    """The newest cause that the client of a broker logged.
+
+    kafka-python says "unable to bootstrap" for any error of a first connection, and logs why.
+    """
+
+    def __init__(self, client: str) -> None:
+        super().__init__(logging.WARNING)
+        self._client = client
+        self._last: tuple[float, str] | None = None
+        logging.getLogger("kafka").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if self._client in (record.threadName or "") and message.startswith(_CAUSES):
+            self._last = time.monotonic(), message.splitlines()[0][:500]
+
+    def last(self) -> str:
+        """Return what was said in the last minute."""
+        if self._last is None or time.monotonic() - self._last[0] > 60:
+            return ""
+        return self._last[1]
+
+    def close(self) -> None:
+        logging.getLogger("kafka").removeHandler(self)
+        super().close()
+
+
+_CAUSES = ("Connection failed:", "DNS lookup failed", "Bootstrap connection to")
+
+
+def _with_context(client: Mapping[str, Any]) -> dict[str, Any]:
+    """Return kafka-python's settings with a TLS context in place of files and PEM texts."""
+    settings = dict(client)
+    names = ("ssl_cafile", "ca_text", "ssl_certfile", "ssl_keyfile", "chain_text", "key_text")
+    ca_file, ca_text, cert, key, chain, key_text = (settings.pop(name, None) for name in names)
+    password = settings.pop("ssl_password", None)
+    check_names = settings.pop("ssl_check_hostname", True)
+    if "SSL" not in settings.get("security_protocol", ""):
+        return settings
+    try:
+        context = ssl.create_default_context(cafile=ca_file, cadata=ca_text)
+        context.check_hostname = check_names
+        if key_text is not None:
+            with tempfile.TemporaryDirectory(prefix="spark_wan-") as folder:  # for its owner only
+                pem = Path(folder, "client.pem")
+                pem.touch(0o600)
+                pem.write_text(f"{key_text}\n{chain}\n")
+                context.load_cert_chain(pem, password=password or _no_password)
+        elif cert is not None:
+            context.load_cert_chain(cert, key, password=password or _no_password)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ChannelError(
+            f"the certificates or the key for Kafka cannot be read ({error}). Check the PEM of "
+            "kafka.ssl.truststore.*, kafka.ssl.keystore.* and kafka.ssl.key.password."
+        ) from None
+    settings["ssl_context"] = context
+    return settings
+
+
+def _no_password() -> str:
+    """Refuse a key that is encrypted, where OpenSSL would ask at the terminal."""
+    raise ValueError("the key is encrypted, and kafka.ssl.key.password is not set")
+
+
+def _close(client: Any) -> None:
+    """Close a client. What it has not sent was waited for, or is an error already."""
+    with suppress(errors.KafkaError, OSError):
+        if isinstance(client, KafkaProducer):
+            client.close(timeout=0)
+        elif isinstance(client, KafkaConsumer):
+            client.close(autocommit=False)
+        else:
+            client.close()
+
+
+def _close_if_there(broker: weakref.ref[KafkaBroker]) -> None:
+    there = broker()
+    if there is not None:
+        there.close()

@@ -1,0 +1,369 @@
+"""The state of a channel as its log topic says: a fold over the records, the same for all readers.
+
+Kafka takes every record. So a record counts or not by what came before it in the topic, and by that
+alone: a manifest counts when its epoch follows and ``previous`` is the fingerprint of the one
+before; of rivals the first. Whoever appends reads on to its own record to learn whether it counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
+from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
+from spark_wan.errors import ChannelError
+from spark_wan.wire.manifest import fingerprint
+from spark_wan.wire.records import UNREADABLE
+
+FOREIGN_SHOWN = 100
+"""Number of foreign records that are named, at most."""
+REMEMBERED_IDS = 10_000
+"""Number of operations whose verdict is kept for who waits for it."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A manifest that counts."""
+
+    manifest: bytes
+    fingerprint: str
+    frames: tuple[str, ...]
+
+
+@dataclass
+class StreamState:
+    """What the channel has of a stream."""
+
+    epochs: dict[int, Epoch] = field(default_factory=dict)
+    """Ascending, without gaps."""
+    announced: tuple[int, int] | None = None
+    record: bytes | None = None
+    """Of its sender."""
+
+    @property
+    def newest(self) -> int:
+        return next(reversed(self.epochs), 0)
+
+
+@dataclass
+class State:
+    """What the records up to some offset say."""
+
+    channel: str = ""
+    """The channel's ID."""
+    streams: dict[str, StreamState] = field(default_factory=dict)
+    frames: dict[str, tuple[Place, ...]] = field(default_factory=dict)
+    """Path of a frame that a manifest names -> where it is, which may be elsewhere than the path
+    says: it was moved."""
+    floors: dict[int, int] = field(default_factory=dict)
+    """Partition -> frames below this offset are deleted, or about to be."""
+    dead: dict[int, OffsetRanges] = field(default_factory=dict)
+    """Partition -> offsets from the floor on of frames that no manifest names any more."""
+
+    def stream(self, name: str) -> StreamState:
+        """Return a stream's state, an empty one when the channel has none."""
+        return self.streams.get(name) or StreamState()
+
+    def size(self) -> int:
+        """Return how many operations it would take to write the state."""
+        return 1 + sum(len(each.epochs) + 2 for each in self.streams.values())
+
+    def apply(self, operation: Operation) -> bool:
+        """Let an operation take effect. Return whether it counts."""
+        if operation.channel != self.channel:
+            return False
+        handler = _HANDLERS.get(operation.kind)
+        try:
+            return handler is not None and handler(self, operation.fields, operation.payload)
+        except UNREADABLE:  # of nobody's making: it counts for no reader
+            return False
+
+    def _manifest(self, fields: Mapping[str, Any], payload: bytes) -> bool:
+        name, epoch, previous = str(fields["stream"]), int(fields["epoch"]), fields["previous"]
+        paths = tuple(map(str, fields["frames"]))
+        stream = self.stream(name)
+        last = stream.epochs.get(stream.newest)
+        if epoch != stream.newest + 1 or previous != (last.fingerprint if last else ""):
+            return False
+        places = {}
+        for path in paths:
+            parsed = parse_path(path)
+            if parsed is None or path in self.frames or self._are_below_floor(parsed.places):
+                return False
+            places[path] = parsed.places
+        self.frames.update(places)
+        stream.epochs[epoch] = Epoch(payload, fingerprint(payload), paths)
+        self.streams[name] = stream
+        return True
+
+    def _trim(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        stream, through = self.stream(str(fields["stream"])), int(fields["through"])
+        last = stream.epochs.get(through)
+        if last is None or last.fingerprint != fields["fingerprint"] or through >= stream.newest:
+            return False
+        for epoch in [epoch for epoch in stream.epochs if epoch <= through]:
+            for path in stream.epochs.pop(epoch).frames:
+                self._bury(self.frames.pop(path))
+        return True
+
+    def _announce(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        announced = int(fields["epoch"]), int(fields["attempt"])
+        self._known_stream(fields).announced = announced
+        return True
+
+    def _withdraw(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        self._known_stream(fields).announced = None
+        return True
+
+    def _sender(self, fields: Mapping[str, Any], payload: bytes) -> bool:
+        self._known_stream(fields).record = payload
+        return True
+
+    def _move(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        path = str(fields["path"])
+        old, new = (_places(fields[name]) for name in ("from", "to"))
+        if self.frames.get(path) != old or not new or self._are_below_floor(new):
+            return False
+        self.frames[path] = new
+        self._bury(old)
+        return True
+
+    def _floor(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        floors = {int(partition): int(offset) for partition, offset in fields["floors"]}
+        lowest = self.lowest_alive()
+        for partition, offset in floors.items():
+            if offset > lowest.get(partition, offset) or offset < self.floors.get(partition, 0):
+                return False
+        self.floors.update(floors)
+        for partition, offset in floors.items():
+            if partition in self.dead:
+                self.dead[partition].drop_below(offset)
+        return True
+
+    def _clock(self, _: Mapping[str, Any], __: bytes) -> bool:
+        return True
+
+    def lowest_alive(self) -> dict[int, int]:
+        """Return, by partition, the lowest offset of a frame that a manifest names."""
+        lowest: dict[int, int] = {}
+        for places in self.frames.values():
+            for partition, offset in places:
+                lowest[partition] = min(offset, lowest.get(partition, offset))
+        return lowest
+
+    def encode(self) -> bytes:
+        """Return the state as the payload of a checkpoint."""
+        content = {
+            "channel": self.channel,
+            "streams": {name: _encoded(stream) for name, stream in self.streams.items()},
+            "moved": {
+                path: places
+                for path, places in self.frames.items()
+                if (parsed := parse_path(path)) is None or parsed.places != places
+            },
+            "floors": list(self.floors.items()),
+            "dead": [(partition, list(ranges)) for partition, ranges in self.dead.items()],
+        }
+        return zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> State:
+        """Return the state of a checkpoint. Raises UNREADABLE."""
+        try:
+            content = json.loads(zlib.decompress(data))
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+        state = cls(channel=str(content["channel"]))
+        for name, stream in content["streams"].items():
+            state.streams[name] = _decoded(stream)
+            for epoch in state.streams[name].epochs.values():
+                for path in epoch.frames:
+                    parsed = parse_path(path)
+                    if parsed is None:
+                        raise ValueError(f"path {path!r}")
+                    state.frames[path] = parsed.places
+        state.frames.update((path, _places(moved)) for path, moved in content["moved"].items())
+        state.floors = {int(partition): int(offset) for partition, offset in content["floors"]}
+        state.dead = {int(partition): OffsetRanges(ranges) for partition, ranges in content["dead"]}
+        return state
+
+    def _known_stream(self, fields: Mapping[str, Any]) -> StreamState:
+        return self.streams.setdefault(str(fields["stream"]), StreamState())
+
+    def _are_below_floor(self, places: Iterable[Place]) -> bool:
+        return any(place.offset < self.floors.get(place.partition, 0) for place in places)
+
+    def _bury(self, places: Iterable[Place]) -> None:
+        for partition, offset in places:
+            self.dead.setdefault(partition, OffsetRanges()).add(offset)
+
+
+_HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
+    operations.MANIFEST: State._manifest,
+    operations.TRIM: State._trim,
+    operations.ANNOUNCE: State._announce,
+    operations.WITHDRAW: State._withdraw,
+    operations.SENDER: State._sender,
+    operations.MOVE: State._move,
+    operations.FLOOR: State._floor,
+    operations.CLOCK: State._clock,
+}
+
+
+class Fold:
+    """The state of a channel, and what it takes to go on from a record to the next.
+
+    A reader of a topic whose first records were deleted begins at a checkpoint: it keeps the
+    operations from its ``begin`` on until the checkpoint itself has come.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.state = State()
+        self.foreign: list[str] = []
+        """The first records that are not spark_wan's, as ``<topic>@<offset>``."""
+        self.since_checkpoint = 0
+        """Number of operations since the last one that began."""
+        self.checkpointed: int | None = None
+        """Offset of the ``begin`` of the newest whole checkpoint."""
+        self._parts: dict[str, list[Part]] = {}
+        self._begins: dict[str, int] = {}
+        self._seeking: list[tuple[int, Operation]] = []
+        self._verdicts: dict[str, bool] = {}
+        self._snapshots: dict[str, bytes | None] = {}
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the channel's first record, or a checkpoint, has come."""
+        return bool(self.state.channel)
+
+    def counts(self, identity: str) -> bool | None:
+        """Return whether an operation counted; None: it has not come, or long ago."""
+        return self._verdicts.get(identity)
+
+    def snapshot_at(self, identity: str) -> None:
+        """Keep the state before the ``begin`` with this ID, for :meth:`snapshot`."""
+        self._snapshots[identity] = None
+
+    def snapshot(self, identity: str) -> bytes | None:
+        """Return the state before a ``begin``, once; None when it has not come."""
+        return self._snapshots.pop(identity, None)
+
+    def add(self, offset: int, value: bytes) -> None:
+        """Take the next record. Raises ChannelError for one of a newer spark_wan."""
+        read = read_record(value, f"{self.where}@{offset}")
+        if isinstance(read, Part):
+            read = self._add_part(offset, read)
+            if read is None:
+                return
+        if read is None:
+            if len(self.foreign) < FOREIGN_SHOWN:
+                self.foreign.append(f"{self.where}@{offset}")
+            return
+        self._add_operation(offset, read)
+
+    def _add_part(self, offset: int, part: Part) -> Operation | None:
+        known = self._parts.get(part.id, [])
+        if part.number < len(known):  # a request that was repeated
+            return None
+        if part.number > len(known):  # its first parts were voided
+            self._parts.pop(part.id, None)
+            return None
+        parts = self._parts[part.id] = [*known, part]
+        if len(parts) < part.of:
+            return None
+        del self._parts[part.id]
+        return joined(parts, f"{self.where}@{offset}")
+
+    def _add_operation(self, offset: int, operation: Operation) -> None:
+        self.since_checkpoint += 1
+        if operation.kind == operations.BEGIN:
+            self._parts.clear()
+            if operation.id not in self._begins:
+                self._begins[operation.id] = offset
+                self.since_checkpoint = 0
+        if operation.kind == operations.CHANNEL:
+            if offset == 0:
+                self.state.channel = operation.id
+            return
+        if not self.has_state:
+            self._seek(offset, operation)
+            return
+        if operation.kind == operations.BEGIN and operation.id in self._snapshots:
+            if self._snapshots[operation.id] is None:
+                self._snapshots[operation.id] = self.state.encode()
+        elif operation.kind == operations.CHECKPOINT:
+            self._note_checkpoint(operation)
+        counts = self.state.apply(operation)
+        # A request that was repeated writes a record twice: the first one counts, the second not.
+        self._verdicts[operation.id] = self._verdicts.get(operation.id, False) or counts
+        while len(self._verdicts) > REMEMBERED_IDS:
+            del self._verdicts[next(iter(self._verdicts))]
+
+    def _seek(self, offset: int, operation: Operation) -> None:
+        self._seeking.append((offset, operation))
+        if operation.kind != operations.CHECKPOINT:
+            return
+        begin = self._begin_of(operation)
+        if begin is None:
+            return
+        try:
+            self.state = State.decode(operation.payload)
+        except UNREADABLE as error:
+            raise ChannelError(
+                f"{self.where}@{offset}: a checkpoint that cannot be read ({error}); no version of "
+                "spark_wan that this one knows wrote it."
+            ) from error
+        behind = [each for each in self._seeking if each[0] > begin]
+        self._seeking, self.since_checkpoint = [], 0
+        for at, each in behind:
+            self._add_operation(at, each)
+
+    def _note_checkpoint(self, operation: Operation) -> None:
+        begin = self._begin_of(operation)
+        if begin is not None and operation.channel == self.state.channel:
+            self.checkpointed = max(begin, self.checkpointed or 0)
+            self._begins = {name: at for name, at in self._begins.items() if at >= begin}
+
+    def _begin_of(self, checkpoint: Operation) -> int | None:
+        """Return the offset of a checkpoint's ``begin``; None when that is not in the topic, or
+        only once more, behind operations that the checkpoint has not."""
+        begin = self._begins.get(str(checkpoint.fields.get("begin")))
+        return begin if begin == checkpoint.fields.get("offset") else None
+
+
+def _places(pairs: Iterable[Iterable[Any]]) -> tuple[Place, ...]:
+    return tuple(Place(*map(int, pair)) for pair in pairs)
+
+
+def _encoded(stream: StreamState) -> dict[str, Any]:
+    return {
+        "epochs": [
+            (number, _text(epoch.manifest), epoch.frames) for number, epoch in stream.epochs.items()
+        ],
+        "announced": stream.announced,
+        "record": None if stream.record is None else _text(stream.record),
+    }
+
+
+def _decoded(stream: Mapping[str, Any]) -> StreamState:
+    epochs = {}
+    for number, text, frames in stream["epochs"]:
+        manifest = base64.b64decode(text)
+        epochs[int(number)] = Epoch(manifest, fingerprint(manifest), tuple(frames))
+    announced, record = stream["announced"], stream["record"]
+    return StreamState(
+        epochs,
+        None if announced is None else (int(announced[0]), int(announced[1])),
+        None if record is None else base64.b64decode(record),
+    )
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

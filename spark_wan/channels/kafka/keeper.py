@@ -1,0 +1,166 @@
+"""Deletes from the topics what no reader needs any more.
+
+A broker deletes the beginning of a partition, and nothing else. So:
+
+- Frames are deleted up to the first one that a manifest names. One that none names yet may be named
+  soon: it counts as left behind after :data:`UNNAMED_AGE`. Where few frames that are needed, those
+  of a stream that is held, stand before many that are not, they are written once more at the end.
+- A record announces first up to where frames are deleted. No later manifest that names one of them
+  counts, whoever wrote it; so a writer that was frozen cannot bring a frame back that is gone.
+- The log is deleted up to a checkpoint, which holds the state before it.
+
+Any number of keepers may work at the same time, and end at any step.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.fold import Fold
+from spark_wan.errors import ChannelError, FrameError
+
+if TYPE_CHECKING:
+    from spark_wan.channels.kafka.channel import TopicChannel
+
+log = logging.getLogger(__name__)
+
+UNNAMED_AGE = 86_400.0
+"""Seconds after which a frame that no manifest names counts as left behind."""
+LOG_OPERATIONS = 1_000
+"""Number of operations in the log, at least, that are worth a checkpoint."""
+FRAMES_AT_ONCE = 64
+"""Number of records of a partition, at least, that are worth a deletion."""
+
+
+class Keeper:
+    """Keeps the topics of a channel short."""
+
+    def __init__(self, channel: TopicChannel) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self.log_operations = LOG_OPERATIONS
+        self.frames_at_once = FRAMES_AT_ONCE
+
+    def keep_in_time(self) -> None:
+        """Delete what is worth it, unless another thread is at it. An error is logged: nothing is
+        lost, and the next call does it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._keep_frames()
+            if self._channel.with_fold(self._is_log_long):
+                self._checkpoint()
+        except ChannelError as error:
+            log.warning(
+                "channel %s: its topics could not be shortened, and grow until they are: %s",
+                self._channel.url,
+                error,
+            )
+        finally:
+            self._lock.release()
+
+    def _is_log_long(self, fold: Fold) -> bool:
+        return fold.since_checkpoint >= max(self.log_operations, 2 * fold.state.size())
+
+    def _keep_frames(self) -> None:
+        worth = self._channel.with_fold(self._partitions_worth)
+        topic, _ = self._channel.names()
+        aged = {partition: self._old_through(topic, partition) for partition in worth}
+        self._move_frames(aged)
+        floors = self._channel.with_fold(lambda fold: self._floors(fold, aged))
+        if floors and self._channel.submit(operations.FLOOR, {"floors": [*floors.items()]}):
+            self._channel.broker.delete_before(topic, floors)
+
+    def _old_through(self, topic: str, partition: int) -> int:
+        """Return the offset up to which all frames are :data:`UNNAMED_AGE` older than the newest.
+
+        By the clock that dates both: another broker's may be wrong.
+        """
+        broker = self._channel.broker
+        end = broker.end(topic, partition)
+        for newest in broker.read(topic, partition, end - 1, end) if end else ():
+            return min(end, broker.offset_at(topic, partition, newest.time - UNNAMED_AGE))
+        return 0
+
+    def _partitions_worth(self, fold: Fold) -> list[int]:
+        """Return the partitions with enough frames that were trimmed."""
+        return [
+            partition
+            for partition, dead in fold.state.dead.items()
+            if sum(end - start for start, end in dead) >= self.frames_at_once
+        ]
+
+    def _floors(self, fold: Fold, aged: dict[int, int]) -> dict[int, int]:
+        """Return, by partition, the offset up to which no frame is needed, or may be soon: where it
+        is worth a deletion."""
+        lowest = fold.state.lowest_alive()
+        floors = {}
+        for partition, old in aged.items():
+            floor = self._end_of_unneeded(fold, partition, old)
+            floor = min(floor, lowest.get(partition, floor))
+            if floor - fold.state.floors.get(partition, 0) >= self.frames_at_once:
+                floors[partition] = floor
+        return floors
+
+    def _end_of_unneeded(self, fold: Fold, partition: int, old: int) -> int:
+        """Return up to where all frames are trimmed, old, or named by a manifest."""
+        named = {
+            offset
+            for path in fold.state.frames.values()
+            for part, offset in path
+            if part == partition
+        }
+        dead = fold.state.dead.get(partition)
+        floor = max(old, fold.state.floors.get(partition, 0))
+        while True:
+            after = dead.after(floor) if dead is not None else floor
+            while after in named:
+                after += 1
+            if after == floor:
+                return floor
+            floor = after
+
+    def _move_frames(self, aged: dict[int, int]) -> None:
+        """Move the frames that stand before at least twice as many that are not needed."""
+        for partition, old in aged.items():
+            look = functools.partial(self._to_move, partition=partition, old=old)
+            for path in self._channel.with_fold(look):
+                try:
+                    self._channel.move_frame(path)
+                except FrameError as error:  # its stream is held when a receiver reads it
+                    log.warning("%s", error)
+
+    def _to_move(self, fold: Fold, partition: int, old: int) -> list[str]:
+        dead = fold.state.dead.get(partition)
+        end = self._end_of_unneeded(fold, partition, old)
+        before = {
+            path: min(offset for part, offset in places if part == partition)
+            for path, places in fold.state.frames.items()
+            if any(part == partition and offset < end for part, offset in places)
+        }
+        if dead is None or not before:
+            return []
+        # From the first one on, as many as it takes for what is deleted to be worth the copies.
+        lowest = min(before.values())
+        waste = dead.count(lowest, end)
+        return sorted(before) if waste >= max(2 * len(before), self.frames_at_once) else []
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint, and delete the log before it."""
+        channel = self._channel
+        _, topic = channel.names()
+        begin = operations.Operation(operations.BEGIN, channel.channel_id())
+        channel.with_fold(lambda fold: fold.snapshot_at(begin.id))
+        [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
+        state = channel.with_fold(lambda fold: fold.snapshot(begin.id))
+        if state is None:
+            return  # the topic was made again meanwhile
+        fields = {"begin": begin.id, "offset": written.offset}
+        channel.submit(operations.CHECKPOINT, fields, state)
+        checkpointed = channel.with_fold(lambda fold: fold.checkpointed)
+        if checkpointed is not None:
+            channel.broker.delete_before(topic, {0: checkpointed})

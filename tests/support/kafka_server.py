@@ -1,0 +1,212 @@
+"""Kafka brokers on loopback, each a process of its own. Their jars are downloaded once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+import pytest
+from waiting import DEADLINE, until
+
+from spark_wan.channels.kafka.client import KafkaBroker, KafkaChannel
+from spark_wan.local.cache import cache_folder
+from spark_wan.local.java import ensure_java
+
+VERSION = "4.3.1"
+SCALA = "2.13"
+
+
+def java_command() -> str:
+    """Return the path of Java."""
+    ensure_java()
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def kafka_jars() -> Path:
+    """Return the folder with Kafka's jars; download them with the Ivy that Spark ships."""
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    jars = cache / f"kafka-{VERSION}"
+    with open(cache / "kafka.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.is_dir():
+            [ivy] = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+            with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache) as fresh:
+                command = [java_command(), f"-Duser.home={fresh}", "-jar", str(ivy)]
+                command += ["-cache", f"{fresh}/ivy", "-m2compatible", "-confs", "default"]
+                command += ["-dependency", "org.apache.kafka", f"kafka_{SCALA}", VERSION]
+                command += ["-retrieve", f"{fresh}/[artifact]-[revision].[ext]"]
+                subprocess.run(command, check=True, capture_output=True, timeout=600)
+                shutil.rmtree(f"{fresh}/ivy")
+                os.rename(fresh, jars)
+                os.mkdir(fresh)  # for its context to remove
+    return jars
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in listening]
+    for each in listening:
+        each.close()
+    return ports
+
+
+@dataclass
+class BrokerProcess:
+    """One broker, which is also a controller."""
+
+    node: int
+    folder: Path
+    ports: dict[str, int]
+    """Listener -> port."""
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "server.properties"
+
+    def start(self) -> None:
+        with open(self.folder / "broker.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*_java(self.folder, "256m"), "kafka.Kafka", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def is_listening(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "broker.log").read_text()[-3000:]
+        for port in self.ports.values():
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                return False
+        return True
+
+
+@dataclass
+class Cluster:
+    """Brokers that know each other."""
+
+    brokers: list[BrokerProcess] = field(default_factory=list)
+
+    def servers(self, listener: str = "PLAINTEXT") -> str:
+        return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self.brokers)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.servers()
+
+
+def _java(folder: Path, heap: str) -> list[str]:
+    quiet = folder / "log4j2.properties"
+    if not quiet.exists():
+        quiet.write_text(
+            "appender.console.type = Console\nappender.console.name = console\n"
+            "appender.console.layout.type = PatternLayout\n"
+            "appender.console.layout.pattern = %d %p %m (%c)%n\n"
+            "rootLogger.level = warn\nrootLogger.appenderRef.console.ref = console\n"
+        )
+    options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    options += [f"-Dlog4j2.configurationFile={quiet}"]
+    return [java_command(), *options, "-cp", f"{kafka_jars()}/*"]
+
+
+@contextmanager
+def running(
+    folder: Path,
+    brokers: int = 1,
+    listeners: Sequence[str] = ("PLAINTEXT",),
+    settings: Mapping[str, str] | None = None,
+    users: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """Run brokers. ``listeners``: names of security protocols; ``users``: SCRAM-SHA-256 logins."""
+    ports = free_ports(brokers * (1 + len(listeners)))
+    controllers = ports[:brokers]
+    of_listeners = iter(ports[brokers:])
+    cluster, cluster_id = Cluster(), uuid.uuid4().hex[:22]
+    for node in range(1, brokers + 1):
+        place = folder / f"broker{node}"
+        place.mkdir(parents=True)
+        of = {listener: next(of_listeners) for listener in listeners}
+        broker = BrokerProcess(node, place, of)
+        cluster.brokers.append(broker)
+        everywhere = [f"{name}://127.0.0.1:{port}" for name, port in of.items()]
+        own = f"CONTROLLER://127.0.0.1:{controllers[node - 1]}"
+        voters = [f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1)]
+        replicas = str(min(brokers, 3))
+        config = {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join([*everywhere, own]),
+            "advertised.listeners": ",".join(everywhere),
+            "listener.security.protocol.map": ",".join(
+                ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in listeners)]
+            ),
+            "inter.broker.listener.name": listeners[0],
+            "log.dirs": str(place / "data"),
+            "offsets.topic.replication.factor": replicas,
+            "offsets.topic.num.partitions": "1",
+            "auto.create.topics.enable": "false",
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "controller.quorum.election.timeout.ms": "1000",
+            "controller.quorum.fetch.timeout.ms": "1500",
+            **(settings or {}),
+        }
+        broker.config.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        command = [*_java(place, "128m"), "kafka.tools.StorageTool", "format"]
+        command += ["-t", cluster_id, "-c", str(broker.config)]
+        for name, password in (users or {}).items():
+            command += ["--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with ExitStack() as stack:
+        for broker in cluster.brokers:
+            stack.callback(broker.kill)
+            broker.start()
+        for broker in cluster.brokers:
+            until(broker.is_listening)
+        yield cluster
+
+
+@contextmanager
+def closing_brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close at the end every client that a channel opened meanwhile, and wait for its threads."""
+    opened: list[KafkaBroker] = []
+    connect = KafkaChannel.connect
+
+    def recorded(channel: KafkaChannel) -> KafkaBroker:
+        opened.append(connect(channel))
+        return opened[-1]
+
+    monkeypatch.setattr(KafkaChannel, "connect", recorded)
+    try:
+        yield
+    finally:
+        for broker in opened:
+            broker.close()
+        until(lambda: not any(each.name.startswith("kafka") for each in threading.enumerate()))

@@ -1,0 +1,741 @@
+"""A channel on topics: its log as a fold, what a keeper deletes, and topics that were lost, made
+again, cut or mirrored. Over topics in memory; ``test_kafka.py`` has real brokers."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
+from fakes import STREAM, publish
+
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.channel import ATTEMPTS, LEAST_RECORD_BYTES, LOG
+from spark_wan.channels.kafka.fold import Fold, State
+from spark_wan.channels.kafka.keeper import UNNAMED_AGE
+from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
+from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
+from spark_wan.channels.log import StreamLog
+from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.wire.manifest import fingerprint
+
+ATTEMPT = "c" * 32
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    name = f"topics://{uuid.uuid4().hex}"
+    yield name
+    clusters.pop(name, None)
+
+
+def opened(url: str, keep: int = 10**9, faults: random.Random | None = None) -> FakeTopicChannel:
+    """Return the channel as another process opens it."""
+    channel = FakeTopicChannel(url)
+    channel.faults = faults
+    channel.keeper.log_operations = channel.keeper.frames_at_once = keep
+    channel.prepare()
+    return channel
+
+
+def topics(channel: FakeTopicChannel) -> Topics:
+    return clusters[channel.url]
+
+
+def log_topic(channel: FakeTopicChannel) -> Partition:
+    return topics(channel).partitions["wan.log"][0]
+
+
+def append(channel: FakeTopicChannel, stream: str, epoch: int, frames: int = 0) -> list[str]:
+    """Append an epoch with frames, behind the one that is there; return the frames' paths."""
+    paths = [
+        channel.put_frame(stream, uuid.uuid4().hex, index, b"frame %d %d" % (epoch, index))
+        for index in range(frames)
+    ]
+    previous = fingerprint(channel.manifest(stream, epoch - 1)) if epoch > 1 else ""
+    channel.append(stream, epoch, b"%s %d" % (stream.encode(), epoch), previous, paths)
+    return paths
+
+
+def seen(channel: FakeTopicChannel) -> bytes:
+    """Return all that a channel says of its log."""
+    return channel.with_fold(lambda fold: fold.state.encode())
+
+
+# --- the fold
+
+
+def test_of_rivals_the_first_counts_for_all_readers(url: str) -> None:
+    """Fails when the last one does, as in a compacted topic."""
+    first, second = opened(url), opened(url)
+    append(first, STREAM, 1)
+    first.append(STREAM, 2, b"a", fingerprint(first.manifest(STREAM, 1)))
+    with pytest.raises(ManifestExists):
+        second.append(STREAM, 2, b"b", fingerprint(second.manifest(STREAM, 1)))
+    assert first.manifest(STREAM, 2) == second.manifest(STREAM, 2) == b"a"
+    assert opened(url).manifest(STREAM, 2) == b"a"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "previous"), [(1, "x"), (2, ""), (4, ""), (2, "0" * 32), (0, ""), (-1, "")]
+)
+def test_a_manifest_that_continues_nothing_does_not_count(
+    url: str, epoch: int, previous: str
+) -> None:
+    """Fails when its number alone decides, or its ``previous``."""
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    with pytest.raises(ManifestExists):
+        channel.append(STREAM, epoch, b"stray", previous)
+    other = opened(url)
+    with pytest.raises(ManifestExists):
+        other.append("new", epoch if epoch != 1 else 2, b"stray", previous)
+    assert opened(url).epochs() == {STREAM: [1]}
+
+
+def test_f47_a_writer_frozen_before_a_trim_adds_nothing(url: str) -> None:
+    """A zombie's manifest arrives after others have extended and trimmed the log."""
+    channel = opened(url)
+    for epoch in (1, 2, 3, 4):
+        append(channel, STREAM, epoch)
+    previous = fingerprint(channel.manifest(STREAM, 1))
+    channel.trim(STREAM, 3, [])
+    with pytest.raises(ManifestExists):
+        opened(url).append(STREAM, 2, b"zombie", previous)
+    assert channel.stream_epochs(STREAM) == [4]
+
+
+def test_a_trim_of_another_log_deletes_nothing(url: str) -> None:
+    """Fails when a trim says only through which epoch: one that was delayed while the topics were
+    made again would delete what nobody has acked."""
+    channel = opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    fields = {"stream": STREAM, "through": 2, "fingerprint": "0" * 32}
+    assert channel.submit(operations.TRIM, fields) is False
+    whole = fingerprint(channel.manifest(STREAM, 3))
+    assert channel.submit(operations.TRIM, {**fields, "through": 3, "fingerprint": whole}) is False
+    assert channel.stream_epochs(STREAM) == [1, 2, 3]
+
+
+def test_a_repeated_request_counts_once(url: str) -> None:
+    """The broker has each record twice. Fails when the second answer replaces the first."""
+    channel = opened(url)
+    broker = channel.broker
+    assert isinstance(broker, FakeBroker)
+    real = broker.topics.append
+
+    def twice(topic: str, partition: int, key: bytes, value: bytes) -> object:
+        written = real(topic, partition, key, value)
+        real(topic, partition, key, value)
+        return written
+
+    broker.topics.append = twice  # type: ignore[method-assign, assignment]
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch, frames=1)
+    channel.trim(STREAM, 2, [])
+    assert channel.stream_epochs(STREAM) == opened(url).stream_epochs(STREAM) == [3]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_f15_a_request_without_an_answer_is_read_back(url: str, stays: bool) -> None:
+    """An ambiguous time-out. Fails when the caller is told of an error for what is in the log."""
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    broker = channel.broker
+    real = broker.produce
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        if stays:
+            real(topic, partition, records)
+        raise ChannelError("timed out")
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    previous = fingerprint(channel.manifest(STREAM, 1))
+    if stays:
+        channel.append(STREAM, 2, b"m", previous)
+    else:
+        with pytest.raises(ChannelError, match="timed out"):
+            channel.append(STREAM, 2, b"m", previous)
+    broker.produce = real  # type: ignore[method-assign]
+    channel.append(STREAM, 2, b"m", previous)  # the caller tries again
+    assert opened(url).stream_epochs(STREAM) == [1, 2]
+
+
+def test_a_large_operation_is_several_records(url: str) -> None:
+    """Fails when it takes effect before its last part, or never."""
+    channel = opened(url)
+    topics(channel).most = 3_000
+    large = random.Random(1).randbytes(50_000)
+    path = channel.put_frame(STREAM, ATTEMPT, 0, large)
+    channel.append(STREAM, 1, large, "", [path])
+    other = opened(url)
+    assert (other.manifest(STREAM, 1), other.get_frame(path)) == (large, large)
+    assert max(len(each.value) for each in log_topic(channel).records) <= 3_000
+    assert len(parse_path(path).places) > 10  # type: ignore[union-attr]
+    assert other.foreign() == []
+
+
+def test_a_topic_that_takes_no_records_is_named(url: str) -> None:
+    channel = opened(url)
+    topics(channel).most = LEAST_RECORD_BYTES // 2
+    with pytest.raises(ChannelError, match=r"wan\.frames does not even .* max\.message\.bytes"):
+        channel.put_frame(STREAM, ATTEMPT, 0, bytes(10_000))
+
+
+def test_parts_before_a_checkpoint_begins_are_void(url: str) -> None:
+    """Fails when readers that were there before it see an operation that later ones cannot."""
+    channel = opened(url)
+    broker = channel.broker
+    fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+    large = Operation(operations.MANIFEST, channel.channel_id(), fields, bytes(5_000))
+    first, *rest = large.records(1_000)
+    broker.produce("wan.log", 0, [(b"", first)])
+    opened(url).keeper._checkpoint()
+    broker.produce("wan.log", 0, [(b"", each) for each in rest])
+    assert channel.epochs() == opened(url).epochs() == {}
+
+
+def test_an_operation_that_a_checkpoint_voids_is_written_again(url: str) -> None:
+    channel, other = opened(url), opened(url)
+    channel._most = 1_000
+    broker = channel.broker
+    real, voided = broker.produce, []
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        if len(records) > 1 and len(voided) < ATTEMPTS - 1:
+            voided.append(records)
+            real(topic, partition, records[:1])
+            other.keeper._checkpoint()
+            return real(topic, partition, records[1:])
+        return real(topic, partition, records)
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    channel.append(STREAM, 1, bytes(5_000))
+    assert len(voided) == ATTEMPTS - 1
+    assert opened(url).epochs() == channel.epochs() == {STREAM: [1]}
+
+
+# --- frames
+
+
+def test_a_frame_that_is_not_where_its_path_says_is_refused(url: str) -> None:
+    """Fails when a record is taken for a frame by its offset alone: topics that were made again, or
+    mirrored, have other records there."""
+    channel = opened(url)
+    path = channel.put_frame(STREAM, ATTEMPT, 0, b"f")
+    parsed = parse_path(path)
+    assert parsed is not None
+    partition, offset = parsed.places[0]
+    channel.broker.produce("wan.frames", partition, [(b"another", b"f")])
+    for places in (
+        (Place(partition, offset + 1),),
+        (Place(partition, offset + 7),),
+        (Place(99, 0),),
+        (Place(partition, offset), Place(partition, offset + 1)),
+    ):
+        missing = str(parsed._replace(places=places))
+        with pytest.raises(FrameError, match=r"is not there.*mirror"):
+            channel.get_frame(missing)
+        assert channel.frame_time(missing) is None
+    with pytest.raises(FrameError):
+        channel.get_frame("frames/../../etc/passwd")
+
+
+def test_f18_partitions_that_are_added_are_used(url: str) -> None:
+    """Fails when a frame's place follows from the number of partitions."""
+    channel = opened(url)
+    before = [channel.put_frame(STREAM, ATTEMPT, index, b"%d" % index) for index in range(4)]
+    topics(channel).partitions["wan.frames"] += [Partition(), Partition()]
+    after = [channel.put_frame(STREAM, ATTEMPT, index, b"%d" % index) for index in range(4, 12)]
+    assert {parse_path(path).places[0].partition for path in after} == {0, 1, 2, 3}  # type: ignore[union-attr]
+    assert [opened(url).get_frame(path) for path in before + after] == [
+        b"%d" % index for index in range(12)
+    ]
+
+
+# --- the keeper
+
+
+def test_what_is_trimmed_is_deleted_from_the_topics(url: str) -> None:
+    """Fails when topics grow for ever. A new reader begins at the checkpoint."""
+    channel = opened(url, keep=10)
+    for epoch in range(1, 101):
+        paths = append(channel, STREAM, epoch, frames=2)
+        if epoch > 1:
+            channel.trim(STREAM, epoch - 1, [])
+    channel.announce(STREAM, 100, 3)
+    channel.put_sender_record(STREAM, b"record")
+    assert len(log_topic(channel).records) < 60
+    assert log_topic(channel).beginning > 200
+    for partition in topics(channel).partitions["wan.frames"]:
+        assert len(partition.records) < 25
+    new = opened(url)
+    assert seen(new) == seen(channel)
+    assert (new.epochs(), new.announced(STREAM)) == ({STREAM: [100]}, (100, 3))
+    assert new.sender_record(STREAM) == b"record"
+    assert [new.get_frame(path) for path in paths] == [b"frame 100 0", b"frame 100 1"]
+    append(new, STREAM, 101)
+    assert channel.stream_epochs(STREAM) == [100, 101]
+
+
+def test_a_stream_that_is_held_does_not_keep_the_frames_of_others(url: str) -> None:
+    """Its frames are moved, and its manifests, which name the old places, still lead to them."""
+    channel = opened(url, keep=10)
+    held = [path for epoch in (1, 2, 3) for path in append(channel, "held", epoch, frames=2)]
+    for epoch in range(1, 101):
+        append(channel, STREAM, epoch, frames=2)
+        if epoch > 1:
+            channel.trim(STREAM, epoch - 1, [])
+    for partition in topics(channel).partitions["wan.frames"]:
+        assert partition.beginning > 50
+        assert len(partition.records) < 40
+    for reader in (channel, opened(url)):
+        assert [reader.get_frame(path) for path in held] == [
+            b"frame %d %d" % (epoch, index) for epoch in (1, 2, 3) for index in (0, 1)
+        ]
+        assert reader.frame_time(held[0]) is not None
+    channel.trim("held", 2, [])
+    assert channel.get_frame(held[-1]) == b"frame 3 1"
+    assert seen(channel) == seen(opened(url))
+
+
+def test_a_reader_that_looked_long_ago_finds_a_moved_frame(url: str) -> None:
+    channel, reader = opened(url, keep=4), opened(url)
+    [path] = append(channel, "held", 1, frames=1)
+    assert reader.get_frame(path) == b"frame 1 0"
+    for epoch in range(1, 30):
+        append(channel, STREAM, epoch, frames=2)
+        channel.trim(STREAM, epoch - 1, [])
+    assert topics(channel).partitions["wan.frames"][0].beginning > 0
+    assert reader.get_frame(path) == b"frame 1 0"
+
+
+def test_frames_that_no_manifest_names_yet_stay_a_day(url: str) -> None:
+    """Fails when a keeper deletes the frames of a write that is under way."""
+    channel = opened(url, keep=4)
+    topics(channel).time = 1e9
+    under_way = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(2)]
+    for epoch in range(1, 30):
+        append(channel, "other", epoch, frames=2)
+        channel.trim("other", epoch - 1, [])
+    assert [channel.get_frame(path) for path in under_way] == [b"f", b"f"]
+    channel.append(STREAM, 1, b"m", "", under_way)
+    topics(channel).time = 1e9 + 2 * UNNAMED_AGE
+    channel.put_frame("left", ATTEMPT, 9, b"behind")
+    channel.put_frame("left", ATTEMPT, 9, b"behind")
+    topics(channel).time = 1e9 + 4 * UNNAMED_AGE
+    for epoch in range(30, 60):
+        append(channel, "other", epoch, frames=2)
+        channel.trim("other", epoch - 1, [])
+    assert all(each.beginning > 60 for each in topics(channel).partitions["wan.frames"])
+    assert [channel.get_frame(path) for path in under_way] == [b"f", b"f"]
+
+
+def test_a_manifest_whose_frames_were_deleted_does_not_count(url: str) -> None:
+    """Its writer was frozen for more than a day. Fails when receivers meet a manifest that names
+    what is gone."""
+    channel = opened(url, keep=4)
+    topics(channel).time = 1e9
+    frozen = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(2)]
+    topics(channel).time = 1e9 + 2 * UNNAMED_AGE
+    for epoch in range(1, 30):
+        append(channel, "other", epoch, frames=2)
+        channel.trim("other", epoch - 1, [])
+    with pytest.raises(ManifestExists, match="names frames that were trimmed"):
+        channel.append(STREAM, 1, b"m", "", frozen)
+
+
+def test_a_floor_that_a_manifest_was_faster_than_does_not_count(url: str) -> None:
+    """Fails when a keeper deletes what was named between its look and its deletion."""
+    channel = opened(url)
+    [path] = append(channel, STREAM, 1, frames=1)
+    partition, offset = parse_path(path).places[0]  # type: ignore[union-attr]
+    assert channel.submit(operations.FLOOR, {"floors": [[partition, offset + 1]]}) is False
+    assert channel.submit(operations.FLOOR, {"floors": [[partition, offset]]}) is True
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_keeper_may_end_at_any_step(url: str, step: int) -> None:
+    """Fails when what it did before is not enough for a reader, or too much for the next one."""
+    keeper, other = opened(url, keep=6), opened(url, keep=6)
+    held = [path for epoch in (1, 2) for path in append(other, "held", epoch, frames=2)]
+    for epoch in range(1, 20):
+        append(other, STREAM, epoch, frames=2)
+    broker, calls = keeper.broker, 0
+
+    class Killed(Exception):
+        pass
+
+    def guarded(name: str) -> None:
+        real = getattr(broker, name)
+
+        def call(*args: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls > step:
+                raise Killed
+            return real(*args)
+
+        setattr(broker, name, call)
+
+    guarded("produce")
+    guarded("delete_before")
+    with suppress(Killed):
+        keeper.trim(STREAM, 18, [])
+    for reader in (other, opened(url)):
+        assert [reader.get_frame(path) for path in held] == [
+            b"frame %d %d" % (epoch, index) for epoch in (1, 2) for index in (0, 1)
+        ]
+        assert reader.epochs()["held"] == [1, 2]
+        assert reader.stream_epochs(STREAM)[-1] == 19
+    # A copy of a frame that no operation names yet stays for a day.
+    topics(other).time = time.time() + 2 * UNNAMED_AGE
+    for epoch in range(20, 60):
+        append(other, STREAM, epoch, frames=2)
+        other.trim(STREAM, epoch - 1, [])
+    assert seen(opened(url)) == seen(other)
+    assert all(len(each.records) < 40 for each in topics(other).partitions["wan.frames"])
+
+
+def test_a_checkpoint_half_written_is_no_checkpoint(url: str) -> None:
+    """Neither one of which a part is missing, nor one whose ``begin`` is gone. A reader goes on to
+    the next."""
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    begin = Operation(operations.BEGIN, channel.channel_id())
+    channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
+    state = channel.with_fold(lambda fold: fold.state.encode())
+    half = Operation(
+        operations.CHECKPOINT, channel.channel_id(), {"begin": begin.id, "offset": 2}, state
+    )
+    channel.broker.produce("wan.log", 0, [(b"", half.records(50)[0])])
+    append(channel, STREAM, 2)
+    zombie = Operation(
+        operations.CHECKPOINT, channel.channel_id(), {"begin": "f" * 32, "offset": 0}, state
+    )
+    channel.broker.produce("wan.log", 0, [(b"", zombie.encode())])
+    assert opened(url).epochs() == {STREAM: [1, 2]}
+    channel.keeper._checkpoint()
+    append(channel, STREAM, 3)
+    assert opened(url).epochs() == channel.epochs() == {STREAM: [1, 2, 3]}
+    assert log_topic(channel).beginning > 4
+
+
+def test_a_checkpoint_counts_for_its_own_begin_only(url: str) -> None:
+    """A ``begin`` that is there twice stands before other operations each time."""
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    begin = Operation(operations.BEGIN, channel.channel_id())
+    state = seen(channel)
+    [first] = channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
+    append(channel, STREAM, 2)
+    [again] = channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
+    fields = {"begin": begin.id, "offset": first.offset}
+    channel.submit(operations.CHECKPOINT, fields, state)
+    topics(channel).cut("wan.log", 0, again.offset)
+    with pytest.raises(ChannelError, match="nor with a checkpoint"):
+        FakeTopicChannel(url).epochs()
+
+
+# --- topics that are not what they were
+
+
+def test_f17_topics_made_again_are_another_channel(url: str) -> None:
+    """Fails when what was read before is taken for the new log's, or an operation on the old
+    channel changes the new one."""
+    channel = opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    old = channel.channel_id()
+    for topic in ("wan.log", "wan.frames", "wan.acks"):
+        topics(channel).delete(topic)
+    with pytest.raises(ChannelError, match="there is no topic"):
+        channel.epochs()
+    other = opened(url)
+    for epoch in (1, 2):
+        append(other, "other", epoch)
+    assert channel.epochs() == {"other": [1, 2]}
+    late = Operation(
+        operations.MANIFEST, old, {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+    )
+    channel.broker.produce("wan.log", 0, [(b"", late.encode())])
+    assert channel.epochs() == opened(url).epochs() == {"other": [1, 2]}
+
+
+def test_f17_a_topic_made_again_with_as_many_records_is_noticed(url: str) -> None:
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    topics(channel).delete("wan.log")
+    other = opened(url)
+    append(other, "other", 1)
+    with pytest.raises(ManifestExists):
+        channel.append(STREAM, 2, b"m", fingerprint(b"%s 1" % STREAM.encode()))
+    assert channel.epochs() == {"other": [1]}
+
+
+def test_f17_acks_made_again_are_read_anew(url: str) -> None:
+    channel = opened(url)
+    for ack in (b"1", b"2", b"3"):
+        channel.put_ack(STREAM, "seattle", ack)
+    assert channel.acks(STREAM) == {"seattle": b"3"}
+    topics(channel).delete("wan.acks")
+    other = opened(url)
+    other.put_ack(STREAM, "denver", b"9")
+    assert channel.acks(STREAM) == {"denver": b"9"}
+
+
+def test_f16_a_log_cut_by_a_retention_is_loud(url: str) -> None:
+    """Fails when a reader takes what is left for the whole: nobody would miss what is gone."""
+    channel = opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    topics(channel).cut("wan.log", 0, 2)
+    for reader in (FakeTopicChannel(url), FakeTopicChannel(url)):
+        with pytest.raises(ChannelError, match=r"wan\.log does not begin .*retention\.ms"):
+            reader.epochs()
+        with pytest.raises(ChannelError, match="does not begin"):
+            reader.prepare()
+    topics(channel).cut("wan.log", 0, 10**9)
+    with pytest.raises(ChannelError, match="does not begin"):
+        FakeTopicChannel(url).heads()
+
+
+def test_f16_what_a_retention_cuts_before_a_checkpoint_is_not_missed(url: str) -> None:
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    channel.keeper._checkpoint()
+    append(channel, STREAM, 2)
+    assert seen(opened(url)) == seen(channel)
+    reader = opened(url)
+    for epoch in (3, 4):
+        append(channel, STREAM, epoch)
+    channel.keeper._checkpoint()
+    assert reader.epochs() == {STREAM: [1, 2, 3, 4]}
+
+
+def test_f16_frames_cut_by_a_retention_are_named(url: str) -> None:
+    channel = opened(url)
+    [path] = append(channel, STREAM, 1, frames=1)
+    for partition in (0, 1):
+        topics(channel).cut("wan.frames", partition, 100)
+    with pytest.raises(FrameError, match="retention"):
+        channel.get_frame(path)
+
+
+def test_acks_survive_compaction(url: str) -> None:
+    channel = opened(url)
+    for number in range(20):
+        channel.put_ack(STREAM, f"site{number % 3}", b"%d" % number)
+        topics(channel).compact("wan.acks")
+    newest = {"site0": b"18", "site1": b"19", "site2": b"17"}
+    assert channel.acks(STREAM) == opened(url).acks(STREAM) == newest
+
+
+def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
+    """Foreign records in a channel's own topic change nothing, and are listed."""
+    other = clusters[url]
+    FakeBroker(other).prepare({"wan.log": LOG})
+    other.append("wan.log", 0, b"", b"hello")
+    with pytest.raises(ChannelError, match=r"the first is not spark_wan's.*prefix of its own"):
+        opened(url)
+    other.delete("wan.log")
+    channel = opened(url)
+    append(channel, STREAM, 1)
+    before = seen(channel)
+    for value in (b"", b"hello", b"WANO 1 00000000\n{}", b"WANP 1 x", b"\xff" * 100, b"WANO"):
+        other.append("wan.log", 0, b"", value)
+    whole = Operation(operations.TRIM, channel.channel_id(), {"stream": STREAM, "through": "x"})
+    other.append("wan.log", 0, b"", whole.encode())
+    other.append("wan.acks", 0, b"no stream", b"ack")
+    assert seen(channel) == before
+    assert channel.foreign() == [f"wan.log@{offset}" for offset in range(2, 8)]
+    assert channel.ack_tags() == {}
+
+
+@pytest.mark.parametrize("change", ["kind", "version", "part", "requires"])
+def test_f38_a_record_of_a_newer_version_stops_its_readers(url: str, change: str) -> None:
+    """Fails when it is passed over: what follows would mean something else."""
+    channel = opened(url)
+    new = Operation(operations.ANNOUNCE, channel.channel_id(), {"stream": STREAM})
+    value = new.encode()
+    if change == "kind":
+        value = Operation("split", channel.channel_id()).encode()
+    elif change == "requires":
+        value = Operation(operations.TRIM, channel.channel_id(), {"requires": ["x"]}).encode()
+    elif change == "version":
+        value = value.replace(b"WANO 1", b"WANO 2")
+    else:
+        value = new.records(40)[0].replace(b"WANP 1", b"WANP 2")
+    topics(channel).append("wan.log", 0, b"", value)
+    for _ in range(2):
+        with pytest.raises(ChannelError, match=r"newer spark_wan.*Update spark_wan"):
+            channel.epochs()
+
+
+# --- many writers, at random
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_readers_agree_whatever_happens(url: str, seed: int) -> None:
+    """Writers that race, with requests that are lost, late and taken twice; keepers that delete;
+    readers that come late, from the beginning that is there. Fails for each guard of the fold."""
+    chance = random.Random(seed)
+    processes = [opened(url, keep=8) for _ in range(3)]
+    for process in processes:
+        process.faults = None
+    published: dict[str, dict[int, bytes]] = {"a": {}, "b": {}, "held": {}}
+    frames: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+    for process in processes:
+        broker = process.broker
+        assert isinstance(broker, FakeBroker)
+        broker.faults = random.Random(chance.random())
+    for step in range(150):
+        process, stream = chance.choice(processes), chance.choice(list(published))
+        broker = process.broker
+        assert isinstance(broker, FakeBroker)
+        if chance.random() < 0.3:
+            broker.deliver()
+        with suppress(ChannelError):
+            epochs = process.stream_epochs(stream)
+            last = epochs[-1] if epochs else 0
+            if stream != "held" and chance.random() < 0.4 and len(epochs) > 1:
+                process.trim(stream, chance.choice(epochs[:-1]), [])
+                continue
+            data = [b"%d-%d" % (step, index) for index in range(chance.randint(0, 2))]
+            paths = [
+                process.put_frame(stream, f"{step:032x}", index, each)
+                for index, each in enumerate(data)
+            ]
+            previous = fingerprint(process.manifest(stream, last)) if last else ""
+            if chance.random() < 0.3:  # another one is faster
+                rival = chance.choice(processes)
+                with suppress(ChannelError):
+                    rival.append(stream, last + 1, b"rival %d" % step, previous)
+            manifest = b"%d" % step
+            frames[stream, step] = list(zip(paths, data, strict=True))
+            process.append(stream, last + 1, manifest, previous, paths)
+            assert published[stream].setdefault(last + 1, manifest) == manifest
+    for process in processes:
+        broker = process.broker
+        assert isinstance(broker, FakeBroker)
+        broker.faults = None
+        broker.deliver()
+    new = FakeTopicChannel(url)
+    states = {seen(process) for process in [*processes, new]}
+    assert len(states) == 1, f"seed {seed}"
+    for stream, known in published.items():
+        for epoch in new.stream_epochs(stream):
+            manifest = new.manifest(stream, epoch)
+            assert known.get(epoch, manifest) == manifest
+            if manifest.isdigit():
+                for path, data in frames[stream, int(manifest)]:
+                    assert new.get_frame(path) == data
+        if stream == "held" and known:
+            assert new.stream_epochs(stream)[0] == 1
+
+
+def test_two_channels_that_start_at_once_are_one(url: str) -> None:
+    """Both write a first record. Fails when the second one makes another channel."""
+    first = FakeTopicChannel(url)
+    broker = first.broker
+    real = broker.produce
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        opened(url)
+        return real(topic, partition, records)
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    first.prepare()
+    broker.produce = real  # type: ignore[method-assign]
+    append(first, STREAM, 1)
+    assert opened(url).epochs() == {STREAM: [1]}
+
+
+def test_a_log_over_topics_survives_lost_checkpoints_of_its_readers(url: str) -> None:
+    """A whole log, as senders use it, with a keeper that works at every trim."""
+    channel = opened(url, keep=5)
+    log = StreamLog(channel, STREAM)
+    for epoch in range(1, 40):
+        publish(log, epoch)
+        if epoch > 2:
+            log.trim(epoch - 2, [])
+        assert StreamLog(opened(url), STREAM).newest_epoch() == epoch
+    assert log.since(0) == [38, 39]
+    with pytest.raises(ManifestError):
+        log.reread(37)
+
+
+# --- parts
+
+
+def test_offset_ranges_are_a_set(tmp_path: Path) -> None:
+    """Against a set of Python's."""
+    chance = random.Random(4)
+    for _ in range(200):
+        ranges, plain = OffsetRanges(), set[int]()
+        for _ in range(60):
+            offset = chance.randrange(40)
+            if chance.random() < 0.1:
+                ranges.drop_below(offset)
+                plain = {each for each in plain if each >= offset}
+            else:
+                ranges.add(offset)
+                plain.add(offset)
+            listed = [each for start, end in ranges for each in range(start, end)]
+            assert listed == sorted(plain)
+            start = chance.randrange(45)
+            after = next(each for each in range(start, 100) if each not in plain)
+            assert ranges.after(start) == after
+            assert ranges.count(start, start + 9) == len(plain & set(range(start, start + 9)))
+        again = OffsetRanges([list(each) for each in ranges])
+        assert list(again) == list(ranges)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "frames/a/b-00000@0:0",
+        "frames/a/" + "c" * 32 + "-00000@",
+        "frames/a/" + "c" * 32 + "-00000@0:1+",
+        "frames/a/../" + "c" * 32 + "-00000@0:1",
+        "frames//" + "c" * 32 + "-00000@0:1",
+        "frames/a/" + "c" * 32 + "-00000@-1:1",
+        "x",
+        "",
+    ],
+)
+def test_other_paths_are_no_frames(path: str) -> None:
+    parsed = parse_path(path)
+    assert parsed is None or path == "frames/a/b-00000@0:0"
+
+
+def test_operations_are_read_as_they_were_written() -> None:
+    chance = random.Random(7)
+    for size in (0, 1, 999, 10_000):
+        payload = chance.randbytes(size)
+        operation = Operation(operations.MANIFEST, "c", {"stream": "s", "epoch": 1}, payload)
+        for most in (37, 1_000, 10**6):
+            read = [read_record(value, "here") for value in operation.records(most)]
+            parts = [each for each in read if isinstance(each, Part)]
+            assert (joined(parts, "here") if parts else read[0]) == operation
+
+
+def test_a_state_is_read_as_it_was_written(url: str) -> None:
+    channel = opened(url, keep=4)
+    append(channel, "held", 1, frames=2)
+    for epoch in range(1, 30):
+        append(channel, STREAM, epoch, frames=1)
+        channel.trim(STREAM, epoch - 1, [])
+    channel.announce("ünï", 1, 2)
+    state = channel.with_fold(lambda fold: fold.state)
+    assert State.decode(state.encode()).encode() == state.encode()
+    for damaged in (b"", b"x", state.encode()[:20]):
+        with pytest.raises((ValueError, KeyError)):
+            State.decode(damaged)
+    assert Fold("t").has_state is False
