@@ -130,7 +130,10 @@ def _java(folder: Path, heap: str) -> list[str]:
         )
     options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     options += [f"-Dlog4j2.configurationFile={quiet}"]
-    return [java_command(), *options, "-cp", f"{kafka_jars()}/*"]
+    spark = Path(pyspark.__file__).parent / "jars"  # has what lets Kafka log
+    logging = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
+    path = ":".join([*map(str, logging), f"{kafka_jars()}/*"])
+    return [java_command(), *options, "-cp", path]
 
 
 @contextmanager

@@ -439,10 +439,13 @@ class Reader:
         if end == self._next and (self._fold.has_state or end == 0):
             return
         try:
-            if end < self._next or not self._continued(broker, end):
-                # Once more: the beginning may be deleted while it is read.
-                if not self._begun_anew(broker) and not self._begun_anew(broker):
-                    raise ChannelError(f"the topic {self._topic} is deleted while it is read")
+            # Twice: the beginning may be deleted while it is read.
+            if not (
+                (end >= self._next and self._continued(broker, end))
+                or self._begun_anew(broker)
+                or self._begun_anew(broker)
+            ):
+                raise ChannelError(f"the topic {self._topic} is deleted while it is read")
         except ChannelError:
             self._forget()  # a record may have been taken in part
             raise

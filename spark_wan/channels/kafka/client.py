@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,10 +74,11 @@ class KafkaBroker:
         self._said = Said(self._name)
         client = {
             "request_timeout_ms": REQUEST_TIMEOUT,
-            "bootstrap_timeout_ms": CONNECT_TIMEOUT,
             "reconnect_backoff_max_ms": 1_000,
             **options.client,
         }
+        self._connect_timeout = min(CONNECT_TIMEOUT, client["request_timeout_ms"])
+        client["bootstrap_timeout_ms"] = self._connect_timeout
         self._client = _with_context(client)
         self._client["bootstrap_servers"] = list(options.servers)
         self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
@@ -131,12 +133,17 @@ class KafkaBroker:
     def _check(self, admin: Any, topics: Mapping[str, TopicSettings]) -> None:
         """Compare the topics with their settings. Raises ChannelError for the first that differs,
         with the command that mends it."""
+        described = self._described(admin, topics)
+        end = time.monotonic() + CONNECT_TIMEOUT / 1000
+        while len(described) < len(topics) and time.monotonic() < end:
+            time.sleep(0.1)  # another broker than the one that made them may not know them yet
+            described = self._described(admin, topics)
         replicas = {
             each["name"]: (
                 len(each["partitions"]),
                 min(len(part["replica_nodes"]) for part in each["partitions"]),
             )
-            for each in self._described(admin, topics)
+            for each in described
         }
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
         found = admin.describe_configs(resources, config_filter="all").get("topic", {})
@@ -178,13 +185,19 @@ class KafkaBroker:
             self._counts[topic] = len(found), time.monotonic()
             return len(found)
 
+    def _place(self, topic: str, partition: int) -> Any:
+        """Return a partition. Raises ChannelError at once when there is no such topic: requests for
+        its records would wait for it."""
+        self.partitions(topic)
+        return TopicPartition(topic, partition)
+
     def beginning(self, topic: str, partition: int) -> int:
-        place = TopicPartition(topic, partition)
+        place = self._place(topic, partition)
         with self._asking(f"read {topic}"), self._consumer() as consumer:
             return int(consumer.beginning_offsets([place])[place])
 
     def end(self, topic: str, partition: int) -> int:
-        place = TopicPartition(topic, partition)
+        place = self._place(topic, partition)
         with self._asking(f"read {topic}"), self._consumer() as consumer:
             return int(consumer.end_offsets([place])[place])
 
@@ -272,9 +285,9 @@ class KafkaBroker:
                     enable_idempotence=False,
                     max_in_flight_requests_per_connection=5,
                     delivery_timeout_ms=self.options.producer.get(
-                        "delivery_timeout_ms", timeout + CONNECT_TIMEOUT
+                        "delivery_timeout_ms", timeout + self._connect_timeout
                     ),
-                    max_block_ms=CONNECT_TIMEOUT,
+                    max_block_ms=self._connect_timeout,
                     max_request_size=2**30,
                     batch_size=1_000_000,
                     allow_auto_create_topics=False,
@@ -354,13 +367,13 @@ class KafkaBroker:
 
     def _message(self, what: str, error: BaseException) -> str:
         servers = ",".join(self.options.servers)
-        cause = f"{type(error).__name__}: {error}".strip(": ")
-        said = self._said.last()
-        if said and said not in cause:
-            cause = f"{cause}; {said}"
+        text = str(error)
+        name = type(error).__name__
+        causes = [text if name in text else f"{name}: {text}", *self._said.recent()]
+        cause, advice = _explained(causes)
         return (
-            f"channel kafka://{servers}/{self.options.prefix}: cannot {what} ({cause}). "
-            f"{_advice(cause)} Nothing is lost; the request will be retried."
+            f"channel kafka://{servers}/{self.options.prefix}: cannot {what} ({cause}). {advice} "
+            f"See {DOCUMENT}. Nothing is lost; the request will be retried."
         )
 
 
@@ -380,14 +393,14 @@ _ADVICE = (
         "kafka.ssl.truststore.location to the PEM file of its authority.",
     ),
     (
-        "certificate required|CERTIFICATE_REQUIRED|bad certificate|BAD_CERTIFICATE"
+        "certificate required|CERTIFICATE_REQUIRED|BAD_CERTIFICATE|CERTIFICATE_UNKNOWN"
         "|alert certificate expired|CERTIFICATE_EXPIRED|UNKNOWN_CA",
         "The broker does not take the client's certificate: set kafka.ssl.keystore.location to a "
         "PEM file with a key and a certificate that is valid and signed by an authority that the "
         "broker trusts.",
     ),
     (
-        "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|PACKET_LENGTH",
+        "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|PACKET_LENGTH|UNEXPECTED_EOF",
         "The broker does not speak TLS at this port: check the port, or kafka.security.protocol.",
     ),
     (
@@ -418,22 +431,33 @@ _ADVICE = (
         "down.",
     ),
     (
-        "socket disconnected|Connection (reset|closed)|KafkaConnectionError: socket",
+        "Invalid frame length",
+        "The broker speaks TLS at this port: check the port, or kafka.security.protocol.",
+    ),
+    (
+        "socket disconnected|Connection (reset|closed)",
+        # Also where it said why: kafka-python drops what arrives together with the end.
         "The broker closed the connection at once: check that kafka.security.protocol is the one "
-        "of this port.",
+        "of this port, and, with a login, user name, password and kafka.sasl.mechanism; or the "
+        "broker is ending.",
     ),
 )
 
 
-def _advice(cause: str) -> str:
+def _explained(causes: Sequence[str]) -> tuple[str, str]:
+    """Return the cause that says most, and what to do about it.
+
+    One login that is refused is followed by attempts that a broker ends without a word.
+    """
     for form, advice in _ADVICE:
-        if re.search(form, cause, re.IGNORECASE):
-            return f"{advice} See {DOCUMENT}."
-    return f"Check that the brokers run and can be reached from here. See {DOCUMENT}."
+        for cause in causes:
+            if re.search(form, cause, re.IGNORECASE):
+                return cause, advice
+    return "; ".join(causes[:2]), "Check that the brokers run and can be reached from here."
 
 
 class Said(logging.Handler):
-    """The newest cause that the client of a broker logged.
+    """What the client of a broker logged lately of connections that failed.
 
     kafka-python says "unable to bootstrap" for any error of a first connection, and logs why.
     """
@@ -441,26 +465,28 @@ class Said(logging.Handler):
     def __init__(self, client: str) -> None:
         super().__init__(logging.WARNING)
         self._client = client
-        self._last: tuple[float, str] | None = None
+        self._said: deque[tuple[float, str]] = deque(maxlen=20)
         logging.getLogger("kafka").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if self._client in (record.threadName or "") and message.startswith(_CAUSES):
-            self._last = time.monotonic(), message.splitlines()[0][:500]
+        match = _CAUSE.fullmatch(record.getMessage().partition("\n")[0])
+        if match is not None and self._client in (record.threadName or ""):
+            self._said.append((time.monotonic(), match[1][:500]))
 
-    def last(self) -> str:
-        """Return what was said in the last minute."""
-        if self._last is None or time.monotonic() - self._last[0] > 60:
-            return ""
-        return self._last[1]
+    def recent(self) -> list[str]:
+        """Return what was said in the last minute, the newest first."""
+        since = time.monotonic() - 60
+        return [text for said, text in reversed(self._said) if said >= since]
 
     def close(self) -> None:
         logging.getLogger("kafka").removeHandler(self)
         super().close()
 
 
-_CAUSES = ("Connection failed:", "DNS lookup failed", "Bootstrap connection to")
+_CAUSE = re.compile(
+    r"(?:Connection failed: |Bootstrap connection to \S+ failed: |(?=DNS lookup failed))"
+    r"(.*?)(?: \(backoff [0-9.]+ secs\))?"
+)
 
 
 def _with_context(client: Mapping[str, Any]) -> dict[str, Any]:

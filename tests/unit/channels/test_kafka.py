@@ -1,0 +1,240 @@
+"""The Kafka channel over real brokers: settings of topics, failover, and brokers that are away. The
+contract of channels is in ``test_channels.py``."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import STREAM
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka_server import Cluster, closing_brokers, running
+from waiting import until
+
+from spark_wan.channels.base import Channel
+from spark_wan.channels.kafka.client import KafkaChannel
+from spark_wan.errors import ChannelError, ManifestExists
+from spark_wan.wire.manifest import fingerprint
+
+QUICK = {"kafka.request.timeout.ms": "2000", "kafka.delivery.timeout.ms": "3000"}
+
+
+@pytest.fixture(autouse=True)
+def _closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with closing_brokers(monkeypatch):
+        yield
+
+
+def opened(cluster: Cluster, name: str = "", **storage: str) -> KafkaChannel:
+    return KafkaChannel(f"kafka://{cluster.bootstrap}/{name or uuid.uuid4().hex}", storage)
+
+
+def append(channel: Channel, epoch: int, frames: int = 0) -> list[str]:
+    attempt = uuid.uuid4().hex
+    paths = [channel.put_frame(STREAM, attempt, index, b"%d" % epoch) for index in range(frames)]
+    previous = fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
+    channel.append(STREAM, epoch, b"m%d" % epoch, previous, paths)
+    return paths
+
+
+def admin(cluster: Cluster) -> KafkaAdminClient:
+    return KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+
+
+def test_topics_are_made_with_settings_that_keep_what_is_needed(kafka: Cluster) -> None:
+    """Fails when a broker's defaults delete what no site has read yet."""
+    channel = opened(kafka, "made", **{"topics.partitions": "3"})
+    channel.prepare()
+    client = admin(kafka)
+    topics = {each["name"]: each for each in client.describe_topics(["made.frames", "made.log"])}
+    assert len(topics["made.frames"]["partitions"]) == 3
+    assert len(topics["made.log"]["partitions"]) == 1
+    names = ["made.frames", "made.log", "made.acks"]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    found = client.describe_configs(resources, config_filter="all")["topic"]
+    client.close()
+    kept = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+    for name in names[:2]:
+        values = [found[name][key]["value"] for key in kept]
+        assert values == ["delete", "-1", "-1", "LogAppendTime"]
+    assert found["made.acks"]["cleanup.policy"]["value"] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value", "must"),
+    [
+        ("frames", "retention.ms", "1000", "-1"),
+        ("log", "cleanup.policy", "compact", "delete"),
+        ("log", "retention.bytes", "1000000", "-1"),
+        ("acks", "cleanup.policy", "delete", "compact"),
+        ("frames", "message.timestamp.type", "CreateTime", "LogAppendTime"),
+        ("log", "min.insync.replicas", "2", "1"),
+    ],
+)
+def test_a_topic_with_another_setting_is_refused_with_the_command_that_mends_it(
+    kafka: Cluster, topic: str, setting: str, value: str, must: str
+) -> None:
+    channel = opened(kafka)
+    name = f"{channel.prefix}.{topic}"
+    client = admin(kafka)
+    settings = {"num_partitions": 1, "replication_factor": 1, "configs": {setting: value}}
+    rest = {"log": {"retention.ms": "-1"}}.get(topic, {})
+    settings["configs"] = {
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "compact" if topic == "acks" else "delete",
+        "retention.ms": "-1",
+        **rest,
+        setting: value,
+    }
+    client.create_topics({name: settings}, wait_for_metadata=True)
+    client.close()
+    with pytest.raises(ChannelError) as refused:
+        channel.prepare()
+    message = str(refused.value)
+    assert f"{name} has {setting}={value}, and must have {must}" in message
+    assert f"--entity-name {name} --add-config {setting}={must}" in message
+
+
+def test_a_log_of_two_partitions_is_refused(kafka: Cluster) -> None:
+    channel = opened(kafka, "two")
+    client = admin(kafka)
+    client.create_topics(
+        {"two.log": {"num_partitions": 2, "replication_factor": 1}}, wait_for_metadata=True
+    )
+    client.close()
+    with pytest.raises(ChannelError, match=r"two\.log has 2 partitions, and must have 1"):
+        channel.prepare()
+
+
+def test_topics_that_are_not_there_are_named(kafka: Cluster) -> None:
+    """A wrong prefix. Fails when a reader takes them for an empty channel."""
+    channel = opened(kafka, "wrong", **QUICK)
+    for ask in (channel.heads, channel.ack_tags, lambda: channel.get_frame(FRAME)):
+        with pytest.raises(ChannelError, match=r"check the prefix"):
+            ask()
+
+
+FRAME = f"frames/{STREAM}/{'c' * 32}-00000@0:0"
+
+
+def test_what_is_trimmed_is_deleted_at_the_broker(kafka: Cluster) -> None:
+    """Fails when deleteRecords is not sent, or a new reader does not begin at a checkpoint."""
+    channel = opened(kafka)
+    channel.keeper.log_operations = channel.keeper.frames_at_once = 10
+    channel.prepare()
+    paths: list[str] = []
+    for epoch in range(1, 41):
+        paths = append(channel, epoch, frames=4)
+        channel.trim(STREAM, epoch - 1, [])
+    assert channel.broker.beginning(f"{channel.prefix}.log", 0) > 30
+    assert channel.broker.beginning(f"{channel.prefix}.frames", 0) > 10
+    reader = KafkaChannel(channel.url)
+    assert reader.stream_epochs(STREAM) == [40]
+    assert [reader.get_frame(path) for path in paths] == [b"40"] * 4
+
+
+def test_a_large_frame_is_several_records(kafka: Cluster) -> None:
+    """Fails with the 1 MiB that brokers take by default."""
+    channel = opened(kafka)
+    channel.prepare()
+    data = bytes(range(256)) * 20_000
+    path = channel.put_frame(STREAM, "c" * 32, 0, data)
+    assert path.count("+") == 5
+    assert channel.get_frame(path) == data
+
+
+def test_brokers_that_die_one_after_the_other_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Three brokers, min.insync.replicas 2, each killed (SIGKILL) and started again while two
+    writers race for one log. Fails with acks=1, and when an answer that was lost is not read back.
+    """
+    with running(tmp_path / "three", brokers=3) as cluster:
+        url = f"kafka://{cluster.bootstrap}/wan"
+        first = KafkaChannel(url, QUICK)
+        first.prepare()
+        won: dict[int, list[bytes]] = {}
+        stop, failed = threading.Event(), list[BaseException]()
+
+        def write(number: int) -> None:
+            channel = KafkaChannel(url, QUICK)
+            try:
+                while not stop.is_set():
+                    try:
+                        last = channel.head(STREAM)
+                        before = channel.manifest(STREAM, last) if last else b""
+                        data = b"%d by %d %s" % (last + 1, number, uuid.uuid4().hex.encode())
+                        path = channel.put_frame(STREAM, uuid.uuid4().hex, 0, data)
+                        previous = fingerprint(before) if last else ""
+                        channel.append(STREAM, last + 1, data, previous, [path])
+                        won.setdefault(last + 1, []).append(data)
+                    except ManifestExists:
+                        continue
+                    except ChannelError:
+                        time.sleep(0.05)
+            except BaseException as error:
+                failed.append(error)
+
+        writers = [threading.Thread(target=write, args=(number,)) for number in (1, 2)]
+        for writer in writers:
+            writer.start()
+        try:
+            for broker in cluster.brokers:
+                seen = max(won, default=0)
+                until(lambda seen=seen: max(won, default=0) >= seen + 10)  # type: ignore[misc]
+                broker.kill()
+                seen = max(won)
+                until(lambda seen=seen: max(won) >= seen + 10)  # type: ignore[misc]
+                broker.start()
+                until(broker.is_listening)
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join()
+        assert failed == []
+        reader = KafkaChannel(url)
+        epochs = reader.epochs()[STREAM]
+        assert epochs == [*range(1, max(won) + 1)] or epochs == [*range(1, max(won) + 2)]
+        for epoch, manifests in won.items():
+            assert manifests == [reader.manifest(STREAM, epoch)]
+
+
+def test_a_cluster_that_is_away_is_an_error_that_says_so_and_leaks_nothing(
+    tmp_path: Path,
+) -> None:
+    """Fails when each attempt leaves a thread or a socket, or the channel stays broken after it."""
+    with running(tmp_path / "one") as cluster:
+        channel = KafkaChannel(f"kafka://{cluster.bootstrap}/wan", QUICK)
+        channel.prepare()
+        append(channel, 1)
+        [broker] = cluster.brokers
+        broker.kill()
+        threads = set[int]()
+        for _ in range(4):
+            with pytest.raises(ChannelError, match=r"cannot (read|write).*reached from here"):
+                channel.heads()
+            with pytest.raises(ChannelError, match="cannot write"):
+                channel.put_ack(STREAM, "seattle", b"a")
+            threads.add(threading.active_count())
+        assert max(threads) - min(threads) <= 1
+        broker.start()
+        until(broker.is_listening)
+
+        def works() -> bool:
+            try:
+                return channel.head(STREAM) == 1
+            except ChannelError:
+                return False
+
+        until(works)
+        append(channel, 2)
+        assert channel.stream_epochs(STREAM) == [1, 2]
+
+
+def test_a_cluster_that_was_never_there_is_named() -> None:
+    channel = KafkaChannel("kafka://127.0.0.1:1/wan", {"kafka.request.timeout.ms": "1000"})
+    with pytest.raises(ChannelError, match=r"127\.0\.0\.1:1/wan: cannot prepare.*reached"):
+        channel.prepare()
