@@ -279,7 +279,8 @@ def test_f05_an_executor_killed_while_it_writes_frames(deployment: Deployment) -
     """SIGKILL to one of two executors that write. Its task runs again; the frames of the lost
     attempt stay, and no manifest names them.
 
-    Fails without a new attempt ID in the names of frames.
+    Fails (doubled rows) when the manifest names all frames of the write, in place of those that the
+    accepted attempts report.
     """
     send, _ = deployment.running("send", "receive")
     for _ in deployment.until_lost(lambda: deployment.unnamed("readings")):
@@ -293,7 +294,7 @@ def test_f05_a_slow_task_is_overtaken_by_its_copy(deployment: Deployment) -> Non
     """Speculation: one of two executors stands still while it writes frames. Spark runs its task
     again at the other one, whose frames are named. The slow one goes on too late.
 
-    Fails when the manifest names the frames that are there.
+    Fails as the one above does.
     """
     send, _ = deployment.running("send", "receive")
     for _ in deployment.until_lost(lambda: deployment.unnamed("readings")):
@@ -309,10 +310,8 @@ def test_f05_a_slow_task_is_overtaken_by_its_copy(deployment: Deployment) -> Non
 
 @pytest.mark.parametrize("table", ["readings", "orders"])
 def test_f23_an_executor_killed_while_it_applies(deployment: Deployment, table: str) -> None:
-    """SIGKILL to one of two executors that write the target's files, of an append and of a MERGE.
-    The apply is committed once.
-
-    Fails when a receiver appends again what a lost task had written.
+    """SIGKILL to one of two executors that write the target's files, of an append and of a MERGE,
+    which loses its materialized source and starts again. The apply is committed once.
     """
     _, receive = deployment.running("send", "receive")
     for _ in deployment.until_lost(lambda: deployment.loose_files(table)):
@@ -325,9 +324,8 @@ def test_f23_an_executor_killed_while_it_applies(deployment: Deployment, table: 
 def test_b30_b31_drivers_are_killed_and_go_on_elsewhere(deployment: Deployment) -> None:
     """The machine with the receiver's driver is lost while tasks write the target's files; then
     that with the sender's driver while tasks write frames, with one of the workers. Each is started
-    again at another address, in other folders, with what the site's state has.
-
-    Fails when a sender begins anew without its log, or a receiver without its ledger.
+    again at another address, in other folders, with what the site's state has: the log goes on with
+    the next epoch.
     """
     send, receive = deployment.running("send", "receive")
     executors = deployment.catch_applying(receive, "readings")

@@ -193,8 +193,6 @@ def test_f13_a_long_way_that_loses_packets(network: Network) -> None:
 def test_f12_the_way_is_cut_while_both_sites_write(network: Network, cut: tuple[str, ...]) -> None:
     """In both directions; or requests are lost; or they arrive, and their answers are lost: then
     each is sent again. Afterwards both have everything, once.
-
-    Fails when an epoch that exists already is taken for that of another writer.
     """
     network.cut(*cut)
     before = network.applied()
@@ -210,7 +208,7 @@ def test_f11_events_arrive_and_acks_do_not(network: Network) -> None:
     """All packets with acks are lost. Nothing is trimmed without them; afterwards receivers that
     start anew apply nothing again, and ack.
 
-    Fails when a log is trimmed by what was sent.
+    Fails without `AckManager._all_acked`.
     """
     network.commit(1)
     network.settle()
