@@ -428,6 +428,13 @@ GUARDS = {
     Sender._stream
     - table.source == 'table'
     + table.source
+
+    [ids of one version]
+    test_b02_more_events_than_can_be_looked_up_by_literals_arrive[clicks]
+    test_b02_more_events_than_can_be_looked_up_by_literals_arrive[prices]
+    AppliedEventIds._many
+    - load(self.ledger.spark, location, versionAsOf=version)
+    + load(self.ledger.spark, location)
     """,
     "integration/test_type_family.py": """
     [java-time]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import IN_LIST, is_in, literal, quoted, reference
-from spark_wan.delta.tables import load
+from spark_wan.delta.tables import load, newest_commit
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.event_ids import is_range_token
 from spark_wan.ledger.tables import FLOOR, LEDGER_VERSION, LedgerTables
@@ -165,11 +165,18 @@ class AppliedEventIds:
         )
 
     def _many(self, rows: EventRows, frame: DataFrame) -> tuple[DataFrame, set[str], int | None]:
-        """As :meth:`_few`, by a join with the IDs of ``frame``."""
-        recorded = self.ledger.read("event_ids").where(
-            (F.col("table") == self.table) & (F.col("origin") == self.origin)
-        )
+        """As :meth:`_few`, by a join with the IDs of ``frame``.
+
+        Of one version of the ledger: Spark evaluates what it has cached once more when the table is
+        written to or an executor is lost. By then the ledger has the IDs of this apply too, and all
+        its events would be known.
+        """
         with self.ledger.errors():
+            location = self.ledger.location("event_ids")
+            version = newest_commit(self.ledger.spark, location).version
+            recorded = load(self.ledger.spark, location, versionAsOf=version).where(
+                (F.col("table") == self.table) & (F.col("origin") == self.origin)
+            )
             floor = recorded.where(F.col("token") == FLOOR).agg(F.max("time")).collect()[0][0]
             ids = frame.select(F.col(ID).alias("event_id")).distinct()
             found = rows.persist(

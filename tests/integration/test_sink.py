@@ -21,6 +21,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource import format as datasource
+from spark_wan.receiver import deduplicate
 from spark_wan.wire.frame import FrameHeader, check_frame, decode_frame
 from spark_wan.wire.manifest import Manifest
 
@@ -344,6 +345,26 @@ def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
     wan.write_events("clicks", frame(spark, "clicks", clicks([3])))
     assert wan.numbers("clicks") == [3]
     assert wan.frames("clicks") == wan.named_frames("clicks")
+
+
+@pytest.mark.parametrize("table", ["clicks", "prices"])
+def test_b02_more_events_than_can_be_looked_up_by_literals_arrive(
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Appended and merged. Those that are sent again are dropped.
+
+    Fails when the look-up reads the newest version of the ledger: recording the IDs makes Spark
+    evaluate it once more, all events count as applied, and the apply writes no row.
+    """
+    monkeypatch.setattr(deduplicate, "FEW_IDS", 5)
+    duplicates = 0
+    for first, end in ((0, 20), (10, 40)):
+        numbers = range(first, end)
+        rows = clicks(numbers) if table == "clicks" else [price(f"p{n}", n, n / 2) for n in numbers]
+        wan.write_events(table, frame(spark, table, rows))
+        duplicates += wan.apply(spark, "events")[table].duplicates
+    events = wan.table(table, SEATTLE, ["event"])["event"].to_pylist()
+    assert (len(events), len(set(events)), duplicates) == (40, 40, 10)
 
 
 def test_register_makes_the_wan_format_known(

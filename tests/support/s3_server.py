@@ -6,23 +6,26 @@ import http.client
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from waiting import DEADLINE
 
+SIGNED = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
+
 
 @dataclass(frozen=True)
 class Server:
-    """An S3-compatible server on loopback, and the storage options that reach it."""
+    """An S3-compatible server, and the storage options that reach it."""
 
     port: int
+    host: str = "127.0.0.1"
 
     @property
     def storage(self) -> dict[str, str]:
         return {
-            "endpoint": f"http://127.0.0.1:{self.port}",
+            "endpoint": f"http://{self.host}:{self.port}",
             "allow_http": "true",
             "access_key_id": "key",
             "secret_access_key": "secret",
@@ -33,10 +36,7 @@ class Server:
 
     def make_bucket(self, name: str) -> str:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
-        signed = {
-            "Authorization": "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
-        }
-        connection.request("PUT", f"/{name}", headers=signed)
+        connection.request("PUT", f"/{name}", headers={"Authorization": SIGNED})
         assert connection.getresponse().status == 200
         connection.close()
         return f"s3://{name}"
@@ -71,3 +71,51 @@ def serving() -> Iterator[Server]:
     finally:
         process.kill()
         process.wait()
+
+
+SERVE_AT = """
+import io, sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.test import Client
+host, port, bucket, signed = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+app, one = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def whole(environ, start):
+    size = int(environ.get("CONTENT_LENGTH") or 0)
+    body = environ["wsgi.input"].read(size)
+    if len(body) < size:
+        start("400 Bad Request", [("Content-Length", "0")])
+        return []
+    environ["wsgi.input"] = io.BytesIO(body)
+    with one:
+        return list(app(environ, start))
+
+assert Client(app).put("/" + bucket, headers={"Authorization": signed}).status_code == 200
+WSGIRequestHandler.protocol_version = "HTTP/1.1"
+server = make_server(host, port, whole, threaded=True)
+print("ready", flush=True)
+server.serve_forever()
+"""
+"""Keeps connections open, and has a thread for each: a slow client stops no other. It still works
+on one request at a time, once the request is there as a whole."""
+
+
+@contextmanager
+def serving_at(host: str, bucket: str, command: Sequence[str] = ()) -> Iterator[Server]:
+    """Run a server at an address of another machine. ``command`` runs a command there."""
+    port = 9_000
+    process = subprocess.Popen(
+        [*command, sys.executable, "-c", SERVE_AT, host, str(port), bucket, SIGNED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield Server(port, host)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,9 @@ DEADLINE = 600.0
 """Seconds after which a wait fails: long enough for one busy core."""
 LONG = 60.0
 """The same for what needs no Spark."""
+
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+"""Before a command: its process is killed when the process of the tests is, however that ends."""
 
 
 def wait_until(true: Callable[[], bool], what: str, *handles: Any) -> None:
