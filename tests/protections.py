@@ -105,8 +105,8 @@ GUARDS = {
     Publisher.round
     - yield 'publish.4 frames-written'
     + pass
-    - append_in_time(self.log, manifest, began, self.clock)
-    + append_in_time(self.log, manifest, began, self.clock)
+    - manifest = append_in_time(self.log, manifest, began, self.clock)
+    + manifest = append_in_time(self.log, manifest, began, self.clock)
     + yield 'publish.4 frames-written'
 
     [f02]
@@ -2303,7 +2303,7 @@ GUARDS = {
     [f51 unknown fields]
     test_f51_unknown_fields_of_a_manifest_are_ignored[2]
     Manifest.decode
-    - from_fields(cls, fields, clock=TableClock, via=EpochRef)
+    - from_fields(cls, fields, clock=TableClock, via=EpochRef, signature=Signature)
     + cls(**fields)
 
     [f51 required fields]
