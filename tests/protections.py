@@ -897,7 +897,7 @@ GUARDS = {
     [listed for a query]
     test_a_listing_that_misses_a_log_ends_no_query
     WanStreamReader._next_offset
-    - max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
+    - max(ends.get(stream, 0), self._log(stream).newest_epoch())
     + ends.get(stream, 0)
     """,
     "unit/delta/test_error_kinds.py": """

@@ -142,7 +142,7 @@ class ObjectStoreChannel(ObjectChannel):
         """Yield the objects of a directory in which a name has a control character. obstore lists
         none then, so anyone who may write one file would hold all streams."""
         with self._request("list", prefix):
-            for folder, _, names in os.walk(directory / prefix):
+            for folder, _, names in os.walk(directory / prefix, onerror=_raise):
                 for name in names:
                     path = Path(folder, name)
                     with suppress(FileNotFoundError):
@@ -211,6 +211,11 @@ class ObjectStoreChannel(ObjectChannel):
                 "permissions, space and the storage options. Nothing is lost; the request will "
                 "be retried."
             ) from error
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _stored(meta: Any) -> StoredObject:
