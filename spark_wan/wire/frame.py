@@ -235,9 +235,10 @@ def _check_size(size: int, max_bytes: int, where: str) -> None:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Raise ValueError for what the encoder never writes, and what may grow when it is decoded."""
+    """Raise ValueError for what the encoder never writes: what may grow when it is decoded, and
+    names that are not UTF-8."""
     for field in schema:
-        kind = field.type
+        kind, _ = field.type, field.name
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -263,7 +264,8 @@ def _check_type(kind: pa.DataType) -> None:
         raise ValueError(f"a column of type {kind}")
     if types.is_nested(kind):
         for number in range(kind.num_fields):
-            _check_type(kind.field(number).type)
+            inner, _ = kind.field(number), kind.field(number).name
+            _check_type(inner.type)
 
 
 def _decoded_bytes(column: pa.DictionaryArray) -> int:

@@ -126,7 +126,7 @@ def is_signed_with(
             continue
         if key_id(secret) == signature.key:
             right = _hmac(secret, kind, content)
-            if hmac.compare_digest(right.encode(), signature.hmac.encode()):
+            if hmac.compare_digest(right.encode(), signature.hmac.encode(errors="replace")):
                 return None
             return "its signature is wrong: it was altered, or signed with another key"
     if unreadable is not None:

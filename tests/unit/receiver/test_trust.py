@@ -349,6 +349,25 @@ def test_acks_are_signed_and_forged_ones_do_not_count(sites: SignedSites) -> Non
     assert again is not None and (again.applied, again.cause) == (3, None)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "é", "", "0" * 64])
+def test_a_signature_may_be_any_text(sites: SignedSites, text: str) -> None:
+    """Found by the fuzzer: half a character cannot be encoded."""
+    sites.keys["seattle"] = [key_file(sites.folder, "seattle")]
+    (manifest,) = sites.send(1)
+    signer = replace(sending_signer(sites, "newark"), site="seattle", channel="")
+    signer = replace(signer, keys=sites.topology().site("seattle").signing_keys)
+    ack = Ack("seattle", ORDERS, manifest.log_id, 1).signed_by(signer)
+    assert ack.signature is not None
+    for data, applied in (
+        (ack.encode(), 1),
+        (replace(ack, signature=replace(ack.signature, hmac=text)).encode(), 0),
+        (replace(ack, signature=replace(ack.signature, key=text)).encode(), 0),
+    ):
+        sites.channel.put_ack(ORDERS, "seattle", data)
+        found = sites.log().ack("seattle")
+        assert found is not None and found.applied == applied
+
+
 def sending_signer(sites: SignedSites, site: str) -> Any:
     signer = sending_trust(sites.topology(), _sender(sites, "east")).signer
     assert signer is not None and signer.site == site
