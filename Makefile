@@ -6,9 +6,10 @@ PY        := $(BIN)/python
 STAMP     := $(VENV)/.installed
 INSTALL   := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SCHEDULES ?= 2000
+FUZZ_INPUTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check bench simulate clean
+.PHONY: help env demo test check bench simulate fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +38,9 @@ bench: $(STAMP) ## measure speed beside a plain MERGE and a handwritten pipeline
 
 simulate: $(STAMP) ## run SCHEDULES=n (2000) random schedules of crashes, delays, duplicates
 	SPARK_WAN_SCHEDULES=$(SCHEDULES) $(PY) -m pytest tests/simulation --timeout 0
+
+fuzz: $(STAMP) ## read FUZZ_INPUTS=n (1000000) damaged frames, manifests, acks, topologies
+	SPARK_WAN_FUZZ_INPUTS=$(FUZZ_INPUTS) $(PY) -m pytest -s tests/fuzz --timeout 0
 
 clean: ## remove the environment, caches and all output of runs
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

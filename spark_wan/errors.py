@@ -65,6 +65,17 @@ class ManifestError(WanError):
     """A manifest cannot be read: altered, foreign, or of an unknown version."""
 
 
+class UntrustedError(ManifestError):
+    """A manifest is unsigned, wrongly signed or of a site that is not accepted, was copied from
+    another stream or channel, or has names that lead out of their folder."""
+
+
+class SigningKeyError(WanError):
+    """A key to sign or to check signatures cannot be read, or is no key. Never shows the key."""
+
+    retriable = True
+
+
 class ChannelError(WanError):
     """The channel cannot be used: unwritable, unreachable, or not a spark_wan channel."""
 

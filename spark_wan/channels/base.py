@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from spark_wan.wire.names import is_safe
+
 PAGE = 1_000
 """Number of names in one answer of a listing, at most: what object stores return per request."""
 
@@ -94,8 +96,14 @@ class Channel(ABC):
         """Write a frame durably. Return its path, for the manifest."""
 
     @abstractmethod
-    def get_frame(self, path: str) -> bytes:
-        """Return a frame. Raises FrameError when it is missing."""
+    def get_frame(self, path: str, max_bytes: int | None = None) -> bytes:
+        """Return a frame. Raises FrameError when it is missing, or larger than ``max_bytes``, which
+        is found out before it is read as far as the store can tell."""
+
+    def is_frame_of(self, stream: str, path: str) -> bool:
+        """Whether a path in a manifest can be one that :meth:`put_frame` has returned for a stream.
+        The manifest may be forged, so this is asked before the path is used."""
+        return all(is_safe(part) for part in path.split("/"))
 
     @abstractmethod
     def frame_time(self, path: str) -> float | None:

@@ -10,16 +10,28 @@ import pyarrow as pa
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.parallel import in_order
-from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.errors import FrameError
+from spark_wan.wire.frame import (
+    MAX_FRAME_BYTES,
+    FrameHeader,
+    FrameRef,
+    encode_frame,
+    frame_checksum,
+    frame_digest,
+    unpacked_bytes,
+)
 
 
 @dataclass(frozen=True)
 class BatchLimits:
     """A batch closes at ``rows`` rows or ``bytes`` bytes (uncompressed Arrow), or when the task's
-    rows end."""
+    rows end. A single event may be larger than ``bytes``, not than ``max_frame_bytes``."""
 
     rows: int
     bytes: int
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    digests: bool = False
+    """Whether manifests are signed, and so have the digests of frames."""
 
 
 @dataclass
@@ -47,12 +59,23 @@ class BatchPublisher:
         self.refs += in_order(self._put, frames, size=lambda frame: len(frame[2]))
 
     def _encoded(self, index: int, events: pa.RecordBatch) -> bytes:
-        return encode_frame(replace(self.header, index=index, events=events.num_rows), events)
+        header = replace(self.header, index=index, events=events.num_rows)
+        most, size = self.limits.max_frame_bytes, events.nbytes
+        data = b"" if size > most else encode_frame(header, events)
+        size = size if size > most else unpacked_bytes(data, events)
+        if size > most:
+            raise FrameError(
+                f"{self.header.stream}: a gateway batch with {events.num_rows} events has "
+                f"{size:,} bytes, more than max_frame_bytes of the sender ({most:,}); it is not "
+                "sent. Raise max_frame_bytes at the receiving sites, then of the sender."
+            )
+        return data
 
     def _put(self, frame: tuple[int, int, bytes]) -> FrameRef:
         index, rows, data = frame
         path = self.channel.put_frame(self.header.stream, self.header.attempt, index, data)
-        return FrameRef(path, rows, len(data), frame_checksum(data))
+        digest = frame_digest(data) if self.limits.digests else ""
+        return FrameRef(path, rows, len(data), frame_checksum(data), digest)
 
     def _cut(
         self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]

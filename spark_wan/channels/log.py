@@ -14,9 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from spark_wan.channels.base import PAGE, Channel
 from spark_wan.channels.parallel import in_order
-from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
+from spark_wan.channels.trust import NO_KEYS, StreamTrust
+from spark_wan.errors import (
+    ChannelError,
+    LogGapError,
+    ManifestError,
+    ManifestExists,
+    SigningKeyError,
+    UntrustedError,
+)
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import Manifest, fingerprint
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, Manifest, fingerprint
+from spark_wan.wire.names import is_safe, shown
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +58,16 @@ class StreamLog:
     manifests, which never change.
     """
 
-    def __init__(self, channel: Channel, stream: str) -> None:
+    def __init__(self, channel: Channel, stream: str, trust: StreamTrust = NO_KEYS) -> None:
+        if not is_safe(stream):
+            raise UntrustedError(
+                f"{channel.url}: {shown(stream)} is not the name of a stream: it could lead out of "
+                "its folder. Nothing of it is read. Find out who wrote it, and remove it from the "
+                "channel: its objects in log/, heads/, frames/ and acks/."
+            )
         self.channel = channel
         self.stream = stream
+        self.trust = trust
         self.newest_seen = 0
         """The newest epoch that was read or appended here; 0: none."""
         self.told: tuple[str, int] | None = None
@@ -61,6 +77,9 @@ class StreamLog:
 
     def newest_manifest(self, hint: int = 0) -> Manifest | None:
         """Return the newest manifest, if any. Raises LogGapError and ManifestError.
+
+        It is one of this site's own log: a manifest that came from elsewhere is trusted by
+        :meth:`read` alone.
 
         ``hint``: an epoch that the log has probably reached. It saves listing the epochs below.
         """
@@ -80,7 +99,18 @@ class StreamLog:
         """Return the manifest of an epoch, from memory if it was read before.
 
         Raises ManifestError, and LogGapError when the manifest is of another epoch or stream.
+        UntrustedError when it must not be acted on (:class:`StreamTrust`).
         """
+        manifest = self.peek(epoch)
+        if manifest.refusal is not None:
+            with self._lock:
+                self._cached.pop(epoch, None)  # keys may be added
+            raise UntrustedError(manifest.refusal)
+        return manifest
+
+    def peek(self, epoch: int) -> Manifest:
+        """Return the manifest of an epoch like :meth:`read`, even if it must not be acted on: for
+        a look at where the log ends, and at epochs that are applied already."""
         with self._lock:
             known = self._cached.get(epoch)
             if known is not None:
@@ -179,8 +209,9 @@ class StreamLog:
                 "full copy."
             )
 
-    def append(self, manifest: Manifest) -> None:
-        """Add the next manifest, and tell the readers.
+    def append(self, manifest: Manifest) -> Manifest:
+        """Add the next manifest, signed if this site has keys, and tell the readers. Return it as
+        it was added.
 
         A writer may freeze at any moment, while others extend the log and trim it, so that its
         epoch is absent again. So the manifest's place in the log is checked before the write, and
@@ -188,9 +219,17 @@ class StreamLog:
         what comes after it is listed.
 
         Raises ManifestExists when another writer has added that epoch, or the log has moved on:
-        reload the log and replan.
+        reload the log and replan. SigningKeyError when it cannot be signed.
         """
+        if self.trust.signer is not None:
+            manifest = manifest.signed_by(self.trust.signer)
         data = manifest.encode()
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise ManifestError(
+                f"{self.stream}: the manifest of epoch {manifest.epoch} would have {len(data):,} "
+                f"bytes, for {len(manifest.frames):,} frames; receivers read "
+                f"{MAX_MANIFEST_BYTES:,}. Raise batch_size and batch_bytes of the sender."
+            )
         try:
             if not self._is_next(manifest):
                 raise self._moved_on(manifest)
@@ -211,6 +250,7 @@ class StreamLog:
         self._keep(manifest)
         with self._lock:
             self.newest_seen = manifest.epoch
+        return manifest
 
     def tell(self, newest: Manifest) -> None:
         """Make sure that readers hear of the newest manifest: its writer may have died before."""
@@ -230,12 +270,18 @@ class StreamLog:
 
         See :meth:`Ack.of` for those of a newer spark_wan.
         """
-        return read_acks(self.stream, self.channel.acks(self.stream))
+        return read_acks(self.stream, self.channel.acks(self.stream), self.trust)
 
     def ack(self, site: str) -> Ack | None:
         """Return the newest ack of a site, None when it wrote no readable one."""
         data = self.channel.ack(self.stream, site)
-        return None if data is None else read_acks(self.stream, {site: data}).get(site)
+        return None if data is None else read_acks(self.stream, {site: data}, self.trust).get(site)
+
+    def put_ack(self, ack: Ack) -> None:
+        """Write an ack of this site, signed if it has keys."""
+        if self.trust.ack_signer is not None:
+            ack = ack.signed_by(self.trust.ack_signer)
+        self.channel.put_ack(self.stream, ack.site, ack.encode())
 
     def newest_epoch(self, hint: int = 0) -> int:
         """Return the highest epoch, 0 for a stream without manifests.
@@ -267,6 +313,20 @@ class StreamLog:
                 f"{where} holds epoch {manifest.epoch} of {manifest.stream}: the log was "
                 "rewritten. The stream is held; restore the channel's log."
             )
+        for frame in manifest.frames:
+            if not self.channel.is_frame_of(self.stream, frame.path):
+                raise UntrustedError(
+                    f"{where} names the frame {shown(frame.path)}, which is not in the folder of "
+                    "the stream's frames. spark_wan did not write this manifest. The stream is "
+                    "held; restore the channel's log."
+                )
+        if self.trust.manifests is not None:
+            try:
+                refusal = self.trust.manifests.refusal(manifest)
+            except SigningKeyError as error:
+                refusal = f"its signature cannot be checked: {error}"
+            if refusal is not None:
+                manifest.__dict__["refusal"] = f"{where}: {refusal}"
         return manifest
 
     def _keep(self, manifest: Manifest) -> Manifest:
@@ -361,10 +421,15 @@ class StreamLog:
         return True
 
 
-def read_acks(stream: str, acks: Mapping[str, bytes]) -> dict[str, Ack]:
+def read_acks(
+    stream: str, acks: Mapping[str, bytes], trust: StreamTrust = NO_KEYS
+) -> dict[str, Ack]:
     """Return those of a stream's acks, by site, that can be read and are of that site.
 
-    See :meth:`Ack.of` for those of a newer spark_wan.
+    See :meth:`Ack.of` for those of a newer spark_wan, and those that should be signed and are not.
     """
-    found = ((site, Ack.of(data, site, stream)) for site, data in acks.items())
+    found = (
+        (site, Ack.of(data, site, stream, trust.ack_keys.get(site, ())))
+        for site, data in acks.items()
+    )
     return {site: ack for site, ack in found if ack is not None}

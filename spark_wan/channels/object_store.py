@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from spark_wan.channels.base import PAGE
-from spark_wan.channels.objects import ObjectChannel, StoredObject
+from spark_wan.channels.objects import ObjectChannel, StoredObject, TooLargeError
 from spark_wan.errors import ChannelError
 
 _CLIENT_OPTIONS = frozenset(
@@ -115,14 +115,40 @@ class ObjectStoreChannel(ObjectChannel):
         with self._request("read", path, FileNotFoundError):
             return bytes(obstore.get(self._store, path).bytes())
 
+    def read_up_to(self, path: str, max_bytes: int | None) -> bytes:
+        with self._request("read", path, FileNotFoundError):
+            found = obstore.get(self._store, path)
+            size = found.meta["size"]
+            if max_bytes is None or size <= max_bytes:
+                return bytes(found.bytes())
+        raise TooLargeError(size, max_bytes)
+
     def stat(self, path: str) -> StoredObject:
         with self._request("read", path, FileNotFoundError):
             return _stored(obstore.head(self._store, path))
 
     def list_objects(self, prefix: str) -> list[StoredObject]:
-        with self._request("list", prefix):
-            pages = list(obstore.list(self._store, prefix=prefix or None, chunk_size=PAGE))
+        try:
+            with self._request("list", prefix):
+                pages = list(obstore.list(self._store, prefix=prefix or None, chunk_size=PAGE))
+        except ChannelError:
+            directory = _directory(self.url)
+            if directory is None:
+                raise
+            return sorted(self._walk(directory, prefix))
         return sorted(_stored(meta) for page in pages for meta in page)
+
+    def _walk(self, directory: Path, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects of a directory in which a name has a control character. obstore lists
+        none then, so anyone who may write one file would hold all streams."""
+        with self._request("list", prefix):
+            for folder, _, names in os.walk(directory / prefix, onerror=_raise):
+                for name in names:
+                    path = Path(folder, name)
+                    with suppress(FileNotFoundError):
+                        found = path.stat()
+                        tag = f"{found.st_mtime_ns:x} {found.st_size}"
+                        yield StoredObject(str(path.relative_to(directory)), found.st_mtime, tag)
 
     def list_paths(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
         directory = _directory(self.url)
@@ -132,14 +158,19 @@ class ObjectStoreChannel(ObjectChannel):
             found = self._names(directory / prefix, prefix, after)
             return (found or self._names(directory / prefix, prefix, after))[:limit]
         paths: list[str] = []
-        with self._request("list", prefix):
-            pages = obstore.list(
-                self._store, prefix=prefix or None, offset=after or None, chunk_size=PAGE
-            )
-            for page in pages:
-                paths += [meta["path"] for meta in page]
-                if limit is not None and len(paths) >= limit:
-                    break
+        try:
+            with self._request("list", prefix):
+                pages = obstore.list(
+                    self._store, prefix=prefix or None, offset=after or None, chunk_size=PAGE
+                )
+                for page in pages:
+                    paths += [meta["path"] for meta in page]
+                    if limit is not None and len(paths) >= limit:
+                        break
+        except ChannelError:
+            if directory is None:
+                raise
+            paths = [each.path for each in self._walk(directory, prefix) if each.path > after]
         return sorted(paths)[:limit]
 
     def _names(self, folder: Path, prefix: str, after: str) -> list[str]:
@@ -180,6 +211,11 @@ class ObjectStoreChannel(ObjectChannel):
                 "permissions, space and the storage options. Nothing is lost; the request will "
                 "be retried."
             ) from error
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _stored(meta: Any) -> StoredObject:

@@ -34,9 +34,13 @@ from typing import Any, NamedTuple
 
 from spark_wan.channels.base import PAGE, Channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
+from spark_wan.wire.records import UNREADABLE
 
 MARKER = "wan-channel.json"
 CHANNEL_VERSION = 1
+MAX_RECORD_BYTES = 2**20
+"""Size of an ack, a head or another small record, at most."""
 WHOLE_LISTING_INTERVAL = 300.0
 """Seconds after which :meth:`ObjectChannel.heads` lists the logs too: a writer may have died
 between a manifest and its head, or be of a version that writes none."""
@@ -47,10 +51,18 @@ _IN_LOG = re.compile(r"log/[^/]+/(\d{20})\.(?:json|again\.\d+)")
 _HEAD = re.compile(r"heads/([^/]+)\.json")
 _AGAIN = re.compile(r"heads/([^/]+)\.again")
 _FRAME = re.compile(r"frames/[^/]+/[0-9a-f]+-\d+\.frame")
+_FRAME_NAME = re.compile(r"[0-9a-f]{1,64}-[0-9]{1,20}\.frame")
 _ACK = re.compile(r"acks/([^/]+)/([^/]+)\.json")
 _SENDER = re.compile(r"senders/[^/]+\.json")
 _PROBE = re.compile("wan-(?:writable|clock-[0-9a-f]{32})")
 _KNOWN = (_MANIFEST, _AGAIN_0_1_0, _HEAD, _AGAIN, _FRAME, _ACK, _SENDER, _PROBE)
+
+
+class TooLargeError(Exception):
+    """An object is larger than what it is read for. Never leaves this package."""
+
+    def __init__(self, size: int, max_bytes: int) -> None:
+        super().__init__(f"{size:,} bytes, not {max_bytes:,}")
 
 
 class StoredObject(NamedTuple):
@@ -127,13 +139,21 @@ class ObjectChannel(Channel):
         """Delete objects, in any order, with as few requests as the store allows. One that is
         absent is no error."""
 
+    def read_up_to(self, path: str, max_bytes: int | None) -> bytes:
+        """Return an object like :meth:`read`. Raises TooLargeError for one of more bytes; a store
+        that tells the size first does not read it then."""
+        data = self.read(path)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise TooLargeError(len(data), max_bytes)
+        return data
+
     # --- the channel ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
         marker = {"format": "spark_wan channel", "version": CHANNEL_VERSION}
         try:
             if not self.create(MARKER, json.dumps(marker).encode()):
-                version = json.loads(self.read(MARKER)).get("version")
+                version = json.loads(self.read_up_to(MARKER, MAX_RECORD_BYTES)).get("version")
                 if version != CHANNEL_VERSION:
                     raise ChannelError(
                         f"channel {self.url}: its version is {version}; this spark_wan knows "
@@ -144,7 +164,7 @@ class ObjectChannel(Channel):
                 f"channel {self.url}: {MARKER} exists but cannot be read ({error}): it is a broken "
                 "link, or was deleted at this moment. Try again."
             ) from error
-        except (ValueError, AttributeError, RecursionError) as error:
+        except (TooLargeError, ValueError, AttributeError, RecursionError) as error:
             raise ChannelError(
                 f"channel {self.url}: {MARKER} was not written by spark_wan, or is damaged. If "
                 "spark_wan uses this channel, delete that file: it is written again. Otherwise "
@@ -159,9 +179,20 @@ class ObjectChannel(Channel):
         self.put(path, data)
         return path
 
-    def get_frame(self, path: str) -> bytes:
+    def is_frame_of(self, stream: str, path: str) -> bool:
+        folder = f"frames/{stream}/"
+        return path.startswith(folder) and _FRAME_NAME.fullmatch(path, len(folder)) is not None
+
+    def get_frame(self, path: str, max_bytes: int | None = None) -> bytes:
         try:
-            return self.read(path)
+            return self.read_up_to(path, max_bytes)
+        except TooLargeError as error:
+            raise FrameError(
+                f"{self.url}/{path}: the object is larger than its manifest says ({error}). It was "
+                "not read: it is not the frame that was written. Its stream is held. Restore the "
+                "object from a backup or another version of it; without it the remote site needs a "
+                "full copy."
+            ) from None
         except FileNotFoundError as error:
             raise FrameError(
                 f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is "
@@ -210,7 +241,13 @@ class ObjectChannel(Channel):
     def manifest(self, stream: str, epoch: int) -> bytes:
         path = _manifest_path(stream, epoch)
         try:
-            return self.read(path)
+            return self.read_up_to(path, MAX_MANIFEST_BYTES)
+        except TooLargeError as error:
+            raise ManifestError(
+                f"{self.url}/{path}: too large for a manifest ({error}), so it was not read: "
+                "spark_wan did not write it. Its stream is held. Restore the object from a backup "
+                "or another version of it."
+            ) from None
         except FileNotFoundError as error:
             raise ManifestError(
                 f"{self.url}/{path}: the manifest is not there (any more)."
@@ -311,9 +348,11 @@ class ObjectChannel(Channel):
 
     def ack(self, stream: str, site: str) -> bytes | None:
         try:
-            return self.read(f"acks/{stream}/{site}.json")
+            return self.read_up_to(f"acks/{stream}/{site}.json", MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
+        except TooLargeError:
+            return b""  # no site wrote it: an ack that cannot be read is none
 
     def ack_tags(self, stream: str | None = None) -> dict[str, dict[str, str]]:
         tags: dict[str, dict[str, str]] = {}
@@ -336,9 +375,11 @@ class ObjectChannel(Channel):
 
     def sender_record(self, stream: str) -> bytes | None:
         try:
-            return self.read(f"senders/{stream}.json")
+            return self.read_up_to(f"senders/{stream}.json", MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
+        except TooLargeError:
+            return b""
 
     def now(self) -> float:
         path = f"wan-clock-{uuid.uuid4().hex}"
@@ -376,8 +417,8 @@ class ObjectChannel(Channel):
 
     def _read_json(self, path: str, *names: str) -> list[int] | None:
         """Return numbers of a head or an announcement; None when it is absent or damaged."""
-        with suppress(FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
-            record = json.loads(self.read(path))
+        with suppress(FileNotFoundError, TooLargeError, *UNREADABLE, OverflowError):
+            record = json.loads(self.read_up_to(path, MAX_RECORD_BYTES))
             return [int(record[name]) for name in names]
         return None
 

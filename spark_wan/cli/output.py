@@ -48,7 +48,10 @@ class JsonOutput:
             {
                 "valid": True,
                 "file": topology.file,
-                "sites": [asdict(site) for site in topology.sites.values()],
+                "sites": [
+                    {**asdict(site), "signing_keys": [str(key) for key in site.signing_keys]}
+                    for site in topology.sites.values()
+                ],
                 "streams": [_stream_fields(stream) for stream in all_streams(topology)],
             }
         )

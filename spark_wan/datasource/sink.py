@@ -85,7 +85,7 @@ class EventsSink:
         return open_channel(self.options.channel, self.options.storage)
 
     def _log(self) -> StreamLog:
-        return StreamLog(self._channel(), self.options.stream)
+        return StreamLog(self._channel(), self.options.stream, self.options.trust)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WanCommitMessage:
         writer = EventsWriter(

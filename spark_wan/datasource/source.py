@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,15 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
+from spark_wan.channels.trust import NO_KEYS, StreamTrust
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
 from spark_wan.sender.epochs import are_there
 from spark_wan.topology.options import SourceOptions
+from spark_wan.topology.parsing import load_topology
+from spark_wan.topology.trust import receiving_trust
+from spark_wan.wire.frame import FrameRef, check_frame
 
 Offset = dict[str, Any]
 """``streams``: stream -> its last epoch. ``again``: stream -> a number that rises whenever it is
@@ -37,6 +41,7 @@ class FramePartition(InputPartition):
     channel: str
     storage: Mapping[str, str]
     row: dict[str, Any]
+    frame: FrameRef
 
 
 class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,6 +56,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
         self.newest: dict[str, int] = {}
         self._looked = False
+        self._trust = _trust_of(options)
         self._logs: dict[str, StreamLog] = {}
         self._tags: dict[str, str] = {}
         """Stream -> the tag with which its log was read last."""
@@ -100,7 +106,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self.wanted(stream) or ends.get(stream, 0) >= epoch:
                 continue
             # A listing may miss manifests while the log is extended and trimmed: ask once more.
-            ends[stream] = max(ends.get(stream, 0), StreamLog(self.channel, stream).newest_epoch())
+            ends[stream] = max(ends.get(stream, 0), self._log(stream).newest_epoch())
             if ends[stream] < epoch:
                 raise LogGapError(
                     f"wan source: {self.channel.url}: the log of {stream} ends at {ends[stream]}, "
@@ -127,7 +133,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = before + 1
             if repeated:
                 first = min(first, end["again"][stream] // _AGAIN_FACTOR)
-            stream_log = StreamLog(self.channel, stream)
+            stream_log = self._log(stream)
             available = [epoch for epoch in stream_log.since(first - 1) if epoch <= last]
             if len([epoch for epoch in available if epoch > before]) < last - before:
                 epochs = f"epochs {before + 1} to {last} of {stream}"
@@ -139,7 +145,10 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     frame_row(manifest, i, epoch <= before) for i in range(len(manifest.frames))
                 ]
                 storage = dict(self.options.storage)
-                partitions += [FramePartition(self.channel.url, storage, row) for row in rows]
+                partitions += [
+                    FramePartition(self.channel.url, storage, row, frame)
+                    for row, frame in zip(rows, manifest.frames, strict=True)
+                ]
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -147,7 +156,10 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         channel = open_channel(partition.channel, partition.storage)
         row = partition.row
         try:
-            row = {**row, "payload": channel.get_frame(row["path"])}
+            payload = channel.get_frame(row["path"], partition.frame.bytes)
+            if partition.frame.digest:
+                check_frame(payload, f"{partition.channel}/{row['path']}", partition.frame)
+            row = {**row, "payload": payload}
         except FrameError as error:
             raise _trimmed(
                 partition.channel, f"epoch {row['epoch']} of {row['stream']}", str(error)
@@ -168,7 +180,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, tag in tags.items():
             if self._tags.get(stream) == tag:
                 continue
-            stream_log = self._logs.setdefault(stream, StreamLog(self.channel, stream))
+            stream_log = self._logs.setdefault(stream, self._log(stream))
             self._ends[stream] = stream_log.newest_epoch()
             announced = self.channel.announced(stream)
             if announced is not None:
@@ -182,13 +194,16 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         return {s: min(end, self.until[s]) for s, end in ends.items() if s in self.until}
 
+    def _log(self, stream: str) -> StreamLog:
+        return StreamLog(self.channel, stream, self._trust(stream))
+
     def wanted(self, stream: str) -> bool:
         return self.options.streams is None or stream in self.options.streams
 
     def _before_earliest(self, stream: str) -> int:
         """Return the epoch before the first one whose frames are all there. (The newest manifest
         stays when its frames are trimmed.)"""
-        stream_log = StreamLog(self.channel, stream)
+        stream_log = self._log(stream)
         epochs, below = stream_log.fold()
         if below:
             acked = acked_through(stream_log.read(epochs[-1]), stream_log.acks())
@@ -205,7 +220,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         where there is any."""
         reached = {stream: starts.get(stream, 0) for stream in ends}
         left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limit.max_files
-        logs = {stream: StreamLog(self.channel, stream) for stream in ends}
+        logs = {stream: self._log(stream) for stream in ends}
         waiting = {
             stream: [epoch for epoch in logs[stream].since(reached[stream]) if epoch <= end]
             for stream, end in ends.items()
@@ -225,6 +240,13 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 waiting[stream].pop(0)
                 reached[stream], left, taken = epoch, left - cost, taken + 1
         return reached
+
+
+def _trust_of(options: SourceOptions) -> Callable[[str], StreamTrust]:
+    """Return what the reading site believes, by the topology. Without one there are no keys."""
+    if options.config is None or options.site is None:
+        return lambda stream: NO_KEYS
+    return receiving_trust(load_topology(options.config), options.site, options.channel)
 
 
 def _trimmed(channel: str, what: str, left: str) -> LogGapError:

@@ -41,7 +41,7 @@ from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to
 from spark_wan.wire.checkpoint import SenderCheckpoint
-from spark_wan.wire.frame import FrameRef, check_frame
+from spark_wan.wire.frame import FrameRef, check_frame, frame_digest
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 
 
@@ -128,7 +128,10 @@ class Forwarder:
         self._has_log = last is not None
         yield "forward.1 log-read"
         planner = ForwardPlanner(
-            self.inbound.stream, self._read, lambda log_id: log_id in self.decisions().new_logs
+            self.inbound.stream,
+            self._read,
+            lambda log_id: log_id in self.decisions().new_logs,
+            self._peek,
         )
         before = last.via if last is not None else None
         epochs = self._inbound_epochs(before.epoch if before is not None else 0)
@@ -137,7 +140,7 @@ class Forwarder:
         beginning: Manifest | None = None
         if before is not None:
             due = planner.after(before, epochs)
-            if before.log_id == self._read(epochs[-1]).log_id:
+            if before.log_id == self._peek(epochs[-1]).log_id:
                 self.position = before.log_id, before.epoch
         else:
             beginning = self._missed(epochs)
@@ -167,7 +170,7 @@ class Forwarder:
         epochs = self._inbound_epochs(self.position[1])
         if not epochs:
             return False
-        newest = self._read(epochs[-1])
+        newest = self._peek(epochs[-1])
         if newest.log_id != self.position[0] or any(
             self.addressees(self._read(epoch)) for epoch in epochs
         ):
@@ -211,7 +214,7 @@ class Forwarder:
         that lacks those is held, and asks for a copy.
         """
         ack = self.inbound.ack(self.site)
-        newest = self._read(epochs[-1])
+        newest = self._peek(epochs[-1])
         if ack is None or ack.log_id != newest.log_id or not epochs[0] <= ack.applied:
             return None
         first = self._read(epochs[0])
@@ -220,11 +223,17 @@ class Forwarder:
         return self._read(min(ack.applied, newest.epoch))
 
     def _read(self, epoch: int) -> Manifest:
-        manifest = self.inbound.read(epoch)
+        return self._checked(self.inbound.read(epoch))
+
+    def _peek(self, epoch: int) -> Manifest:
+        """Return a manifest of which nothing is forwarded, whoever has signed it."""
+        return self._checked(self.inbound.peek(epoch))
+
+    def _checked(self, manifest: Manifest) -> Manifest:
         if manifest.table != self.table.name:
             raise ManifestError(
-                f"{self.inbound.stream}: manifest {epoch} is for table {manifest.table}, not "
-                f"{self.table.name}."
+                f"{self.inbound.stream}: manifest {manifest.epoch} is for table {manifest.table}, "
+                f"not {self.table.name}."
             )
         return manifest
 
@@ -237,9 +246,11 @@ class Forwarder:
 
         def copy(frame: tuple[int, FrameRef]) -> FrameRef:
             index, ref = frame
-            data = self.inbound.channel.get_frame(ref.path)
+            data = self.inbound.channel.get_frame(ref.path, ref.bytes)
             check_frame(data, f"{self.inbound.channel.url}/{ref.path}", ref)
-            return replace(ref, path=channel.put_frame(stream, attempt, index, data))
+            digest = frame_digest(data) if self.outbound.trust.signer is not None else ""
+            path = channel.put_frame(stream, attempt, index, data)
+            return replace(ref, path=path, digest=digest)
 
         try:
             return tuple(in_order(copy, enumerate(manifest.frames), size=lambda f: f[1].bytes))
@@ -284,12 +295,11 @@ class Forwarder:
             **versions,
         )
         try:
-            append_in_time(self.outbound, outbound, began, self.clock)
+            return append_in_time(self.outbound, outbound, began, self.clock)
         except (ManifestExists, StaleWriteError):
             paths = [frame.path for frame in frames]
             self.outbound.channel.trim_frames(self.outbound.stream, paths)
             raise
-        return outbound
 
     def _checkpoint(self) -> SenderCheckpoint | None:
         return self.checkpoints.load(self.outbound.stream)

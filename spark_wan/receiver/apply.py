@@ -383,13 +383,19 @@ class TableApplier:
             self.max_bytes,
             self.max_epochs,
             accepts=lambda log_id: log_id in self.decisions().new_logs,
+            peek=self._peek_manifest,
         ).plan(epochs)
 
     def _read_manifest(self, epoch: int) -> Manifest:
-        manifest = self.log.read(epoch)
+        return self._checked(self.log.read(epoch))
+
+    def _peek_manifest(self, epoch: int) -> Manifest:
+        return self._checked(self.log.peek(epoch))
+
+    def _checked(self, manifest: Manifest) -> Manifest:
         if manifest.table != self.table:
             raise ManifestError(
-                f"{self.log.stream}: manifest {epoch} is for table {manifest.table}, not "
+                f"{self.log.stream}: manifest {manifest.epoch} is for table {manifest.table}, not "
                 f"{self.table}."
             )
         return manifest

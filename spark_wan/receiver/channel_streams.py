@@ -9,10 +9,12 @@ from dataclasses import replace
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
-from spark_wan.errors import ChannelError, WanError
+from spark_wan.errors import ChannelError, UntrustedError, WanError
 from spark_wan.receiver.site_ack import SiteAck
 from spark_wan.receiver.stream import Due, Forwarding, InboundStream, Listing, TableStatus
 from spark_wan.topology.model import Table, Topology
+from spark_wan.topology.trust import receiving_trust
+from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0
 """Seconds between listings of the acks."""
@@ -32,6 +34,7 @@ class ChannelStreams:
         self.site = site
         self.url = url
         self.forward = forward
+        self.trust = receiving_trust(topology, site, url)
         self.lock = threading.RLock()
         """Guards the streams."""
         self._streams: dict[str, InboundStream] = {}
@@ -44,6 +47,8 @@ class ChannelStreams:
         self._ack_tags: dict[str, str | None] = {}
         """The tag of this site's ack, by stream, in the last listing."""
         self._looked = False
+        self._unsafe: set[str] = set()
+        """Streams of the last listing whose names could lead out of their folder."""
         self._listings: dict[str, tuple[str, Listing]] = {}
         """Stream -> its tag in the channel, and what was listed then."""
 
@@ -107,12 +112,22 @@ class ChannelStreams:
         listings: dict[str, tuple[str, Listing]] = {}
         heads = channel.heads(whole=not self._looked)
         self._looked = True
+        self._unsafe = set()
         for name, tag in heads.items():
             before = self._listings.get(name)
             if before is not None and before[0] == tag:
                 listings[name] = before
                 continue
-            stream_log = before[1].log if before is not None else StreamLog(channel, name)
+            try:
+                stream_log = (
+                    before[1].log
+                    if before is not None
+                    else StreamLog(channel, name, self.trust(name))
+                )
+            except UntrustedError as error:
+                self.get(shown(name)).hold(str(error))
+                self._unsafe.add(shown(name))
+                continue
             epochs = self._epochs(stream_log, before[1] if before is not None else None)
             announced = channel.announced(name)
             if epochs:
@@ -148,7 +163,7 @@ class ChannelStreams:
     def _release_removed(self, listed: Mapping[str, object]) -> None:
         """Forget holds of streams that were removed from the channel."""
         for stream in self.all():
-            if stream.name not in listed:
+            if stream.name not in listed and stream.name not in self._unsafe:
                 stream.retry = stream.given = None
                 stream.release()
 
@@ -188,7 +203,8 @@ class ChannelStreams:
         """Return the stream's table, or None when this site has no part in it or cannot read it."""
         if stream.table is None:
             try:
-                manifest = listing.log.read(listing.newest)
+                # To find the table. What is applied is read once more, and trusted then.
+                manifest = listing.log.peek(listing.newest)
             except ChannelError:
                 raise
             except WanError as error:

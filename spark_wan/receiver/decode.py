@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.events.arrow_types import as_type
 from spark_wan.events.operations import OP, RESERVED_PREFIX, VERSION
 from spark_wan.events.row_hash import hex_ids, row_hashes
-from spark_wan.wire.frame import FrameRef, decode_frame
+from spark_wan.wire.frame import MAX_FRAME_BYTES, FrameRef, decode_frame, most_bytes
 
+_REF = tuple(field.name for field in fields(FrameRef))
 CONTENT = "_wan_content"
 """Column with the hash of an event's operation and columns (user streams)."""
 
@@ -34,13 +35,15 @@ class DecodeTask:
     """Return only the last captured event of each key in a frame; no keys: return all."""
     schema: pa.Schema
     user_stream: bool
+    max_frame_bytes: int = MAX_FRAME_BYTES
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         entries = (entry for batch in batches for entry in batch.to_pylist())
         for entry, data in in_order(self._fetched, entries, size=lambda entry: entry["bytes"]):
             above, epoch = entry.pop("above"), entry.pop("epoch")
             ref = FrameRef(**entry)
-            _, events = decode_frame(data, f"{self.channel.url}/{ref.path}", ref)
+            where = f"{self.channel.url}/{ref.path}"
+            _, events = decode_frame(data, where, ref, self.max_frame_bytes)
             if self.user_stream:
                 events = _identified(events, epoch)
             elif above >= 0:
@@ -51,7 +54,9 @@ class DecodeTask:
                 yield self._typed(events)
 
     def _fetched(self, entry: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        return entry, self.channel.get_frame(entry["path"])
+        ref = FrameRef(**{name: entry[name] for name in _REF})
+        most = most_bytes(ref, f"{self.channel.url}/{ref.path}", self.max_frame_bytes)
+        return entry, self.channel.get_frame(ref.path, most)
 
     def _typed(self, events: pa.RecordBatch) -> pa.RecordBatch:
         places = {name.lower(): place for place, name in enumerate(events.schema.names)}

@@ -42,6 +42,7 @@ from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.steps import run
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Site, Table, Topology, forwarded_name
+from spark_wan.topology.trust import sending_trust
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Forwards:
     ) -> ForwardedStream:
         outbound = self._outbound_of(sender)
         name = forwarded_name(self.site.name, sender.name, inbound.stream)
-        stream_log = StreamLog(outbound.channel, name)
+        stream_log = StreamLog(outbound.channel, name, sending_trust(self.topology, sender))
         state, storage = self.site.state.rstrip("/"), self.site.storage
         checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
         decisions = StoredDecisions(state, storage)

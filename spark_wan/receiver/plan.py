@@ -58,6 +58,8 @@ class StreamPlanner:
     max_epochs: int
     accepts: Callable[[str], bool] = lambda log_id: False
     """Whether the user has accepted the log with an ID in place of an earlier one."""
+    peek: Callable[[int], Manifest] | None = None
+    """Reads the manifest of an epoch of which nothing is applied, whoever has signed it."""
 
     def plan(self, epochs: Sequence[int]) -> StreamPlan:
         """Decide about ``epochs``: ascending, without gaps, all that lead to the log's end."""
@@ -113,8 +115,9 @@ class StreamPlanner:
         """Return the epochs after the ledger's position. Reads others only to count duplicates."""
         if not epochs:
             return []
+        peek = self.peek or self.read
         try:
-            newest = self.read(epochs[-1])
+            newest = peek(epochs[-1])
         except WanError:
             return epochs
         position = self.progress.positions.get((self.stream, newest.log_id), 0)
@@ -127,7 +130,7 @@ class StreamPlanner:
         for epoch in epochs:
             if self.acked.get(newest.log_id, 0) < epoch <= position:
                 try:
-                    manifest = self.read(epoch)
+                    manifest = peek(epoch)
                 except WanError:
                     continue
                 plan.duplicates += manifest.rows if self.site in manifest.addressees else 0

@@ -19,6 +19,7 @@ from spark_wan.receiver.decode import CONTENT, DecodeTask
 from spark_wan.receiver.judge import Constraints
 from spark_wan.receiver.key_list import MAX_KEYS, KeyList
 from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.wire.frame import MAX_FRAME_BYTES
 from spark_wan.wire.manifest import EVENTS
 
 SMALL_BYTES = 2 * 2**20
@@ -82,6 +83,7 @@ class FrameDecoder:
     schema: StructType
     all_of_a_key: bool
     """Also return captured events that a later one of their key replaces."""
+    max_frame_bytes: int = MAX_FRAME_BYTES
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, KeyList | None]:
         """Return the events, and their keys if the apply is small.
@@ -118,7 +120,8 @@ class FrameDecoder:
 
     def _by_tasks(self, spark: SparkSession) -> DataFrame:
         columns = (
-            "path string, rows bigint, bytes bigint, checksum bigint, above bigint, epoch bigint"
+            "path string, rows bigint, bytes bigint, checksum bigint, digest string, above bigint, "
+            "epoch bigint"
         )
         refs = [tuple(ref.values()) for ref in self._refs()]
         return spark.createDataFrame(refs, columns).mapInArrow(self._task, self._columns)
@@ -138,7 +141,7 @@ class FrameDecoder:
     def _task(self) -> DecodeTask:
         keys = () if self.all_of_a_key or self._user_stream else self.epochs[-1].manifest.keys
         schema = to_arrow_schema(self._columns, timezone="UTC")
-        return DecodeTask(self.channel, keys, schema, self._user_stream)
+        return DecodeTask(self.channel, keys, schema, self._user_stream, self.max_frame_bytes)
 
     @property
     def _columns(self) -> StructType:

@@ -59,7 +59,7 @@ class SiteAck:
             return
         ack = self._lower(self._applied)
         if ack != self._known:
-            self.log.channel.put_ack(self.log.stream, self.site, ack.encode())
+            self.log.put_ack(ack)
             self._known = ack
 
     def _lower(self, applied: Ack) -> Ack:

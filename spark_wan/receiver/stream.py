@@ -252,7 +252,7 @@ class InboundStream:
         if self.answer is not None:
             self.answer.forget()
         if ack != acked:
-            listing.log.channel.put_ack(self.name, site, ack.encode())
+            listing.log.put_ack(ack)
         self.schedule(listing, listing.newest)
 
 

@@ -249,6 +249,7 @@ class InboundTable(Activity):
                 self.table.max_dead_letters,
                 self.table.deletion_vectors,
                 self.site.storage,
+                self.site.max_frame_bytes,
             )
             decisions = StoredDecisions(self.site.state, self.site.storage)
             decisions.record(self.name, self.decisions)

@@ -39,7 +39,7 @@ from spark_wan.receiver.rows import EventRows, FrameDecoder
 from spark_wan.receiver.write import MarkedWrite, is_listable, may_replace
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.topology.values import is_path
-from spark_wan.wire.frame import decode_frame
+from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class DeltaTarget:
     """Create the table with deletion vectors."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of the object store that has the table."""
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """See :class:`~spark_wan.topology.model.Site`."""
     _log_files: LogFiles = field(init=False)
     _id: str | None = None
     _end: tuple[int, object] | None = None
@@ -170,7 +172,7 @@ class DeltaTarget:
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
             all_of_a_key = constraints is not None
-            decoder = FrameDecoder(self.channel, epochs, schema, all_of_a_key)
+            decoder = FrameDecoder(self.channel, epochs, schema, all_of_a_key, self.max_frame_bytes)
             frame, key_list = decoder.frame(self.spark)
             if key_list is not None and not is_listable(key_list, schema, target.schema):
                 key_list = None
@@ -238,7 +240,9 @@ class DeltaTarget:
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:
-            decode_frame(self.channel.get_frame(ref.path), f"{self.channel.url}/{ref.path}", ref)
+            where, most = f"{self.channel.url}/{ref.path}", self.max_frame_bytes
+            data = self.channel.get_frame(ref.path, most_bytes(ref, where, most))
+            decode_frame(data, where, ref, most)
 
     def _event_ids(self, origin: str) -> AppliedEventIds:
         return AppliedEventIds(self.ledger, self.table, origin)

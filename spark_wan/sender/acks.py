@@ -221,7 +221,7 @@ class AckManager:
     def _acks(self) -> Mapping[str, Ack]:
         if self.watch is None:
             return self.log.acks()
-        return read_acks(self.log.stream, self.watch.acks(self.log.stream))
+        return read_acks(self.log.stream, self.watch.acks(self.log.stream), self.log.trust)
 
     def _trim(self, epochs: Sequence[int], last: Manifest, acked: Mapping[str, int]) -> Steps[bool]:
         """Trim, from the lowest epoch on, what every addressee has.

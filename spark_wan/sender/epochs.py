@@ -71,8 +71,9 @@ class StreamSettings:
 
 def append_in_time(
     log: StreamLog, manifest: Manifest, began: int, clock: Callable[[], int]
-) -> None:
+) -> Manifest:
     """Append a manifest whose first frame was written after ``began`` (by ``clock``, milliseconds).
+    Return it as it was appended.
 
     Raises StaleWriteError when a sweep may take the frames before the manifest names them, and
     ManifestExists as :meth:`StreamLog.append` does, or when this process was frozen in it for so
@@ -81,7 +82,7 @@ def append_in_time(
     appending_since = clock()
     if appending_since - began > STALE_AGE * 1000 and not are_safe(log, manifest.frames):
         raise stale_write(log)
-    log.append(manifest)
+    manifest = log.append(manifest)
     if clock() - appending_since > STALE_AGE * 1000 and not are_there(log, manifest.frames):
         if log.newest_epoch() == manifest.epoch:
             log.channel.trim_manifest(log.stream, manifest.epoch)
@@ -89,6 +90,7 @@ def append_in_time(
         raise ManifestExists(
             f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them"
         )
+    return manifest
 
 
 def stale_write(log: StreamLog) -> StaleWriteError:

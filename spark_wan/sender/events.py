@@ -144,7 +144,12 @@ class EventsWriter:
         header = sink_settings(options).header(
             USER_TABLE_ID, self.schema, new_attempt(self.write_id)
         )
-        limits = BatchLimits(options.batch_size, options.batch_bytes)
+        limits = BatchLimits(
+            options.batch_size,
+            options.batch_bytes,
+            options.max_frame_bytes,
+            digests=bool(options.signing_keys),
+        )
         publisher = BatchPublisher(self.channel, header, limits)
         publisher.publish((events, None) for events in self._events(batches))
         return WriteResult(
@@ -282,7 +287,7 @@ def append_epoch(
         )
         try:
             tried = True
-            append_in_time(log, manifest, min(part.began for part in written), clock)
+            manifest = append_in_time(log, manifest, min(part.began for part in written), clock)
         except ManifestExists:
             # The append may have counted all the same, and the epoch may be acked and trimmed
             # since: then its frames are gone.

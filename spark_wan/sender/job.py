@@ -35,6 +35,7 @@ from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.trust import sending_trust
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Sender:
             max_epoch_rows=sender.max_epoch_rows,
         )
         channel = watch.channel
-        stream_log = StreamLog(channel, name)
+        stream_log = StreamLog(channel, name, sending_trust(self.topology, sender))
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
         publisher: Publisher | None = None
@@ -198,7 +199,12 @@ class Sender:
                     table.name, table.location(sender.site), table.keys, table.max_dead_letters
                 ),
                 channel,
-                BatchLimits(sender.batch_size, sender.batch_bytes),
+                BatchLimits(
+                    sender.batch_size,
+                    sender.batch_bytes,
+                    sender.max_frame_bytes,
+                    digests=stream_log.trust.signer is not None,
+                ),
                 partial(_record_dead_letters, ledger, status),
                 self.site.storage,
             )

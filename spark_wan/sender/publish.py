@@ -192,7 +192,7 @@ class Publisher:
             return None
         yield "publish.4 frames-written"
         try:
-            append_in_time(self.log, manifest, began, self.clock)
+            manifest = append_in_time(self.log, manifest, began, self.clock)
         except (ManifestExists, StaleWriteError):
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
             return (yield from self.round())

@@ -16,6 +16,7 @@ from spark_wan.errors import AckTimeoutError, LogGapError, NewerRecordError, Opt
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import streams_of
+from spark_wan.topology.trust import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.sender_record import SenderRecord
@@ -204,7 +205,12 @@ class _Wait:
         self.policy = self._parsed(policy, streams)
         self.sent = [
             _Sent(
-                each, StreamLog(open_channel(each.sender.channel, each.sender.storage), each.name)
+                each,
+                StreamLog(
+                    open_channel(each.sender.channel, each.sender.storage),
+                    each.name,
+                    sending_trust(topology, each.sender),
+                ),
             )
             for each in streams
         ]

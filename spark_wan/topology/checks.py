@@ -56,6 +56,8 @@ def check_topology(topology: Topology, problems: Problems) -> None:
     """Check that sites, channels and tables do not share places."""
     _check_states(topology, problems)
     _check_tables(topology, problems)
+    _check_accepted(topology, problems)
+    _check_frame_sizes(topology, problems)
 
 
 def _check_states(topology: Topology, problems: Problems) -> None:
@@ -80,6 +82,35 @@ def _check_states(topology: Topology, problems: Problems) -> None:
                 f"{sender.channel!r} is the state of site {owners[_bare(sender.channel)]!r}; "
                 "give the channel a place of its own",
             )
+
+
+def _check_accepted(topology: Topology, problems: Problems) -> None:
+    for site in topology.sites.values():
+        for index, name in enumerate(site.accept_from or ()):
+            if name not in topology.sites:
+                problems.add(
+                    f"sites.{site.name}.accept_from[{index}]",
+                    f"unknown site {name!r}; {nearest(name, topology.sites)}",
+                )
+
+
+def _check_frame_sizes(topology: Topology, problems: Problems) -> None:
+    """What a sender sends in the ordinary way must not be too large for its remotes."""
+    for sender in topology.senders.values():
+        if sender.batch_bytes > sender.max_frame_bytes:
+            problems.add(
+                f"senders.{sender.name}.batch_bytes",
+                f"{sender.batch_bytes} is more than its max_frame_bytes, {sender.max_frame_bytes}; "
+                "lower it, or raise max_frame_bytes",
+            )
+        for name in sender.remotes:
+            remote = topology.sites.get(name)
+            if remote is not None and sender.max_frame_bytes > remote.max_frame_bytes:
+                problems.add(
+                    f"senders.{sender.name}.max_frame_bytes",
+                    f"{sender.max_frame_bytes} is more than site {name!r} receives; set it to "
+                    f"{remote.max_frame_bytes}, or raise sites.{name}.max_frame_bytes",
+                )
 
 
 def _check_tables(topology: Topology, problems: Problems) -> None:

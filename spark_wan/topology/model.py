@@ -14,12 +14,17 @@ from spark_wan.topology.values import (
     OnAckTimeout,
     OnTableOperation,
     Source,
+    parse_accept_from,
     parse_flag,
+    parse_name,
     parse_on_ack_timeout,
     parse_on_table_operation,
+    parse_signing_keys,
     parse_source,
 )
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
+from spark_wan.wire.frame import MAX_FRAME_BYTES
+from spark_wan.wire.signature import KeyReference
 
 T = TypeVar("T")
 
@@ -60,6 +65,24 @@ class Site:
         "Longest interval between looks at a table or channel where nothing happens: seconds, or"
         " 500ms, 1m.",
     )
+    signing_keys: tuple[KeyReference, ...] = setting(
+        (),
+        parse_signing_keys,
+        "Where the site's keys are: env:NAME or file:/path, one or two. The first signs what the"
+        " site sends and acks; other sites accept both, and nothing unsigned; default: no"
+        " signatures.",
+    )
+    accept_from: tuple[str, ...] | None = setting(
+        None,
+        parse_accept_from,
+        "Sites from which the site takes events, sent or written there; default: all.",
+    )
+    max_frame_bytes: int = setting(
+        MAX_FRAME_BYTES,
+        parse_bytes,
+        "Maximum size of a gateway batch that the site receives, unpacked: bytes, or 1GiB, 64MB."
+        " A larger one is not unpacked.",
+    )
 
 
 @dataclass(frozen=True)
@@ -79,6 +102,17 @@ class Sender:
     batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
     batch_bytes: int = setting(
         8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB."
+    )
+    max_frame_bytes: int = setting(
+        MAX_FRAME_BYTES,
+        parse_bytes,
+        "Maximum size of a gateway batch with a single event, which batch_bytes does not limit:"
+        " bytes, or 1GiB, 64MB. A larger one is not sent.",
+    )
+    channel_id: str | None = setting(
+        None,
+        parse_name,
+        "Name of the channel in signatures, the same at both ends; default: the sender's name.",
     )
     batch_interval: float = setting(
         1.0, parse_seconds, "Interval between looks at a source table: seconds, or 500ms, 1m."
@@ -100,6 +134,11 @@ class Sender:
         partial(parse_seconds, zero=True),
         "Seconds that a commit waits for the ack policy; 0: it does not wait.",
     )
+
+    @property
+    def channel_name(self) -> str:
+        """The channel's name in signatures."""
+        return self.channel_id or self.name
 
 
 @dataclass(frozen=True)

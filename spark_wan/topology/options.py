@@ -16,16 +16,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Literal
 
+from spark_wan.channels.trust import Keys, StreamTrust
 from spark_wan.errors import OptionError, nearest
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Sender, stream_name
+from spark_wan.topology.model import Sender, Site, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import required, setting, settings_of, shared, store_options
+from spark_wan.topology.trust import keys_of
 from spark_wan.topology.values import (
     OnAckTimeout,
     parse_channel,
@@ -34,10 +36,13 @@ from spark_wan.topology.values import (
     parse_text,
 )
 from spark_wan.units import parse_bytes, parse_count
+from spark_wan.wire.signature import KeyReference, Signer
 
 SPARK_OPTIONS = frozenset({"checkpointlocation", "path", "queryname"})
 """What Spark passes to every sink and source."""
 
+DEFAULT_SENDER = "sink"
+"""In the name of the stream of a sink without a sender, and the name of its channel."""
 CONFIG_HELP = "Topology file, which supplies what the options omit."
 
 StartingOffsets = Literal["earliest", "latest"] | dict[str, int]
@@ -123,6 +128,9 @@ class SinkOptions:
     )
     batch_size: int = shared(Sender, "batch_size")
     batch_bytes: int = shared(Sender, "batch_bytes")
+    max_frame_bytes: int = shared(Sender, "max_frame_bytes")
+    channel_id: str | None = shared(Sender, "channel_id")
+    signing_keys: tuple[KeyReference, ...] = shared(Site, "signing_keys")
     max_rows: int = setting(
         10_000_000,
         parse_count,
@@ -155,6 +163,15 @@ class SinkOptions:
     state_storage: Mapping[str, str] = store_options()  # stateStorage.*: for `state`
     settings: str = ""  # no option: the fingerprint of the stream's settings in `config`
     never_primary: frozenset[str] = frozenset()  # no option: sites with priority 0 in `config`
+    ack_keys: Mapping[str, Keys] = field(default_factory=dict)  # no option: of sites in `config`
+
+    @property
+    def trust(self) -> StreamTrust:
+        """What the sink signs, and which acks have to be signed."""
+        if not self.signing_keys:
+            return StreamTrust(ack_keys=self.ack_keys)
+        name = self.channel_id or self.sender or DEFAULT_SENDER
+        return StreamTrust(Signer(self.site, name, self.signing_keys), ack_keys=self.ack_keys)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -175,7 +192,7 @@ class SinkOptions:
                 f"wan sink: site {values['site']!r} is among its own remotes; "
                 "take it out of one of them"
             )
-        default = stream_name(values["site"], values.get("sender", "sink"), values["table"])
+        default = stream_name(values["site"], values.get("sender", DEFAULT_SENDER), values["table"])
         parsed = cls(**{"stream": default, **values})
         problem = parsed.ack_policy.problem(parsed.remotes, parsed.site, parsed.never_primary)
         if problem is not None:
@@ -257,6 +274,8 @@ def _add_topology(values: dict[str, Any]) -> dict[str, Any]:
     defaults = {name: getattr(sender, name) for name in names} | {"key": table.keys}
     defaults["settings"] = settings_fingerprint(topology, sender, table)
     defaults["never_primary"] = topology.never_primary
+    defaults["signing_keys"] = topology.site(sender.site).signing_keys
+    defaults["ack_keys"] = keys_of(topology)
     if "remotes" not in values:
         defaults["former_remotes"] = None
     if "state" not in values:

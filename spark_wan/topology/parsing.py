@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TextIO
 
 import yaml
 
@@ -38,6 +37,24 @@ from spark_wan.topology.values import (
 from spark_wan.units import parse_count
 
 VERSION = 1
+MAX_FILE = 8_000_000
+"""Characters of a topology file, at most: of some 20,000 tables."""
+MAX_VALUES = 1_000_000
+"""Values in a topology file, at most, with what its aliases repeat."""
+MAX_DEPTH = 50
+"""Levels of a topology file, at most."""
+
+_NOT_YAML = (
+    yaml.YAMLError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What PyYAML raises. Those after the first two: for tagged values such as ``!!int ""``, and for
+thousands of nested brackets."""
 
 
 def load_topology(path: str | os.PathLike[str]) -> Topology:
@@ -48,16 +65,22 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
     """
     file = os.path.expanduser(path)
     try:
-        with open(file, encoding="utf-8") as text:
-            loader = _TopologyLoader(text)
-            data = loader.get_single_data()
+        with open(file, encoding="utf-8") as content:
+            text = content.read(MAX_FILE + 1)
+        if len(text) > MAX_FILE:
+            raise TopologyError(
+                f"{file}: has more than {MAX_FILE:,} characters: it is no topology, or written by "
+                "mistake; give the path of a topology file"
+            )
+        loader = _TopologyLoader(text, file)
+        data = loader.get_single_data()
     except OSError as error:
         raise TopologyError(
             f"{file}: cannot be read ({error.strerror}); give the path of a topology file"
         ) from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # The last three: PyYAML raises them for tagged values such as `!!int ""`, and for
-        # thousands of nested brackets.
+    except TopologyError:
+        raise
+    except _NOT_YAML as error:
         raise TopologyError(f"{file}: is not valid YAML; correct it: {error}") from error
     if loader.repeated:
         raise TopologyError(
@@ -98,13 +121,36 @@ def _version(value: object) -> int:
 class _TopologyLoader(yaml.SafeLoader):
     """The safe loader; also notes the paths of repeated keys, of which YAML keeps the last one."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self.name = self.file = file
         self.repeated: list[str] = []
 
     def construct_document(self, node: yaml.Node) -> object:
+        self._check_size(node, {}, 0)
         self._note_repeated(node, "", set())
         return super().construct_document(node)
+
+    def _check_size(self, node: yaml.Node, known: dict[int, int], depth: int) -> int:
+        """Return how many values a node stands for, with what aliases in it repeat: a few lines
+        of aliases of aliases may stand for more than any memory holds. Raises TopologyError."""
+        if depth > MAX_DEPTH:
+            raise TopologyError(
+                f"{self.file}: has more than {MAX_DEPTH} levels, or an alias inside what it "
+                "repeats; write it flat"
+            )
+        if id(node) not in known:
+            size, inner = 1, node.value if isinstance(node, yaml.CollectionNode) else []
+            for each in inner:
+                for part in each if isinstance(each, tuple) else (each,):
+                    size += self._check_size(part, known, depth + 1)
+            if size > MAX_VALUES:
+                raise TopologyError(
+                    f"{self.file}: stands for more than {MAX_VALUES:,} values, because aliases "
+                    "repeat others; write out what you mean"
+                )
+            known[id(node)] = size
+        return known[id(node)]
 
     def _note_repeated(self, node: yaml.Node, path: str, seen: set[int]) -> None:
         if id(node) in seen:  # an alias

@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 
 from spark_wan.channels.registry import CHANNELS
 from spark_wan.errors import TopologyError, nearest
+from spark_wan.wire.signature import KeyReference
 
 OnAckTimeout = Literal["wait", "continue"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
@@ -24,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
 _CATALOG_NAME = re.compile(rf"(?:{_CATALOG_PART.pattern})(?:\.(?:{_CATALOG_PART.pattern})){{1,3}}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INSTEAD = {
     "dbfs": "write its mount /dbfs/..., or a volume /Volumes/...",
     "hdfs": "write the path of an HDFS mount (NFS gateway), or the URL of an object store",
@@ -187,3 +189,46 @@ def parse_on_table_operation(value: object) -> OnTableOperation:
 
 def parse_source(value: object) -> Source:
     return cast(Source, one_of(value, get_args(Source)))
+
+
+def parse_signing_keys(value: object) -> tuple[KeyReference, ...]:
+    """Return one or two references to keys. No error shows the value: it may be a key itself."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not 1 <= len(items) <= 2:
+        raise ValueError(
+            "must be a list of one or two references to keys, such as [env:WAN_KEY, file:/run/key]"
+        )
+    references = tuple(_key_reference(each) for each in items)
+    if len(set(references)) != len(references):
+        raise ValueError(f"{references[0]} is given twice; keep one")
+    return references
+
+
+def _key_reference(value: object) -> KeyReference:
+    kind, colon, place = value.strip().partition(":") if isinstance(value, str) else ("", "", "")
+    place = place.removeprefix("//") if kind == "file" else place
+    valid = (kind == "env" and _VARIABLE.fullmatch(place)) or (
+        kind == "file" and place.startswith("/") and place.isprintable()
+    )
+    if not colon or not valid:
+        raise ValueError(
+            "a key is given by where it is: env:NAME (an environment variable) or file:/path "
+            "(absolute). The key itself must not be in this file; if it is, replace the key. (It "
+            "is not repeated here.)"
+        )
+    return KeyReference(kind, place)
+
+
+def parse_accept_from(value: object) -> tuple[str, ...]:
+    """Return names of sites."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError(f"must be a list of sites such as [a, b], not {value!r}")
+    valid, invalid = parse_each(
+        (each.strip() if isinstance(each, str) else each for each in items), parse_name
+    )
+    if invalid:
+        raise ValueError("; ".join(f"[{index}] {problem}" for index, problem in invalid))
+    if not valid:
+        raise ValueError("is empty; name a site, or leave it out to accept all")
+    return valid

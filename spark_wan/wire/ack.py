@@ -15,6 +15,8 @@ A JSON object:
                                   with their causes in its ledger
 ``ahead``         int             epochs above ``applied`` that are in the site's table already, and
                                   wait to be forwarded; absent: 0
+``signature``     object          by the site (:mod:`spark_wan.wire.signature`); absent: it has no
+                                  keys
 ================  ==============  =============================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
@@ -23,10 +25,15 @@ Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from spark_wan.errors import NewerRecordError
+from spark_wan.errors import NewerRecordError, SigningKeyError
 from spark_wan.wire.records import read_record, write_record
+from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
+
+_KIND = "ack"
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class Ack:
     cause: str | None = None
     dead_letters: int = 0
     ahead: int = 0
+    signature: Signature | None = field(default=None, compare=False)
 
     @property
     def in_table(self) -> int:
@@ -48,7 +56,12 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0)
+        return write_record(self, ahead=0, signature=None)
+
+    def signed_by(self, signer: Signer) -> Ack:
+        """Return the ack with a signature. Raises SigningKeyError."""
+        record = json.loads(replace(self, signature=None).encode())
+        return replace(self, signature=signer.sign(_KIND, record))
 
     @classmethod
     def decode(cls, data: bytes) -> Ack | None:
@@ -56,24 +69,55 @@ class Ack:
 
         An unreadable ack is no ack: the sender announces the epoch again.
         """
-        ack = read_record(cls, data)
-        if ack is None or type(ack.applied) is not int or type(ack.ahead) is not int:
-            return None
-        return ack
+        ack = read_record(cls, data, signature=Signature)
+        return ack if ack is not None and ack._is_valid() else None
+
+    def _is_valid(self) -> bool:
+        numbers = [self.applied, self.ahead, self.dead_letters]
+        numbers += [] if self.held is None else [self.held]
+        texts = [self.site, self.stream, self.log_id, *([] if self.cause is None else [self.cause])]
+        if self.signature is not None:
+            each = self.signature
+            texts += [each.site, each.channel, each.key, each.hmac]
+        return all(type(number) is int and 0 <= number < 2**63 for number in numbers) and all(
+            isinstance(text, str) for text in texts
+        )
 
     @classmethod
-    def of(cls, data: bytes, site: str, stream: str) -> Ack | None:
+    def of(
+        cls, data: bytes, site: str, stream: str, keys: Sequence[KeyReference] = ()
+    ) -> Ack | None:
         """Return the ack of ``site`` for ``stream`` in ``data``; None when it is none.
 
-        An ack of a newer spark_wan is one for no log, with its cause: it acks nothing, and the
-        status shows why.
+        An ack of a newer spark_wan, and one that is not signed with one of ``keys`` (if there are
+        any), is one for no log, with its cause: it acks nothing, and the status shows why.
         """
         try:
             ack = cls.decode(data)
+            if ack is None or (ack.site, ack.stream) != (site, stream):
+                return None
+            wrong = ack._not_signed_with(data, keys) if keys else None
         except NewerRecordError as error:
-            cause = (
-                f"the ack of site {site} was {error}. It counts as none: nothing is trimmed, and "
-                "epochs are announced again. Update spark_wan at the sender's site."
-            )
-            return cls(site, stream, log_id="", applied=0, held=0, cause=cause)
-        return ack if ack is not None and (ack.site, ack.stream) == (site, stream) else None
+            wrong = f"was {error}. Update spark_wan at the sender's site"
+            ack = None
+        except SigningKeyError as error:
+            wrong = f"cannot be checked: {error.args[0].rstrip('.')}"
+        if wrong is None:
+            return ack
+        cause = (
+            f"the ack of site {site} {wrong}. It counts as none: nothing is trimmed, and epochs "
+            "are announced again."
+        )
+        return cls(site, stream, log_id="", applied=0, held=0, cause=cause)
+
+    def _not_signed_with(self, data: bytes, keys: Sequence[KeyReference]) -> str | None:
+        advice = (
+            f"Site {self.site} has signing_keys here: check that its receiver runs with the same "
+            "topology and keys, and who else may write to the channel"
+        )
+        if self.signature is None:
+            return f"is not signed. {advice}"
+        if self.signature.site != self.site:
+            return f"is signed by another site, {self.signature.site!r}. {advice}"
+        wrong = is_signed_with(_KIND, json.loads(data), self.signature, keys)
+        return None if wrong is None else f"does not count: {wrong}. {advice}"

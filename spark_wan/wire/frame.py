@@ -38,14 +38,17 @@ to none (docs/decisions/0002).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from crc32c import crc32c
 
 from spark_wan.errors import FrameError, NewerRecordError
+from spark_wan.wire.arrow_ipc import MALFORMED, declared_bytes
 from spark_wan.wire.records import (
     OR_RESTORE,
     RESTORE,
@@ -63,6 +66,11 @@ _FIXED = struct.Struct("<4sHHIQ")
 _CHECKSUM = struct.Struct("<I")
 _IPC = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 _SAMPLE = 1024
+_MOST_HEADER = 2**20
+ROW_BYTES = 16
+"""What each row of a frame counts, at least: receivers add columns that a frame does not have."""
+MAX_FRAME_BYTES = 2**30
+"""Size of a frame's rows in memory, at most, unless a setting says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,10 @@ class FrameHeader:
         """Read a header. Raises NewerRecordError, and UNREADABLE errors for any other text."""
         fields = json.loads(text)
         check_requires(fields, known_names(cls))
-        return from_fields(cls, {**fields, "sent_to": tuple(fields["sent_to"])})
+        header = from_fields(cls, {**fields, "sent_to": tuple(fields["sent_to"])})
+        if type(header.events) is not int or header.events < 0:
+            raise ValueError("events is not a number")
+        return header
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,8 @@ class FrameRef:
     rows: int
     bytes: int
     checksum: int
+    digest: str = ""
+    """Of all bytes of the frame (:func:`frame_digest`); empty: the manifest is not signed."""
 
 
 def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
@@ -118,12 +131,24 @@ def frame_checksum(data: bytes) -> int:
     return int(_CHECKSUM.unpack_from(data, _FIXED.size + head)[0])
 
 
+def frame_digest(data: bytes) -> str:
+    """Return the digest of a frame, BLAKE2b-256 in hexadecimal. A checksum shows what was damaged;
+    this shows also what was altered on purpose, where the manifest that has it is signed."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
 def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHeader:
     """Check a frame without decoding its payload; return its header.
 
-    Checks magic, version, lengths and checksum, and that the frame is the one that ``ref`` names.
-    Raises FrameError, which names ``where`` and what is invalid.
+    Checks magic, version, lengths and checksum, and that the frame is the one that ``ref`` names:
+    by its size, its checksum, and its digest if the manifest has one. Raises FrameError, which
+    names ``where`` and what is invalid.
     """
+    if ref is not None and ref.digest and ref.digest != frame_digest(data):
+        raise FrameError(
+            f"{where}: it is not the frame that its signed manifest names: another digest. Someone "
+            f"has replaced it. {RESTORE}"
+        )
     head, payload = _fixed(data, where)
     end = _FIXED.size + head
     if len(data) != end + _CHECKSUM.size + payload:
@@ -151,28 +176,104 @@ def check_frame(data: bytes, where: str, ref: FrameRef | None = None) -> FrameHe
 
 
 def decode_frame(
-    data: bytes, where: str, ref: FrameRef | None = None
+    data: bytes, where: str, ref: FrameRef | None = None, max_bytes: int = MAX_FRAME_BYTES
 ) -> tuple[FrameHeader, pa.RecordBatch]:
-    """Check a frame and return its header and events, dictionaries decoded. Raises FrameError."""
+    """Check a frame and return its header and events, dictionaries decoded. Raises FrameError: also
+    for a frame that would unpack to more than ``max_bytes``, before it is unpacked."""
     header = check_frame(data, where, ref)
-    payload_at = _FIXED.size + _fixed(data, where)[0] + _CHECKSUM.size
+    start = _FIXED.size + _fixed(data, where)[0] + _CHECKSUM.size
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)[payload_at:]) as reader:
+        _check_size(declared_bytes(memoryview(data)[start:], max_bytes), max_bytes, where)
+        _check_size(ROW_BYTES * header.events, max_bytes, where)
+        with pa.ipc.open_stream(pa.py_buffer(data)[start:]) as reader:
+            _check_columns(reader.schema)
             batch = reader.read_next_batch()
-    except (pa.ArrowException, StopIteration, OSError) as error:
+        batch.validate(full=True)  # wrong offsets would make Arrow read anywhere
+    except (pa.ArrowException, StopIteration, OSError, MemoryError, *MALFORMED) as error:
         raise FrameError(
-            f"{where}: its payload is not an Arrow IPC stream ({error}). {RESTORE}"
+            f"{where}: its payload is not an Arrow IPC stream that spark_wan writes ({error}). "
+            f"{RESTORE}"
         ) from error
     if batch.num_rows != header.events:
         raise FrameError(
             f"{where}: {batch.num_rows} rows where its header says {header.events} events. "
             f"{RESTORE}"
         )
+    plain = [column for column in batch.columns if not pa.types.is_dictionary(column.type)]
+    coded = [column for column in batch.columns if pa.types.is_dictionary(column.type)]
+    _check_size(sum(c.nbytes for c in plain) + sum(map(_decoded_bytes, coded)), max_bytes, where)
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in batch.columns
     ]
     return header, _with_columns(batch, columns)
+
+
+def unpacked_bytes(data: bytes, batch: pa.RecordBatch) -> int:
+    """Return the size for which a reader needs room to decode a frame, ``data``, of ``batch``."""
+    start = _FIXED.size + _fixed(data, "frame")[0] + _CHECKSUM.size
+    declared = declared_bytes(memoryview(data)[start:], 2**63)
+    sizes: list[int] = [declared, batch.nbytes, ROW_BYTES * batch.num_rows]
+    return max(sizes)
+
+
+def most_bytes(ref: FrameRef, where: str, max_bytes: int = MAX_FRAME_BYTES) -> int:
+    """Return how many bytes to read of the object that should be a frame. Raises FrameError when
+    its manifest says more than a frame can have that unpacks to ``max_bytes``."""
+    if ref.bytes > max_bytes + max_bytes // 64 + _MOST_HEADER:
+        _check_size(ref.bytes, max_bytes, where)
+    return ref.bytes
+
+
+def _check_size(size: int, max_bytes: int, where: str) -> None:
+    if size > max_bytes:
+        raise FrameError(
+            f"{where}: it would unpack to {size:,} bytes or more; max_frame_bytes of this site "
+            f"allows {max_bytes:,}. It was not unpacked. Its stream is held. If its sender meant "
+            "it, raise max_frame_bytes; else find out who wrote it."
+        )
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    """Raise ValueError for what the encoder never writes: what may grow when it is decoded, and
+    names that are not UTF-8."""
+    for field in schema:
+        kind, _ = field.type, field.name
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise ValueError(f"a dictionary of {kind}")
+        _check_type(kind)
+
+
+def _check_type(kind: pa.DataType) -> None:
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType) or any(
+        is_it(kind)
+        for is_it in (
+            types.is_dictionary,
+            types.is_run_end_encoded,
+            types.is_list_view,
+            types.is_large_list_view,
+            types.is_string_view,
+            types.is_binary_view,
+            types.is_union,
+            types.is_fixed_size_list,
+        )
+    ):
+        raise ValueError(f"a column of type {kind}")
+    if types.is_nested(kind):
+        for number in range(kind.num_fields):
+            inner, _ = kind.field(number), kind.field(number).name
+            _check_type(inner.type)
+
+
+def _decoded_bytes(column: pa.DictionaryArray) -> int:
+    """Return the size of a dictionary-encoded column of text once it is decoded."""
+    lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).cast(pa.int64())
+    used = pc.sum(lengths.take(column.indices)).as_py() or 0
+    width = 4 if pa.types.is_string(column.type.value_type) else 8
+    return int(used) + width * (len(column) + 1)
 
 
 def _fixed(data: bytes, where: str) -> tuple[int, int]:

@@ -29,7 +29,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     since 1970 UTC); see :mod:`spark_wan.delta.clock`
 ``identity``       string           of the source's commit ``last_version``: hash of what its
                                     history entry says, ``@``, its time; empty: a user stream
-``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int)
+``frames``         list of objects  the frames: ``path``, ``rows``, ``bytes``, ``checksum`` (int);
+                                    in a signed manifest also ``digest``, the frame's BLAKE2b-256
 ``disjoint``       bool             no key is in two of the frames
 ``created``        int              by the sender's clock, in milliseconds since 1970 UTC
 ``writes``         list of objects  newest writes of a user stream that the log has: ``query``,
@@ -39,6 +40,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     milliseconds since 1970 UTC); absent: unknown, or a user stream
 ``via``            object           the inbound epoch that was forwarded: ``stream``, ``log_id``,
                                     ``epoch``, ``fingerprint``; absent: the sender's site wrote it
+``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
+                                    the site has no keys
 =================  ===============  ===============================================================
 
 A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A
@@ -56,15 +59,16 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from crc32c import crc32c
 
-from spark_wan.errors import ManifestError, NewerRecordError
+from spark_wan.errors import ManifestError, NewerRecordError, UntrustedError
 from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.names import is_safe, shown
 from spark_wan.wire.records import (
     OR_RESTORE,
     RESTORE,
@@ -80,9 +84,12 @@ from spark_wan.wire.records import (
     upgraded,
     written_fields,
 )
+from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
 KINDS = (CAPTURE, SNAPSHOT, EVENTS)
+MAX_MANIFEST_BYTES = 64 * 2**20
+"""Size of a manifest, at most: of some 300,000 frames."""
 _Data = bytes  # where a class has a member called bytes
 
 
@@ -128,6 +135,11 @@ class Manifest:
     writes: tuple[WriteRef, ...] = ()
     clock: TableClock | None = None
     via: EpochRef | None = None
+    signature: Signature | None = None
+    refusal: ClassVar[str | None] = None
+    """Why a manifest that was read must not be acted on; None: it may."""
+    _record: ClassVar[Mapping[str, Any] | None] = None
+    """The JSON of a manifest that was read, if it is signed."""
 
     @classmethod
     def following(cls, last: Manifest | None, **fields: Any) -> Manifest:
@@ -164,9 +176,32 @@ class Manifest:
         return max(stamps, default=None if self.clock is None else self.clock.stamp)
 
     def encode(self) -> _Data:
-        content = written_fields(self, clock=None, via=None)
-        body = json.dumps(content, separators=(",", ":")).encode()
+        body = json.dumps(self._content(), separators=(",", ":")).encode()
         return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
+
+    def _content(self) -> dict[str, Any]:
+        content = written_fields(self, clock=None, via=None, signature=None)
+        for frame in content["frames"]:
+            if not frame["digest"]:
+                del frame["digest"]
+        return content
+
+    def signed_by(self, signer: Signer) -> Manifest:
+        """Return the manifest with a signature. Raises SigningKeyError."""
+        unsigned = replace(self, signature=None)
+        return replace(self, signature=signer.sign(_KIND, unsigned._content()))
+
+    def not_signed_with(self, keys: Sequence[KeyReference]) -> str | None:
+        """Return why a manifest that was read is not signed with one of ``keys``; None: it is.
+
+        Raises SigningKeyError.
+        """
+        if self.signature is None or self._record is None:
+            return "it is not signed"
+        wrong = is_signed_with(_KIND, self._record, self.signature, keys)
+        if wrong is None and not all(frame.digest for frame in self.frames):
+            return "its signature does not cover the content of its frames: a digest is missing"
+        return wrong
 
     @classmethod
     def decode(cls, data: _Data, where: str) -> Manifest:
@@ -189,11 +224,14 @@ class Manifest:
             check_requires(record, _KNOWN)
             fields = upgraded(record)
             for name in ("sent_to", "addressees", "keys"):
+                if not isinstance(fields[name], list):
+                    raise TypeError(f"{name} is not a list")
                 fields[name] = tuple(fields[name])
             fields["commits"] = tuple(map(dict, fields["commits"]))
             fields["frames"] = tuple(from_fields(FrameRef, entry) for entry in fields["frames"])
             fields["writes"] = tuple(from_fields(WriteRef, entry) for entry in fields["writes"])
-            manifest = from_fields(cls, fields, clock=TableClock, via=EpochRef)
+            manifest = from_fields(cls, fields, clock=TableClock, via=EpochRef, signature=Signature)
+            manifest._check_types()
             if manifest.kind not in KINDS:
                 raise NewerRecordError(
                     f"written by a newer spark_wan: its kind is {manifest.kind!r}, unknown to this "
@@ -206,11 +244,66 @@ class Manifest:
                 f"{where}: cannot be read ({error}); no version of spark_wan that this one knows "
                 f"wrote it. {RESTORE}"
             ) from error
+        manifest._check_names(where)
         # Of the bytes that were read: encoded again, one of version 1 would have another.
         manifest.__dict__["fingerprint"] = fingerprint(data)
+        if manifest.signature is not None:
+            manifest.__dict__["_record"] = record
         return manifest
 
+    def _check_types(self) -> None:
+        """Raise TypeError or ValueError when a field is of another type than the format says."""
+        names: list[object] = [*self.sent_to, *self.addressees, *self.keys]
+        texts = [self.stream, self.log_id, self.previous, self.kind, self.origin, self.table]
+        texts += [self.table_id, self.selection, self.identity]
+        numbers = [self.epoch, self.first_version, self.last_version, self.created]
+        for frame in self.frames:
+            texts += [frame.path, frame.digest]
+            numbers += [frame.rows, frame.bytes, frame.checksum]
+            if frame.rows < 0 or frame.bytes < 0:
+                raise ValueError("a frame has a negative size")
+        for write in self.writes:
+            texts += [write.query, write.batch, write.digest]
+        for commit in self.commits:
+            numbers += commit.values()
+        if self.clock is not None:
+            numbers += [self.clock.stamp, self.clock.time]
+        if self.via is not None:
+            texts += [self.via.stream, self.via.log_id, self.via.fingerprint]
+            numbers += [self.via.epoch]
+        if self.signature is not None:
+            signature = self.signature
+            texts += [signature.site, signature.channel, signature.key, signature.hmac]
+        if not all(isinstance(text, str) for text in (*texts, *names)):
+            raise TypeError("a field is not text")
+        if not all(type(number) is int and abs(number) < 2**63 for number in numbers):
+            raise TypeError("a field is not a whole number of 64 bits")
+        if not isinstance(self.schema, dict):
+            raise TypeError("schema is not an object")
+        if not (type(self.start) is type(self.disjoint) is bool):
+            raise TypeError("a field is not true or false")
 
-_KNOWN = known_names(Manifest, frames=FrameRef, writes=WriteRef, clock=TableClock, via=EpochRef) | {
-    f"commits.{name}" for name in ("version", "time", "clock")
-}
+    def _check_names(self, where: str) -> None:
+        """Raise UntrustedError for a name that could lead out of a folder."""
+        names = {"stream": [self.stream], "origin": [self.origin], "table": [self.table]}
+        names |= {"sent_to": [*self.sent_to], "addressees": [*self.addressees]}
+        if self.via is not None:
+            names["via.stream"] = [self.via.stream]
+        for field, each in names.items():
+            for name in each:
+                if not is_safe(name):
+                    raise UntrustedError(
+                        f"{where}: {field} is {shown(name)}, which is not a name: it could lead "
+                        f"out of its folder. spark_wan did not write this manifest. {RESTORE}"
+                    )
+
+
+_KIND = f"WANM {VERSION}"
+_KNOWN = known_names(
+    Manifest,
+    frames=FrameRef,
+    writes=WriteRef,
+    clock=TableClock,
+    via=EpochRef,
+    signature=Signature,
+) | {f"commits.{name}" for name in ("version", "time", "clock")}

@@ -133,15 +133,19 @@ class TopicChannel(Channel):
         written = self._in_records(topic, write)
         return str(frame._replace(places=tuple(Place(partition, each.offset) for each in written)))
 
-    def get_frame(self, path: str) -> bytes:
+    def is_frame_of(self, stream: str, path: str) -> bool:
+        parsed = parse_path(path)
+        return parsed is not None and parsed.stream == stream
+
+    def get_frame(self, path: str, max_bytes: int | None = None) -> bytes:
         parsed = parse_path(path)
         if parsed is None:
-            raise FrameError(f"{self.url}/{path}: no path of a frame on topics.")
+            raise FrameError(f"{self.url}/{path!r}: no path of a frame on topics.")
         moved = self._log.known(lambda fold: fold.state.frames.get(path))
-        data = self._frame_at(parsed, moved or parsed.places)
+        data = self._frame_at(parsed, moved or parsed.places, max_bytes)
         if data is None:
             moved = self._log.fresh(lambda fold: fold.state.frames.get(path))
-            data = self._frame_at(parsed, moved or parsed.places)
+            data = self._frame_at(parsed, moved or parsed.places, max_bytes)
         if data is None:
             raise FrameError(
                 f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is "
@@ -152,23 +156,36 @@ class TopicChannel(Channel):
             )
         return data
 
-    def _frame_at(self, frame: FramePath, places: tuple[Place, ...]) -> bytes | None:
+    def _frame_at(
+        self, frame: FramePath, places: tuple[Place, ...], max_bytes: int | None
+    ) -> bytes | None:
         """Return a frame that is at these places; None when it is not."""
-        records = self._records(frame, places)
+        records = self._records(frame, places, max_bytes)
         return None if records is None else b"".join(record.value for record in records)
 
-    def _records(self, frame: FramePath, places: tuple[Place, ...]) -> list[Record] | None:
+    def _records(
+        self, frame: FramePath, places: tuple[Place, ...], max_bytes: int | None = None
+    ) -> list[Record] | None:
         """Return the records of a frame, when they are at these places."""
         topic = self._topic("frames")
         partition, first = places[0]
         in_a_row = tuple(Place(partition, first + part) for part in range(len(places)))
         pieces = [places] if places == in_a_row else [(place,) for place in places]
         records: list[Record] = []
+        size = 0
         for (partition, first), *more in pieces:
             if partition >= self.broker.partitions(topic):
                 return None
             try:
-                records += self.broker.read(topic, partition, first, first + 1 + len(more))
+                for record in self.broker.read(topic, partition, first, first + 1 + len(more)):
+                    records.append(record)
+                    size += len(record.value)
+                    if max_bytes is not None and size > max_bytes:
+                        raise FrameError(
+                            f"{self.url}/{frame}: the records are larger than the manifest says "
+                            f"(more than {max_bytes:,} bytes): they are not the frame that was "
+                            "written. Its stream is held; the remote site needs a full copy."
+                        )
             except OutOfRangeError:
                 return None
         keys = [frame.key(part) for part in range(len(places))]

@@ -137,9 +137,9 @@ def test_frames_of_an_apply_are_fetched_together_and_decoded_in_order() -> None:
     refs = [put_frame(channel, rows=n + 1) for n in range(2 * AT_ONCE)]
     real = channel.get_frame
 
-    def get_frame(path: str) -> bytes:
+    def get_frame(path: str, max_bytes: int | None = None) -> bytes:
         store.request(0)
-        return real(path)
+        return real(path, max_bytes)
 
     channel.get_frame = get_frame  # type: ignore[method-assign]
     task = DecodeTask(channel, (), pa.schema([("id", pa.int64())]), user_stream=False)

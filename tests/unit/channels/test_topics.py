@@ -559,7 +559,7 @@ def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["kind", "version", "part", "requires"])
-def test_f38_a_record_of_a_newer_version_stops_its_readers(url: str, change: str) -> None:
+def test_f51_a_record_of_a_newer_version_stops_its_readers(url: str, change: str) -> None:
     """Fails when it is passed over: what follows would mean something else."""
     channel = opened(url)
     new = Operation(operations.ANNOUNCE, channel.channel_id(), {"stream": STREAM})

@@ -177,7 +177,7 @@ def test_streams_of_several_channels_share_a_tables_ledger() -> None:
     here = receiver(first)
     there = Inbound(here.streams, second, here.tables)
     send(first, "orders", 1)
-    publish(StreamLog(second, "orders again"), 1, table="orders", log_id="b" * 32, origin="denver")
+    publish(StreamLog(second, "orders-again"), 1, table="orders", log_id="b" * 32, origin="denver")
     there.streams = ChannelStreams(TOPOLOGY, "seattle", "memory:///")
     there.channel.streams = there.streams
     here.apply()

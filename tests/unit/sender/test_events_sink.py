@@ -311,10 +311,10 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     sink.clock.now = milliseconds()
     append = sink.channel.append
 
-    def slow(stream: str, epoch: int, data: bytes) -> None:
+    def slow(stream: str, epoch: int, *more: Any) -> None:
         sink.clock.pass_seconds(STALE_AGE + 1)
         sink.channel.trim_frames(STREAM, sink.frames())
-        append(stream, epoch, data)
+        append(stream, epoch, *more)
 
     sink.channel.append = slow  # type: ignore[method-assign]
     with pytest.raises(StaleWriteError, match="Write the rows again"):

@@ -363,7 +363,7 @@ def test_a_header_is_read_as_it_was_written() -> None:
         *(
             {name: value for name, value in BODY.items() if name != left_out}
             for left_out in BODY
-            if left_out not in ("clock", "via")
+            if left_out not in ("clock", "via", "signature")
         ),
         {**BODY, "frames": [{"path": "p"}]},
         {**BODY, "frames": None},
@@ -390,6 +390,57 @@ def test_a_manifest_with_missing_or_malformed_fields_is_refused(fields: Any) -> 
 def test_a_manifest_that_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(ManifestError, match="cannot be read"):
         Manifest.decode(manifest_of(body), WHERE)
+
+
+def test_a_column_whose_name_is_not_utf_8_is_refused() -> None:
+    """Found by the fuzzer. Arrow reads it, and raises UnicodeDecodeError when it is asked for."""
+    payload = FRAME[FRAME.index(b"}") + 5 :]
+    assert b"city" in payload
+    damaged = frame_of(json.dumps(FIELDS).encode(), payload.replace(b"city", b"ci\xf0y"))
+    with pytest.raises(FrameError, match="payload is not an Arrow IPC stream"):
+        decode_frame(damaged, WHERE)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pa.record_batch({"a": pa.array([0] * 2_000_000, pa.int8())}),
+        pa.record_batch({"a": pa.DictionaryArray.from_arrays([0] * 50, ["a" * 50_000])}),
+        pa.record_batch({"a": pa.nulls(100_000)}),
+    ],
+    ids=["zeros", "dictionary", "nulls"],
+)
+@pytest.mark.parametrize("codec", ["zstd", "lz4", None])
+def test_a_frame_that_unpacks_to_too_much_is_refused(
+    batch: pa.RecordBatch, codec: str | None
+) -> None:
+    """Before it is unpacked: what Arrow allocated tells. Fails (takes as much as a frame says)
+    without the check of what the stream declares, of its rows, or of its dictionaries."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    header = json.dumps({**FIELDS, "events": batch.num_rows}).encode()
+    data = frame_of(header, bytes(sink.getvalue()))
+    del sink
+    before = pa.total_allocated_bytes()
+    with pytest.raises(FrameError, match=r"it would unpack to .* max_frame_bytes .* 1,000,000"):
+        decode_frame(data, WHERE, None, 1_000_000)
+    assert pa.total_allocated_bytes() - before < 1_000_000
+    assert decode_frame(data, WHERE)[1].num_rows == batch.num_rows
+
+
+def test_a_length_that_lies_is_refused() -> None:
+    """A buffer says that it unpacks to less than it has, or to more."""
+    batch = pa.record_batch({"a": pa.array([7] * 100_000, pa.int64())})
+    frame = encode_frame(replace(HEADER, events=100_000), batch)
+    at = frame.index(struct.pack("<q", 800_000) + b"\x28\xb5\x2f\xfd")  # zstd's magic
+    start = frame.index(b"}") + 5
+    for said in (8, 799_999, 800_001, 2**40, -2, -(2**63)):
+        payload = frame[start:at] + struct.pack("<q", said) + frame[at + 8 :]
+        header = json.dumps({**FIELDS, "events": 100_000}).encode()
+        with pytest.raises(FrameError, match=r"its payload is not|it would unpack to"):
+            decode_frame(frame_of(header, payload), WHERE, None, 1_700_000)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""Two sending sites and a receiving one on one directory channel, with keys. No Spark: the target
+decodes frames as the product does."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from fakes import HEADER, LedgerRows, Target, manifest
+from inline import Inbound, Running, Woken
+
+from spark_wan.channels.base import Channel, new_attempt
+from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.channels.log import StreamLog
+from spark_wan.channels.registry import open_channel
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.receiver.apply import TableApplier
+from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.receiver.inbound import InboundTables
+from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.receiver.stream import InboundStream
+from spark_wan.receiver.table import InboundTable
+from spark_wan.topology.model import Topology, stream_name
+from spark_wan.topology.parsing import parse_topology
+from spark_wan.topology.trust import sending_trust
+from spark_wan.wire.frame import FrameRef, decode_frame, most_bytes
+from spark_wan.wire.manifest import Manifest
+
+ORDERS, PRICES = "newark.east.orders", "denver.west.prices"
+
+
+def content(folder: Path, keys: dict[str, list[str]], **seattle: Any) -> dict[str, Any]:
+    """Return a topology in which newark sends orders and denver sends prices to seattle."""
+    channel = str(folder / "channel")
+    places = {name: {"seattle": f"/seattle/{name}"} for name in ("orders", "prices")}
+    return {
+        "version": 1,
+        "sites": {
+            **{
+                name: {"state": str(folder / name), "signing_keys": keys[name]}
+                if name in keys
+                else {"state": str(folder / name)}
+                for name in ("newark", "denver")
+            },
+            "seattle": {
+                "state": str(folder / "seattle"),
+                **({"signing_keys": keys["seattle"]} if "seattle" in keys else {}),
+                **seattle,
+            },
+        },
+        "senders": {
+            "east": {"site": "newark", "remotes": ["seattle"], "channel": channel},
+            "west": {"site": "denver", "remotes": ["seattle"], "channel": channel},
+        },
+        "tables": {
+            "orders": {
+                "keys": ["id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "at": {"newark": "/newark/orders", **places["orders"]},
+            },
+            "prices": {
+                "keys": ["id"],
+                "writers": ["denver"],
+                "senders": ["west"],
+                "at": {"denver": "/denver/prices", **places["prices"]},
+            },
+        },
+    }
+
+
+def key_file(folder: Path, name: str, secret: str = "") -> str:
+    """Write a key, and return the reference to it."""
+    path = folder / f"{name}.key"
+    path.write_text((secret or f"the secret of {name}, which is long enough") + "\n")
+    path.chmod(0o600)
+    return f"file:{path}"
+
+
+class CheckingTarget(Target):
+    most = 2**30
+    """``max_frame_bytes``"""
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        for ref in epoch.manifest.frames:
+            data = self.channel.get_frame(ref.path, most_bytes(ref, ref.path, self.most))
+            decode_frame(data, ref.path, ref, self.most)
+
+
+class SignedTable(InboundTable):
+    """Applies in memory, with the product's own logs, plans and acks."""
+
+    target: CheckingTarget
+
+    def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
+        if stream.applier is None:
+            if self._ledger is None:
+                self._ledger = Ledger(self.site.name, self.name, LedgerRows())
+            target = copy.copy(self.target)
+            target.channel = stream_log.channel
+            stream.applier = TableApplier(
+                self.site.name, self.name, stream_log, target, self._ledger, answer=stream.answer
+            )
+        return stream.applier
+
+    def _use(self, applier: TableApplier) -> None: ...
+
+
+class SignedSites:
+    """The sites of :func:`content`, with the keys that each of them has now."""
+
+    def __init__(self, folder: Path, *signing: str, **seattle: Any) -> None:
+        self.folder = folder
+        self.keys = {name: [key_file(folder, name)] for name in signing}
+        self.seattle = seattle
+        self.channel: Channel = open_channel(str(folder / "channel"))
+        self.channel.prepare()
+        self.targets = {name: CheckingTarget(self.channel, name) for name in ("orders", "prices")}
+
+    def topology(self, keys: dict[str, list[str]] | None = None) -> Topology:
+        wanted = self.keys if keys is None else keys
+        return parse_topology(content(self.folder, wanted, **self.seattle), "wan.yaml")
+
+    def log(self, sender: str = "east", stream: str | None = None, **keys: list[str]) -> StreamLog:
+        """Return the log of a sender's stream, as its sender has it."""
+        topology = self.topology({**self.keys, **keys})
+        each = topology.sender(sender)
+        (table,) = topology.tables_of(sender)
+        name = stream or stream_name(each.site, sender, table.name)
+        return StreamLog(self.channel, name, sending_trust(topology, each))
+
+    def send(self, *epochs: int, log: StreamLog | None = None, **changes: Any) -> list[Manifest]:
+        """Append epochs with one frame each; return their manifests."""
+        log = self.log() if log is None else log
+        site, _, table = log.stream.split(".")[:3]
+        appended: list[Manifest] = []
+        for epoch in epochs:
+            if appended:
+                previous = appended[-1].fingerprint
+            else:
+                previous = log.peek(epoch - 1).fingerprint if epoch > 1 else ""
+            fields: dict[str, Any] = {
+                "stream": log.stream,
+                "table": table,
+                "origin": site,
+                "previous": previous,
+                "frames": (self.frame(log),),
+                **changes,
+            }
+            appended.append(log.append(manifest(epoch, **fields)))
+        return appended
+
+    def frame(self, log: StreamLog, rows: int = 3) -> FrameRef:
+        header = replace(HEADER, stream=log.stream, attempt=new_attempt("a" * 32))
+        limits = BatchLimits(100, 2**20, digests=log.trust.signer is not None)
+        publisher = BatchPublisher(self.channel, header, limits)
+        batch = pa.record_batch(
+            {"_wan_op": pa.array([1] * rows, pa.int8()), "id": pa.array(range(rows), pa.int64())}
+        )
+        publisher.publish([(batch, None)])
+        return publisher.refs[0]
+
+    def path(self, stream: str, epoch: int) -> Path:
+        return self.folder / "channel" / "log" / stream / f"{epoch:020d}.json"
+
+    def put(self, stream: str, epoch: int, data: bytes) -> None:
+        """Write a manifest as anyone does who may write to the channel."""
+        path = self.path(stream, epoch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self.channel.put_head(stream, epoch, data)
+
+    def receiver(self, **keys: list[str]) -> Inbound:
+        """Return a new receiver of seattle."""
+        topology, running = self.topology({**self.keys, **keys}), Running()
+
+        def make(name: str) -> InboundTable:
+            table = topology.table(name)
+            made = SignedTable(running, topology.site("seattle"), table, 1 << 20, False)
+            made.target = self.targets[name]
+            return made
+
+        streams = ChannelStreams(topology, "seattle", str(self.folder / "channel"))
+        return Inbound(streams, self.channel, InboundTables(make), woken=Woken())
+
+    def applied(self, stream: str) -> int:
+        """Return through which epoch seattle has applied a stream, by its ack as it is there."""
+        ack = StreamLog(self.channel, stream).ack("seattle")
+        return ack.applied if ack is not None else 0
+
+
+def held(here: Inbound, stream: str) -> str:
+    """Return why a receiver holds a stream; empty: it does not."""
+    found = [each.held for each in here.streams.statuses() if each.stream == stream]
+    return found[0] or "" if found else ""
