@@ -63,6 +63,15 @@ def _kind(scheme: str, url: str) -> type[Channel]:
     return kind
 
 
+def check_options(url: str, storage: Mapping[str, str]) -> None:
+    """Raise ChannelError when a kind of channel cannot use its URL or an option, as far as that
+    shows without the channel and the secrets of its users."""
+    if url.partition("://")[0] == "kafka":
+        from spark_wan.channels.kafka.options import parse_options  # most channels need none of it
+
+        parse_options(url, storage, resolve=False)
+
+
 def prepare_all(channels: Sequence[Channel]) -> None:
     """Prepare the channels of a job that starts. Those that do not answer are named in the log, and
     the job prepares them when they do (:meth:`Channel.ensure_prepared`).

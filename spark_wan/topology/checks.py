@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_wan.errors import nearest
+from spark_wan.channels.registry import check_options
+from spark_wan.errors import ChannelError, nearest
 from spark_wan.topology.entries import Entry, Problems
 from spark_wan.topology.model import Sender, Site, Stream, Table, Topology
 from spark_wan.topology.routes import all_streams, streams_of
@@ -76,6 +77,10 @@ def _check_states(topology: Topology, problems: Problems) -> None:
                 "give each site a directory of its own",
             )
     for sender in topology.senders.values():
+        try:
+            check_options(sender.channel, sender.storage)
+        except ChannelError as error:
+            problems.add(f"senders.{sender.name}.channel", str(error))
         if _bare(sender.channel) in owners:
             problems.add(
                 f"senders.{sender.name}.channel",

@@ -296,6 +296,8 @@ def _parse_options(what: str, kind: type, options: Mapping[str, str]) -> dict[st
         prefix = next((each for each in stores if name.startswith(each) and name != each), None)
         if prefix is not None:
             values[stores[prefix]][name.removeprefix(prefix)] = text
+        elif name.startswith("kafka."):  # as users of Spark's own Kafka source write them
+            values["storage"][name] = text
         elif name in settings:
             try:
                 values[settings[name].name] = settings[name].parse_text(text)

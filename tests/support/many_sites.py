@@ -34,16 +34,19 @@ class ManySites:
         folder: Path,
         links: Mapping[str, Sequence[Sequence[str]]],
         tables: Mapping[str, Mapping[str, Any]] | None = None,
+        channels: str = "./channels/",
         **settings: object,
     ) -> ManySites:
         """``links``: site -> the remotes of each of its senders, called ``<site>0``, ``<site>1`` …
-        ``tables``: name -> what differs from a table that the first site writes, at all sites."""
+        ``tables``: name -> what differs from a table that the first site writes, at all sites.
+        ``channels``: what the URL of each sender's channel begins with, before the sender's name.
+        """
         names = tuple(links)
         senders = {
             f"{site}{number}": {
                 "site": site,
                 "remotes": list(remotes),
-                "channel": f"./channels/{site}{number}",
+                "channel": f"{channels}{site}{number}",
                 "batch_interval": "100ms",
                 **settings,
             }

@@ -46,8 +46,10 @@ class ClusterOptions:
     """Replicas of a topic that is made; None: 3, or as many as there are brokers."""
 
 
-def parse_options(url: str, storage: Mapping[str, str]) -> ClusterOptions:
+def parse_options(url: str, storage: Mapping[str, str], resolve: bool = True) -> ClusterOptions:
     """Return the options of the channel at a URL.
+
+    ``resolve=False`` reads no file and no environment variable: for a check elsewhere.
 
     Raises ChannelError for a URL or an option that cannot be used, and names the nearest option.
     The message quotes no secret.
@@ -70,6 +72,8 @@ def parse_options(url: str, storage: Mapping[str, str]) -> ClusterOptions:
         producer: dict[str, Any] = {}
         for name, value in options.items():
             _check_known(name)
+            if not resolve and (name.endswith(".location") or _REFERENCE.search(str(value))):
+                continue
             text = _resolved(name, str(value))
             try:
                 (producer if name in _OF_PRODUCER else client).update(_OPTIONS[name](text))
