@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import obstore
+from fake_broker import FakeTopicChannel, Topics, clusters
 from faulty_channel import FaultyChannel
 
 from simulation import invariants
+from spark_wan.channels.base import Channel
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
 from spark_wan.errors import ManifestError
 from spark_wan.wire.ack import Ack
@@ -45,7 +47,7 @@ class WatchedChannel:
 
     def __init__(self, world: World, url: str) -> None:
         self.world = world
-        self.inner = open_channel(world, url)
+        self.inner: Any = self._open(url)
         self.url = url
         self.records: dict[str, StreamRecord] = defaultdict(StreamRecord)
         """By stream."""
@@ -56,6 +58,19 @@ class WatchedChannel:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+    def _open(self, url: str) -> Channel:
+        """Return the channel, empty."""
+        store = open_store(url)
+        obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
+        return open_channel(self.world, url)
+
+    def paths(self, stream: str) -> set[str]:
+        """Return the paths of the frames that are there."""
+        return {path for path, _ in self.inner.frames(stream)}
+
+    def lose_ack(self, stream: str, site: str) -> None:
+        obstore.delete(open_store(self.url), f"acks/{stream}/{site}.json")
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         def put() -> str:
@@ -89,7 +104,7 @@ class WatchedChannel:
             return
         manifest = Manifest.decode(data, "the simulation")
         invariants.extends_its_log(manifest, record.manifests.get(record.last))
-        there = {path for path, _ in self.inner.frames(stream)}
+        there = {ref.path for ref in manifest.frames if self.inner.frame_time(ref.path) is not None}
         invariants.names_only_frames_that_are_there(manifest, there)
         record.appended[epoch], record.manifests[epoch] = data, manifest
         self.world.appended(manifest)
@@ -188,19 +203,66 @@ class WatchedChannel:
         return self.world.now / 1000
 
 
+class WatchedTopics(WatchedChannel):
+    """A channel on topics, in memory, whose keeper has much to do.
+
+    Each of its requests to write is an effect: a process may die between any two of a keeper's.
+    """
+
+    def _open(self, url: str) -> Channel:
+        url = url.replace("memory:", "topics:")
+        clusters[url] = Topics(time=self.world.now / 1000)
+        channel = FakeTopicChannel(url)
+        channel.keeper.log_operations, channel.keeper.frames_at_once = 10, 2
+        channel.prepare()
+        return channel
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "inner":  # the brokers' clock
+            clusters[self.url.replace("memory:", "topics:")].time = self.world.now / 1000
+        return super().__getattribute__(name)
+
+    def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
+        record = self.records[stream]
+        invariants.keeps_its_newest(through, record.last)
+        for epoch in self.inner.stream_epochs(stream):
+            if epoch <= through:
+                self._check_trim(stream, epoch, f"manifest {epoch} is trimmed")
+        listed = [*frames]
+        self._check_frames(stream, listed)
+        self.world.effect("a log is trimmed", lambda: self.inner.trim(stream, through, listed))
+
+    def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
+        listed = [*paths]
+        self._check_frames(stream, listed)
+        self.world.effect("frames are trimmed", lambda: self.inner.trim_frames(stream, listed))
+
+    def _check_frames(self, stream: str, paths: Iterable[str]) -> None:
+        for epoch, manifest in self.records[stream].manifests.items():
+            if {ref.path for ref in manifest.frames} & {*paths}:
+                self._check_trim(stream, epoch, f"a frame of manifest {epoch} is trimmed")
+
+    def paths(self, stream: str) -> set[str]:
+        """Of those that count: a keeper deletes the others when they are old."""
+        named = self.inner.with_fold(lambda fold: set(fold.state.frames))
+        of_stream = {path for path in named if self.inner.is_frame_of(stream, path)}
+        return {path for path in of_stream if self.inner.get_frame(path) == self.content[path]}
+
+    def lose_ack(self, stream: str, site: str) -> None:
+        """All acks are lost: a topic loses no single one."""
+        topics = clusters[self.inner.url]
+        topics.delete("wan.acks")
+        self.inner.prepare()
+
+
 class SimulatedChannel:
     """A channel of the topology: its empty store, and the way to it."""
 
-    def __init__(self, world: World, url: str) -> None:
-        store = open_store(url)
-        obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
+    def __init__(self, world: World, url: str, kind: type[WatchedChannel]) -> None:
         self.url = url
-        self.watched = WatchedChannel(world, url)
+        self.watched = kind(world, url)
         self.faulty: Any = FaultyChannel(self.watched)  # type: ignore[arg-type]
         """What processes use."""
-
-    def lose_ack(self, stream: str, site: str) -> None:
-        obstore.delete(open_store(self.url), f"acks/{stream}/{site}.json")
 
 
 def open_channel(world: World, url: str) -> ObjectStoreChannel:

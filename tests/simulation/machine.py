@@ -14,6 +14,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from simulation.channels import WatchedChannel, WatchedTopics
 from simulation.delta_log import LOG_RETENTION
 from simulation.family import ACK_TIMEOUT, FORWARDING, KINDS, topology
 from simulation.processes import Collecting, Folding, Forwarding, Receiving, Sending, Task
@@ -145,6 +146,7 @@ class Replication(RuleBasedStateMachine):
     """The sites of a topology send tables and user streams to each other."""
 
     shapes = SMALL
+    channels: type[WatchedChannel] = WatchedChannel
     world: World
 
     def __init__(self) -> None:
@@ -191,6 +193,7 @@ class Replication(RuleBasedStateMachine):
             topology(shape, kinds, snapshot),
             Conditions(skews, early, watched, forgetful),
             note,
+            self.channels,
         )
 
     def advance(self, name: str, steps: int | None = None) -> bool:
@@ -346,7 +349,7 @@ class Replication(RuleBasedStateMachine):
     def an_ack_is_lost(self, ack: tuple[str, str]) -> None:
         stream, site = ack
         with suppress(FileNotFoundError):
-            self._channel(stream).lose_ack(stream, site)
+            self._channel(stream).watched.lose_ack(stream, site)
 
     @rule(of=STREAMS, which=st.integers(0, 20))
     def an_old_ack_comes_again(self, of: str, which: int) -> None:
@@ -438,3 +441,10 @@ class Forwarded(Replication):
     """Some of the sites send on what they receive."""
 
     shapes = LARGE
+
+
+class OnTopics(Replication):
+    """The channels are topics; some of the sites send on what they receive."""
+
+    shapes = SMALL | LARGE
+    channels = WatchedTopics

@@ -19,6 +19,8 @@ SMALL = SCHEDULES * 6 // 10
 """Schedules at the sites of small topologies."""
 FORWARDING = SCHEDULES - SMALL
 """Schedules at sites that forward. Each takes half as long again, and both kinds run at once."""
+ON_TOPICS = SCHEDULES // 10
+"""Schedules more, with channels on topics."""
 FIXED_SEED = int(
     "a560ff7ddd009b061b3bea9af2463456635027a8e967cba0"
     "277baec378443cf274622898d581c1ff1065014039503830",

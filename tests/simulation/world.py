@@ -16,7 +16,7 @@ from itertools import cycle
 from typing import Any
 
 from simulation import invariants
-from simulation.channels import SimulatedChannel, StreamRecord
+from simulation.channels import SimulatedChannel, StreamRecord, WatchedChannel
 from simulation.delta_log import LOG_RETENTION, Reader
 from simulation.processes import Collecting, Killed, Receiving, Sending, Task, processes_of
 from simulation.queries import QueryCheckpoint, UserQuery
@@ -54,7 +54,11 @@ class World:
     """All that a topology names, and what may happen to it."""
 
     def __init__(
-        self, topology: Topology, conditions: Conditions, note: Callable[[str], None]
+        self,
+        topology: Topology,
+        conditions: Conditions,
+        note: Callable[[str], None],
+        channels: type[WatchedChannel] = WatchedChannel,
     ) -> None:
         self.topology = topology
         self.conditions = conditions
@@ -76,7 +80,7 @@ class World:
         }
         self.streams = {stream.name: stream for stream in all_streams(topology)}
         urls = dict.fromkeys(sender.channel for sender in topology.senders.values())
-        self.channels = {url: SimulatedChannel(self, url) for url in urls}
+        self.channels = {url: SimulatedChannel(self, url, channels) for url in urls}
         self.snapshots: dict[str, int] = {}
         """Stream -> the version of the snapshot that it begins with."""
         self.sources: dict[str, tuple[SourceTable | UserQuery, Reader | None]] = {}
@@ -440,7 +444,7 @@ class World:
         self.sweep()
         there = {
             *channel.stream_epochs(stream.name),
-            *(path for path, _ in channel.frames(stream.name)),
+            *self.channels[stream.sender.channel].watched.paths(stream.name),
             *(["an announcement"] if channel.announced(stream.name) is not None else []),
         }
         allowed = {newest, *_left_of(record, min(now))}

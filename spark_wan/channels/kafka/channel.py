@@ -31,7 +31,7 @@ from spark_wan.channels.kafka.broker import (
     TopicSettings,
     Written,
 )
-from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.kafka.fold import Epoch, Fold
 from spark_wan.channels.kafka.keeper import Keeper
 from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import FramePath, Place, parse_path
@@ -203,7 +203,11 @@ class TopicChannel(Channel):
         return []
 
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
-        """Do nothing: a topic is deleted from its beginning only (:class:`Keeper`)."""
+        """Say that frames are not needed. A topic is deleted from its beginning, by the keeper."""
+        listed = [*paths]
+        if listed:
+            self.submit(operations.DISCARD, {"frames": listed})
+            self.keeper.keep_in_time()
 
     def move_frame(self, path: str) -> None:
         """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile.
@@ -272,7 +276,19 @@ class TopicChannel(Channel):
         """Do nothing: a manifest that does not count is in no answer."""
 
     def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
-        found = self._log.fresh(lambda fold: fold.state.stream(stream).epochs.get(through))
+        listed = [*frames]
+
+        def look(fold: Fold) -> tuple[Epoch | None, list[str]]:
+            epochs = fold.state.stream(stream).epochs
+            later = (each.frames for epoch, each in epochs.items() if epoch > through)
+            named = {path for paths in later for path in paths}
+            kept = [path for path in listed if path in named and path in fold.state.frames]
+            return epochs.get(through), kept
+
+        # The newest manifest stays, also where its frames are not needed any more.
+        found, of_later = self._log.fresh(look)
+        if of_later:
+            self.submit(operations.DISCARD, {"frames": of_later})
         if found is not None:
             fields = {"stream": stream, "through": through, "fingerprint": found.fingerprint}
             self.submit(operations.TRIM, fields)

@@ -94,7 +94,7 @@ class State:
         places = {}
         for path in paths:
             parsed = parse_path(path)
-            if parsed is None or path in self.frames or self._are_below_floor(parsed.places):
+            if parsed is None or path in self.frames or self._are_gone(parsed.places):
                 return False
             places[path] = parsed.places
         self.frames.update(places)
@@ -109,7 +109,14 @@ class State:
             return False
         for epoch in [epoch for epoch in stream.epochs if epoch <= through]:
             for path in stream.epochs.pop(epoch).frames:
-                self._bury(self.frames.pop(path))
+                self._bury(self.frames.pop(path, ()))
+        return True
+
+    def _discard(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        for path in map(str, fields["frames"]):
+            parsed = parse_path(path)
+            if parsed is not None:
+                self._bury(self.frames.pop(path, parsed.places))
         return True
 
     def _announce(self, fields: Mapping[str, Any], _: bytes) -> bool:
@@ -128,7 +135,7 @@ class State:
     def _move(self, fields: Mapping[str, Any], _: bytes) -> bool:
         path = str(fields["path"])
         old, new = (_places(fields[name]) for name in ("from", "to"))
-        if self.frames.get(path) != old or not new or self._are_below_floor(new):
+        if self.frames.get(path) != old or not new or self._are_gone(new):
             return False
         self.frames[path] = new
         self._bury(old)
@@ -163,10 +170,15 @@ class State:
             "channel": self.channel,
             "streams": {name: _encoded(stream) for name, stream in self.streams.items()},
             "moved": {
-                path: places
-                for path, places in self.frames.items()
-                if (parsed := parse_path(path)) is None or parsed.places != places
+                path: places for path, places in self.frames.items() if _parsed(path) != places
             },
+            "discarded": [
+                path
+                for stream in self.streams.values()
+                for epoch in stream.epochs.values()
+                for path in epoch.frames
+                if path not in self.frames
+            ],
             "floors": list(self.floors.items()),
             "dead": [(partition, list(ranges)) for partition, ranges in self.dead.items()],
         }
@@ -183,12 +195,10 @@ class State:
         for name, stream in content["streams"].items():
             state.streams[name] = _decoded(stream)
             for epoch in state.streams[name].epochs.values():
-                for path in epoch.frames:
-                    parsed = parse_path(path)
-                    if parsed is None:
-                        raise ValueError(f"path {path!r}")
-                    state.frames[path] = parsed.places
+                state.frames.update((path, _parsed(path)) for path in epoch.frames)
         state.frames.update((path, _places(moved)) for path, moved in content["moved"].items())
+        for path in content["discarded"]:
+            del state.frames[path]
         state.floors = {int(partition): int(offset) for partition, offset in content["floors"]}
         state.dead = {int(partition): OffsetRanges(ranges) for partition, ranges in content["dead"]}
         return state
@@ -196,17 +206,23 @@ class State:
     def _known_stream(self, fields: Mapping[str, Any]) -> StreamState:
         return self.streams.setdefault(str(fields["stream"]), StreamState())
 
-    def _are_below_floor(self, places: Iterable[Place]) -> bool:
-        return any(place.offset < self.floors.get(place.partition, 0) for place in places)
+    def _are_gone(self, places: Iterable[Place]) -> bool:
+        """Whether frames were deleted or discarded, or may be deleted at any moment."""
+        return any(
+            offset < self.floors.get(partition, 0) or offset in self.dead.get(partition, ())
+            for partition, offset in places
+        )
 
     def _bury(self, places: Iterable[Place]) -> None:
         for partition, offset in places:
-            self.dead.setdefault(partition, OffsetRanges()).add(offset)
+            if offset >= self.floors.get(partition, 0):
+                self.dead.setdefault(partition, OffsetRanges()).add(offset)
 
 
 _HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
     operations.MANIFEST: State._manifest,
     operations.TRIM: State._trim,
+    operations.DISCARD: State._discard,
     operations.ANNOUNCE: State._announce,
     operations.WITHDRAW: State._withdraw,
     operations.SENDER: State._sender,
@@ -336,6 +352,14 @@ class Fold:
         only once more, behind operations that the checkpoint has not."""
         begin = self._begins.get(str(checkpoint.fields.get("begin")))
         return begin if begin == checkpoint.fields.get("offset") else None
+
+
+def _parsed(path: str) -> tuple[Place, ...]:
+    """Return the places in a path that a manifest that counts has. Raises ValueError."""
+    parsed = parse_path(path)
+    if parsed is None:
+        raise ValueError(f"path {path!r}")
+    return parsed.places
 
 
 def _places(pairs: Iterable[Iterable[Any]]) -> tuple[Place, ...]:

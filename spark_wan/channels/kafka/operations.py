@@ -18,6 +18,8 @@ kind            fields                                              payload
                 (paths)
 ``trim``        ``stream``, ``through``, ``fingerprint`` of that
                 epoch's manifest
+``discard``     ``frames`` (paths): not needed any more, or
+                of a write that was given up
 ``announce``    ``stream``, ``epoch``, ``attempt``
 ``withdraw``    ``stream``
 ``sender``      ``stream``                                          the sender's record
@@ -52,11 +54,11 @@ from spark_wan.errors import ChannelError
 from spark_wan.wire.records import UNREADABLE
 
 VERSION = 1
-CHANNEL, MANIFEST, TRIM = "channel", "manifest", "trim"
+CHANNEL, MANIFEST, TRIM, DISCARD = "channel", "manifest", "trim", "discard"
 ANNOUNCE, WITHDRAW, SENDER = "announce", "withdraw", "sender"
 MOVE, FLOOR, BEGIN, CHECKPOINT, CLOCK = "move", "floor", "begin", "checkpoint", "clock"
 KINDS = {
-    *(CHANNEL, MANIFEST, TRIM, ANNOUNCE, WITHDRAW, SENDER),
+    *(CHANNEL, MANIFEST, TRIM, DISCARD, ANNOUNCE, WITHDRAW, SENDER),
     *(MOVE, FLOOR, BEGIN, CHECKPOINT, CLOCK),
 }
 

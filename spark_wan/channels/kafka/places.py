@@ -63,6 +63,9 @@ class OffsetRanges:
         """Yield (first offset, last offset + 1), ascending."""
         return zip(self._starts, self._ends, strict=True)
 
+    def __contains__(self, offset: int) -> bool:
+        return self.after(offset) != offset
+
     def add(self, offset: int) -> None:
         at = bisect.bisect_right(self._starts, offset)
         if at and self._ends[at - 1] > offset:

@@ -1,0 +1,14 @@
+"""The same schedules, with channels on topics: a fold in place of files that are created if absent,
+and a keeper that moves frames and deletes what is acked."""
+
+from __future__ import annotations
+
+from hypothesis import Phase
+
+from simulation.machine import OnTopics
+from simulation.schedules import ON_TOPICS, simulate
+
+
+def test_nothing_is_lost_doubled_or_reordered_on_topics() -> None:
+    """Fails when a fold counts a rival, or a keeper deletes a frame that a site still needs."""
+    simulate(OnTopics, ON_TOPICS, Phase.generate, Phase.shrink)
