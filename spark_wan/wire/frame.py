@@ -199,12 +199,13 @@ def decode_frame(
             f"{where}: {batch.num_rows} rows where its header says {header.events} events. "
             f"{RESTORE}"
         )
-    plain = [column for column in batch.columns if not pa.types.is_dictionary(column.type)]
-    coded = [column for column in batch.columns if pa.types.is_dictionary(column.type)]
-    _check_size(sum(c.nbytes for c in plain) + sum(map(_decoded_bytes, coded)), max_bytes, where)
+    # The other columns are as large as what was declared.
+    columns = batch.columns
+    coded = [column for column in columns if pa.types.is_dictionary(column.type)]
+    _check_size(sum(_decoded_bytes(column, max_bytes) for column in coded), max_bytes, where)
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
+        for column in columns
     ]
     return header, _with_columns(batch, columns)
 
@@ -268,11 +269,15 @@ def _check_type(kind: pa.DataType) -> None:
             _check_type(inner.type)
 
 
-def _decoded_bytes(column: pa.DictionaryArray) -> int:
-    """Return the size of a dictionary-encoded column of text once it is decoded."""
+def _decoded_bytes(column: pa.DictionaryArray, max_bytes: int) -> int:
+    """Return the size of a dictionary-encoded column of text once it is decoded; or a larger one,
+    if that is far below ``max_bytes``."""
+    width = 4 if pa.types.is_string(column.type.value_type) else 8
+    most: int = (column.dictionary.nbytes + width) * (len(column) + 1)
+    if most <= max_bytes // 8:
+        return most
     lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).cast(pa.int64())
     used = pc.sum(lengths.take(column.indices)).as_py() or 0
-    width = 4 if pa.types.is_string(column.type.value_type) else 8
     return int(used) + width * (len(column) + 1)
 
 
