@@ -23,7 +23,7 @@ from spark_wan.cli.status_view import StatusView
 from spark_wan.errors import WanError
 from spark_wan.status.reports import ChannelReport
 from spark_wan.topology.drawing.graph import Graph
-from spark_wan.topology.model import Stream, Table, Topology
+from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
 
@@ -48,10 +48,7 @@ class JsonOutput:
             {
                 "valid": True,
                 "file": topology.file,
-                "sites": [
-                    {**asdict(site), "signing_keys": [str(key) for key in site.signing_keys]}
-                    for site in topology.sites.values()
-                ],
+                "sites": [_site_fields(site) for site in topology.sites.values()],
                 "streams": [_stream_fields(stream) for stream in all_streams(topology)],
             }
         )
@@ -276,6 +273,12 @@ def describe_applied(status: TableStatus) -> str:
 
 def _line(stream: str, parts: Sequence[str], held: str | None) -> str:
     return f"{stream}: {'; '.join([*parts, *([f'HELD: {held}'] if held else [])])}"
+
+
+def _site_fields(site: Site) -> dict[str, Any]:
+    """Return the settings of a site. Options of its store may be secrets: their names only."""
+    keys = [str(key) for key in site.signing_keys]
+    return {**asdict(site), "storage": sorted(site.storage), "signing_keys": keys}
 
 
 def _stream_fields(stream: Stream) -> dict[str, Any]:

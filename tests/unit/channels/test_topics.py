@@ -136,10 +136,12 @@ def test_a_repeated_request_counts_once(url: str) -> None:
         return written
 
     broker.topics.append = twice  # type: ignore[method-assign, assignment]
+    channel._most = 100  # operations of several records
     for epoch in (1, 2, 3):
         append(channel, STREAM, epoch, frames=1)
     channel.trim(STREAM, 2, [])
     assert channel.stream_epochs(STREAM) == opened(url).stream_epochs(STREAM) == [3]
+    assert channel.foreign() == []
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -196,7 +198,13 @@ def test_parts_before_a_checkpoint_begins_are_void(url: str) -> None:
     large = Operation(operations.MANIFEST, channel.channel_id(), fields, bytes(5_000))
     first, *rest = large.records(1_000)
     broker.produce("wan.log", 0, [(b"", first)])
-    opened(url).keeper._checkpoint()
+    keeper = opened(url)
+    keeper.broker.delete_before = lambda *_: None  # type: ignore[method-assign]
+    keeper.keeper._checkpoint()
+    assert channel.epochs() == {}  # it has read through the checkpoint
+    begin = keeper.with_fold(lambda fold: fold.checkpointed)
+    assert begin is not None
+    topics(channel).cut("wan.log", 0, begin)
     broker.produce("wan.log", 0, [(b"", each) for each in rest])
     assert channel.epochs() == opened(url).epochs() == {}
 
@@ -358,6 +366,84 @@ def test_a_floor_that_a_manifest_was_faster_than_does_not_count(url: str) -> Non
     partition, offset = parse_path(path).places[0]  # type: ignore[union-attr]
     assert channel.submit(operations.FLOOR, {"floors": [[partition, offset + 1]]}) is False
     assert channel.submit(operations.FLOOR, {"floors": [[partition, offset]]}) is True
+
+
+def test_a_frame_is_named_once(url: str) -> None:
+    """Fails when two epochs name it: the first one's trim deletes the other's."""
+    channel = opened(url)
+    paths = append(channel, STREAM, 1, frames=1)
+    with pytest.raises(ManifestExists):
+        channel.append("other", 1, b"m", "", paths)
+    assert channel.epochs() == {STREAM: [1]}
+
+
+def test_two_keepers_move_a_frame_once(url: str) -> None:
+    """Fails when the second move counts, from where the frame is no more, or to where it is not:
+    the copy that a reader was led to is deleted."""
+    channel = opened(url)
+    [path] = append(channel, STREAM, 1, frames=1)
+    old = parse_path(path).places  # type: ignore[union-attr]
+    first, second = (
+        parse_path(channel.put_frame(STREAM, ATTEMPT, index, b"copy")).places  # type: ignore[union-attr]
+        for index in range(2)
+    )
+    fields = {"path": path, "from": old, "to": first}
+    assert channel.submit(operations.MOVE, fields) is True
+    assert channel.submit(operations.MOVE, {**fields, "to": second}) is False
+    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": []}) is False
+    floor = [[partition, offset] for partition, offset in old]
+    assert channel.submit(operations.FLOOR, {"floors": [[p, o + 1] for p, o in floor]}) is True
+    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": old}) is False
+    channel.trim_frames(STREAM, [path])
+    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": second}) is False
+
+
+def test_the_newest_manifest_stays_without_its_frames(url: str) -> None:
+    """All sites have it. Fails when an idle stream keeps its last frames for ever."""
+    channel = opened(url)
+    paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
+    channel.trim(STREAM, 2, paths)
+    assert channel.stream_epochs(STREAM) == [3]
+    assert channel.with_fold(lambda fold: fold.state.frames) == {}
+    channel.trim(STREAM, 2, paths)
+    append(channel, STREAM, 4)
+
+
+def test_an_altered_record_is_foreign(url: str) -> None:
+    """Fails when its checksum is not compared: readers would apply what nobody wrote."""
+    channel = opened(url)
+    fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+    operation = Operation(operations.MANIFEST, channel.channel_id(), fields, b"manifest")
+    topics(channel).append("wan.log", 0, b"", operation.encode()[:-1] + b"T")
+    for value in operation.records(100):
+        topics(channel).append("wan.log", 0, b"", value[:-1] + b"\x00")
+    assert channel.epochs() == {}
+    assert len(channel.foreign()) == 1 + len(operation.records(100))
+
+
+def test_frames_that_were_discarded_stay_so(url: str) -> None:
+    """Those of the newest manifest, which all sites have, and of a write that was given up. A new
+    reader knows, and no manifest brings them back."""
+    channel = opened(url)
+    paths = append(channel, STREAM, 1, frames=2)
+    given_up = channel.put_frame(STREAM, ATTEMPT, 0, b"f")
+    channel.trim_frames(STREAM, [*paths, given_up, "no path"])
+    channel.trim_frames(STREAM, [])
+    with pytest.raises(ManifestExists):
+        channel.append("other", 1, b"m", "", [given_up])
+    channel.keeper._checkpoint()
+    assert log_topic(channel).beginning > 0
+    new = opened(url)
+    assert seen(new) == seen(channel)
+    assert new.with_fold(lambda fold: fold.state.frames) == {}
+    places = [place for path in [*paths, given_up] for place in parse_path(path).places]  # type: ignore[union-attr]
+    ends = {partition: 0 for partition, _ in places}
+    for partition, offset in places:
+        ends[partition] = max(ends[partition], offset + 1)
+    assert channel.submit(operations.FLOOR, {"floors": [*ends.items()]})
+    channel.trim_frames(STREAM, paths)  # once more, after a crash
+    dead = channel.with_fold(lambda fold: [list(each) for each in fold.state.dead.values()])
+    assert [each for each in dead if each] == []
 
 
 @pytest.mark.parametrize("step", range(12))

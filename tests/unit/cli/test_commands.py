@@ -194,3 +194,37 @@ def test_every_command_prints_for_scripts(run: Run, capsys: pytest.CaptureFixtur
     for name in COMMANDS:
         assert run(name, "--help") == 0
         assert "--output" in capsys.readouterr().out
+
+
+def test_no_command_prints_the_options_of_a_store(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """They may be secrets. Fails when ``validate`` prints a topology as it was read."""
+    content = (
+        "version: 1\n"
+        "sites:\n"
+        "  newark: {state: s3a://b/n, storage: {secret_access_key: hush-1}}\n"
+        "  seattle: {state: ./s}\n"
+        "senders:\n"
+        "  east:\n"
+        "    site: newark\n"
+        "    remotes: [seattle]\n"
+        "    channel: kafka://b1:9092/wan\n"
+        "    storage:\n"
+        "      kafka.security.protocol: SASL_SSL\n"
+        "      kafka.sasl.mechanism: PLAIN\n"
+        "      kafka.sasl.jaas.config: >-\n"
+        "        org.apache.kafka.common.security.plain.PlainLoginModule required\n"
+        '        username="u" password="hush-2";\n'
+        "tables:\n"
+        "  orders:\n"
+        "    {keys: [id], writers: [newark], senders: [east], at: {newark: ./o, seattle: ./p}}\n"
+    )
+    (tmp_path / "wan.yaml").write_text(content)
+    for output in ("text", "json"):
+        words = ("--config", str(tmp_path / "wan.yaml"), "--output", output)
+        assert run("validate", *words) == 0
+        run("topology", *words)
+        printed = "".join(capsys.readouterr())
+        assert "hush" not in printed
+        assert "orders" in printed
