@@ -588,6 +588,98 @@ GUARDS = {
     + else:
     +     last, schema = self._cut(taken[0].version, taken[-1].version, published_schema)
     """,
+    "unit/channels/test_topics.py": """
+    [epochs follow]
+    test_a_manifest_that_continues_nothing_does_not_count[4-]
+    State._manifest
+    - epoch != stream.newest + 1 or previous != (last.fingerprint if last else '')
+    + previous != (last.fingerprint if last else '')
+
+    [first rival]
+    test_f47_a_writer_frozen_before_a_trim_adds_nothing
+    test_of_rivals_the_first_counts_for_all_readers
+    State._manifest
+    - epoch != stream.newest + 1 or previous != (last.fingerprint if last else '')
+    + False
+
+    [frames are there]
+    test_a_manifest_whose_frames_were_deleted_does_not_count
+    State._manifest
+    - parsed is None or path in self.frames or self._are_gone(parsed.places)
+    + parsed is None or path in self.frames
+
+    [named once]
+    test_a_frame_is_named_once
+    State._manifest
+    - parsed is None or path in self.frames or self._are_gone(parsed.places)
+    + parsed is None or self._are_gone(parsed.places)
+
+    [trim of this log]
+    test_a_trim_of_another_log_deletes_nothing
+    State._trim
+    - last is None or last.fingerprint != fields['fingerprint'] or through >= stream.newest
+    + last is None
+
+    [floor]
+    test_a_floor_that_a_manifest_was_faster_than_does_not_count
+    State._floor
+    - offset > lowest.get(partition, offset) or offset < self.floors.get(partition, 0)
+    + offset < self.floors.get(partition, 0)
+
+    [move once]
+    test_two_keepers_move_a_frame_once
+    State._move
+    - self.frames.get(path) != old or not new or self._are_gone(new)
+    + not new
+
+    [this channel]
+    test_f17_topics_made_again_are_another_channel
+    State.apply
+    - operation.channel != self.channel
+    + False
+
+    [void parts]
+    test_parts_before_a_checkpoint_begins_are_void
+    Fold._add_operation
+    - self._parts.clear()
+    + pass
+
+    [its own begin]
+    test_a_checkpoint_counts_for_its_own_begin_only
+    Fold._begin_of
+    - begin if begin == checkpoint.fields.get('offset') else None
+    + begin
+
+    [cut log]
+    test_f16_a_log_cut_by_a_retention_is_loud
+    Reader._read
+    - end and (not self._fold.has_state) and (not self._is_foreign(broker))
+    + False
+
+    [record's key]
+    test_a_frame_that_is_not_where_its_path_says_is_refused
+    TopicChannel._records
+    - records if [record.key for record in records] == keys else None
+    + records
+
+    [unnamed frames]
+    test_frames_that_no_manifest_names_yet_stay_a_day
+    Keeper._old_through
+    - min(end, broker.offset_at(topic, partition, newest.time - UNNAMED_AGE))
+    + end
+
+    [read back]
+    test_f15_a_request_without_an_answer_is_read_back[True]
+    TopicChannel.submit
+    - self._verdict(operation) is None
+    + True
+
+    [moved frames]
+    test_a_stream_that_is_held_does_not_keep_the_frames_of_others
+    Keeper._keep_frames
+    - self._move_frames(aged)
+    + pass
+    """,
     "unit/channels/test_channels.py": """
     [one channel per process]
     test_a_channel_can_be_pickled_for_tasks[memory]
