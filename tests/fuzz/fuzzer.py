@@ -1,4 +1,4 @@
-"""Reads what nobody of ours has written: frames, manifests, acks and topology files.
+"""Reads what nobody of ours has written: frames, manifests, acks, logs of topics, topology files.
 
     PYTHONPATH=.:tests:tests/support python tests/fuzz/fuzzer.py TARGET INPUTS SEED
 
@@ -18,9 +18,11 @@ import struct
 import sys
 import tempfile
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +31,11 @@ from crc32c import crc32c
 from fakes import HEADER, STREAM, manifest, schema
 
 from fuzz.mutations_of import as_json, mutated_bytes, mutated_value
+from spark_wan.channels.kafka import fold as folding
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.fold import Fold, State
+from spark_wan.channels.kafka.operations import Operation
+from spark_wan.channels.kafka.places import parse_path
 from spark_wan.channels.trust import ManifestRule
 from spark_wan.errors import WanError
 from spark_wan.ledger.progress import Progress
@@ -36,7 +43,7 @@ from spark_wan.receiver.plan import StreamPlanner
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame, encode_frame, frame_checksum
-from spark_wan.wire.manifest import Manifest, WriteRef
+from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
 from spark_wan.wire.records import EpochRef, TableClock
 from spark_wan.wire.sender_record import SenderRecord
 from spark_wan.wire.signature import KeyReference, Signer
@@ -226,6 +233,84 @@ def read_ack(data: bytes) -> object:
     return read, SenderRecord.of(data, STREAM)
 
 
+# --- the log of a channel on topics
+
+
+def logs(chance: random.Random) -> Iterator[bytes]:
+    """Yield logs: records with their lengths. One record of each is wrong."""
+    channel = "c" * 32
+    first = Operation(operations.CHANNEL, channel, id=channel)
+    frame = f"frames/{STREAM}/{'b' * 32}-00000@0:3+0:4"
+    other = f"frames/{STREAM}/{'b' * 32}-00001@1:3"
+
+    def fields(epoch: int, *frames: str) -> dict[str, Any]:
+        previous = fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
+        return {"stream": STREAM, "epoch": epoch, "previous": previous, "frames": frames}
+
+    begin = Operation(operations.BEGIN, channel)
+    state = State(channel)
+    state.apply(Operation(operations.MANIFEST, channel, fields(1, other), b"m1"))
+    trim = {"stream": STREAM, "through": 1, "fingerprint": fingerprint(b"m1")}
+    move = {"path": frame, "from": [[0, 3], [0, 4]], "to": [[1, 7], [1, 8]]}
+    valid = [
+        Operation(operations.MANIFEST, channel, fields(1, frame), b"m1"),
+        Operation(operations.MOVE, channel, move),
+        Operation(operations.MANIFEST, channel, fields(2, other), b"m2"),
+        Operation(operations.ANNOUNCE, channel, {"stream": STREAM, "epoch": 1, "attempt": 1}),
+        Operation(operations.SENDER, channel, {"stream": STREAM}, b"record"),
+        Operation(operations.TRIM, channel, trim),
+        Operation(operations.FLOOR, channel, {"floors": [[1, 3]]}),
+        Operation(operations.DISCARD, channel, {"frames": [other]}),
+        begin,
+        Operation(operations.CHECKPOINT, channel, {"begin": begin.id, "offset": 9}, state.encode()),
+        Operation(operations.WITHDRAW, channel, {"stream": STREAM}),
+        Operation(operations.MANIFEST, channel, fields(3), b"m3"),
+    ]
+    whole = [each.encode() for each in valid]
+    large = zlib.compress(bytes(64 * MAX_FRAME))
+    while True:
+        wrong = chance.randrange(len(valid))
+        records = [first.encode()] if chance.random() < 0.8 else []
+        for number, operation in enumerate(valid):
+            if number != wrong:
+                records += operation.records(chance.choice((100, 10_000)))
+            elif chance.random() < 0.2:
+                records.append(mutated_bytes(chance, whole[number], whole))
+            else:
+                head = {"kind": operation.kind, "id": operation.id, "channel": channel}
+                payload = operation.payload
+                if operation.kind == operations.CHECKPOINT and chance.random() < 0.7:
+                    content = json.loads(zlib.decompress(payload))
+                    payload = zlib.compress(as_json(chance, mutated_value(chance, content)))
+                    content = {**head, **operation.fields}
+                else:
+                    content = mutated_value(chance, {**head, **operation.fields})
+                body = as_json(chance, content) + b"\n" + payload
+                records.append(f"WANO 1 {crc32c(body):08x}\n".encode() + body)
+        if chance.random() < 0.01:  # a small record that is large once it is decompressed
+            records.append(replace(valid[9], payload=large).encode())
+        yield b"".join(struct.pack("<I", len(each)) + each for each in records)
+
+
+def read_log(data: bytes) -> object:
+    """Both from the beginning and from the checkpoint. What counts can be written and read."""
+    folding.MAX_STATE_BYTES = MAX_FRAME
+    at, records = 0, []
+    while at < len(data):
+        (size,) = struct.unpack_from("<I", data, at)
+        records.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    fold = Fold("log")
+    for offset, record in enumerate(records):
+        fold.add(offset, record)
+    for path, places in fold.state.frames.items():
+        assert parse_path(path) is not None
+        assert all(0 <= part < 2**31 and 0 <= offset < 2**63 for part, offset in places)
+    encoded = fold.state.encode()
+    assert State.decode(encoded).encode() == encoded
+    return fold.state.lowest_alive()
+
+
 # --- topologies
 
 
@@ -268,6 +353,7 @@ TARGETS: dict[str, Target] = {
     "frames": (frames, read_frame),
     "manifests": (manifests, read_manifest),
     "acks": (acks, read_ack),
+    "logs": (logs, read_log),
     "topologies": (topologies, read_topology),
 }
 

@@ -95,7 +95,8 @@ def mutated_value(chance: random.Random, value: Any) -> Any:
                 text[:at] + chance.choice(("", "/", "..", "\n", "a", "~")) + text[at + 1 :]
             )
         elif kind == 4 and isinstance(holder, dict):
-            holder[chance.choice(("requires", "x", "../x", "version"))] = chance.choice(VALUES)
+            name = chance.choice(("requires", "x", "../x", "version"))
+            holder[name] = copy.deepcopy(chance.choice(VALUES))
         else:
             holder[key] = copy.deepcopy(chance.choice(VALUES))
     return changed

@@ -23,6 +23,8 @@ from spark_wan.wire.records import UNREADABLE
 
 FOREIGN_SHOWN = 100
 """Number of foreign records that are named, at most."""
+MAX_STATE_BYTES = 1 << 30
+"""Size of the state in a checkpoint, decompressed, at most."""
 REMEMBERED_IDS = 10_000
 """Number of operations whose verdict is kept for who waits for it."""
 
@@ -85,7 +87,7 @@ class State:
             return False
 
     def _manifest(self, fields: Mapping[str, Any], payload: bytes) -> bool:
-        name, epoch, previous = str(fields["stream"]), int(fields["epoch"]), fields["previous"]
+        name, epoch, previous = str(fields["stream"]), _whole(fields["epoch"]), fields["previous"]
         paths = tuple(map(str, fields["frames"]))
         stream = self.stream(name)
         last = stream.epochs.get(stream.newest)
@@ -103,7 +105,7 @@ class State:
         return True
 
     def _trim(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        stream, through = self.stream(str(fields["stream"])), int(fields["through"])
+        stream, through = self.stream(str(fields["stream"])), _whole(fields["through"])
         last = stream.epochs.get(through)
         if last is None or last.fingerprint != fields["fingerprint"] or through >= stream.newest:
             return False
@@ -120,7 +122,7 @@ class State:
         return True
 
     def _announce(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        announced = int(fields["epoch"]), int(fields["attempt"])
+        announced = _whole(fields["epoch"]), _whole(fields["attempt"])
         self._known_stream(fields).announced = announced
         return True
 
@@ -142,7 +144,7 @@ class State:
         return True
 
     def _floor(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        floors = {int(partition): int(offset) for partition, offset in fields["floors"]}
+        floors = dict(_places(fields["floors"]))
         lowest = self.lowest_alive()
         for partition, offset in floors.items():
             if offset > lowest.get(partition, offset) or offset < self.floors.get(partition, 0):
@@ -187,10 +189,13 @@ class State:
     @classmethod
     def decode(cls, data: bytes) -> State:
         """Return the state of a checkpoint. Raises UNREADABLE."""
+        unpacking = zlib.decompressobj()
         try:
-            content = json.loads(zlib.decompress(data))
+            content = json.loads(unpacking.decompress(data, MAX_STATE_BYTES))
         except zlib.error as error:
             raise ValueError(str(error)) from error
+        if not unpacking.eof:
+            raise ValueError(f"not whole, or more than {MAX_STATE_BYTES:,} bytes")
         state = cls(channel=str(content["channel"]))
         for name, stream in content["streams"].items():
             state.streams[name] = _decoded(stream)
@@ -199,8 +204,11 @@ class State:
         state.frames.update((path, _places(moved)) for path, moved in content["moved"].items())
         for path in content["discarded"]:
             del state.frames[path]
-        state.floors = {int(partition): int(offset) for partition, offset in content["floors"]}
-        state.dead = {int(partition): OffsetRanges(ranges) for partition, ranges in content["dead"]}
+        state.floors = dict(_places(content["floors"]))
+        state.dead = {
+            _whole(partition): OffsetRanges([*map(_range, ranges)])
+            for partition, ranges in content["dead"]
+        }
         return state
 
     def _known_stream(self, fields: Mapping[str, Any]) -> StreamState:
@@ -363,7 +371,25 @@ def _parsed(path: str) -> tuple[Place, ...]:
 
 
 def _places(pairs: Iterable[Iterable[Any]]) -> tuple[Place, ...]:
-    return tuple(Place(*map(int, pair)) for pair in pairs)
+    """Return places from JSON. Raises UNREADABLE."""
+    places = tuple(Place(*map(_whole, pair)) for pair in pairs)
+    if any(partition >= 2**31 for partition, _ in places):
+        raise ValueError("a partition is out of range")
+    return places
+
+
+def _range(pair: Iterable[Any]) -> tuple[int, int]:
+    start, end = pair
+    if _whole(start) > _whole(end - 1):
+        raise ValueError("a range is empty")
+    return start, end
+
+
+def _whole(number: object) -> int:
+    """Return an offset, a partition or an epoch from JSON. Raises ValueError."""
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise ValueError(f"{number!r:.50} is no offset")
+    return number
 
 
 def _encoded(stream: StreamState) -> dict[str, Any]:
@@ -380,11 +406,11 @@ def _decoded(stream: Mapping[str, Any]) -> StreamState:
     epochs = {}
     for number, text, frames in stream["epochs"]:
         manifest = base64.b64decode(text)
-        epochs[int(number)] = Epoch(manifest, fingerprint(manifest), tuple(frames))
+        epochs[_whole(number)] = Epoch(manifest, fingerprint(manifest), tuple(frames))
     announced, record = stream["announced"], stream["record"]
     return StreamState(
         epochs,
-        None if announced is None else (int(announced[0]), int(announced[1])),
+        None if announced is None else (_whole(announced[0]), _whole(announced[1])),
         None if record is None else base64.b64decode(record),
     )
 
