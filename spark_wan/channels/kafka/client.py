@@ -466,7 +466,11 @@ class Said(logging.Handler):
         super().__init__(logging.WARNING)
         self._client = client
         self._said: deque[tuple[float, str]] = deque(maxlen=20)
-        logging.getLogger("kafka").addHandler(self)
+        logger = logging.getLogger("kafka")
+        if logger.level == logging.NOTSET and not logger.handlers:
+            # While brokers are away it logs several lines a second. Errors here say the same once.
+            logger.propagate = False
+        logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         match = _CAUSE.fullmatch(record.getMessage().partition("\n")[0])

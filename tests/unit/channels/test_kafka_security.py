@@ -96,15 +96,21 @@ def _closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_a_channel_works_with_certificates_and_with_passwords(
-    secured: Secured, listener: str, caplog: pytest.LogCaptureFixture
+    secured: Secured,
+    listener: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Fails also when the client, which logs its settings, logs a secret."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "kafka")
+    monkeypatch.setattr(logging.getLogger("kafka"), "propagate", True)
     channel = secured.channel(listener, f"works-{listener}")
     channel.prepare()
     path = channel.put_frame(STREAM, "c" * 32, 0, b"f")
     channel.append(STREAM, 1, b"m", "", [path])
     assert (channel.get_frame(path), channel.epochs()) == (b"f", {STREAM: [1]})
+    assert "kafka" in {record.name.partition(".")[0] for record in caplog.records}
     shown = caplog.text + repr(channel) + repr(channel.broker.options)
     assert PASSWORD not in shown
     assert KEY_PASSWORD not in shown
