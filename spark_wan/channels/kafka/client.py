@@ -467,7 +467,8 @@ class Said(logging.Handler):
         self._client = client
         self._said: deque[tuple[float, str]] = deque(maxlen=20)
         logger = logging.getLogger("kafka")
-        if logger.level == logging.NOTSET and not logger.handlers:
+        theirs = [each for each in logger.handlers if type(each) is not logging.NullHandler]
+        if logger.level == logging.NOTSET and not theirs:
             # While brokers are away it logs several lines a second. Errors here say the same once.
             logger.propagate = False
         logger.addHandler(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,23 @@ def test_kafka_python_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(registry, "resolve_name", missing)
     with pytest.raises(ChannelError, match=r"pip install 'spark_wan\[kafka\]'"):
         open_channel(f"{URL}-missing")
+
+
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.WARNING])
+def test_the_log_of_kafka_python_is_shown_on_request(
+    monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """It has several lines a second while brokers are away. Causes are kept in any case."""
+    logger = logging.getLogger("kafka")
+    monkeypatch.setattr(logger, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(logger, "level", level)
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+    broker = KafkaBroker(parse_options(URL, {}))
+    assert logger.propagate == (level != logging.NOTSET)
+    monkeypatch.setattr(threading.current_thread(), "_name", f"kafka-io-{broker._name}")
+    logging.getLogger("kafka.net.manager").error("Connection failed: %s", "111 ECONNREFUSED")
+    logging.getLogger("kafka.net.manager").error("Bootstrap b not ready; waiting 1.0 secs")
+    assert broker._said.recent() == ["111 ECONNREFUSED"]
+    broker.close()
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
