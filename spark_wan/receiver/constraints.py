@@ -60,6 +60,8 @@ class ConstraintReader:
     """The table's properties."""
     logged: Callable[[], Mapping[str, Any]]
     """Reads the table's columns from its log: Spark does not show which are generated."""
+    pinned: Callable[[], DataFrame]
+    """Returns the target at its newest version, and no later one."""
     lengths: bool
     """Also check chars and varchars declared alike at the origin.
 
@@ -126,7 +128,14 @@ class ConstraintReader:
                     if name in computed:
                         uses += self._local(computed[name], carried)
                 constraints.add(cause, ~F.coalesce(F.expr(text), F.lit(False)), *uses)
-        return constraints if constraints.all else None
+        if not constraints.all:
+            return None
+        if constraints.joins:
+            # Spark evaluates what it has cached once more when the table is written to in this
+            # application, or an executor is lost. A row that counted as valid must not count as
+            # refused then: it would be neither written nor a dead letter.
+            constraints.target = self.pinned()
+        return constraints
 
     def _add_carried(self, constraints: Constraints, own: StructField, origin: StructField) -> None:
         declared, at_origin = _declared(own), _declared(origin)

@@ -77,7 +77,7 @@ class Constraints:
         known = [F.when(F.col(_ROW) == row, F.lit(cause)) for row, cause in raising.items()]
         cause = F.when(alive, F.coalesce(*known, self._cause(safe), F.lit(None).cast("string")))
         judged = self._computed(view, safe).select(f"{_EVENT}.*", F.col(_ROW), cause.alias(CAUSE))
-        return (_first_cause_per_event(judged) if self._joins else judged).drop(_ROW)
+        return (_first_cause_per_event(judged) if self.joins else judged).drop(_ROW)
 
     def _cause(self, safe: Column, first: int | None = None) -> Column:
         """Return the cause by all constraints, or the ``first`` few, evaluated where ``safe``."""
@@ -86,7 +86,8 @@ class Constraints:
         return F.when(safe, F.coalesce(*causes))
 
     @property
-    def _joins(self) -> bool:
+    def joins(self) -> bool:
+        """Whether rows are judged together with columns that only the target has."""
         return bool(self.keys and self.needed - set(self.generated))
 
     def _view(self, rows: DataFrame) -> DataFrame:
@@ -103,7 +104,7 @@ class Constraints:
         view = rows.select(event, F.monotonically_increasing_id().alias(_ROW), F.col(OP), *carried)
         local = sorted(self.needed - set(self.generated))
         values = [self.values[name] for name in local]
-        if self._joins:
+        if self.joins:
             owns = {name.lower(): own for own, name in self.carried.items()}
             keys = [owns[key.lower()] for key in self.keys]
             there = self.target.select(

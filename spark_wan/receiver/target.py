@@ -21,7 +21,7 @@ from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import history, load, log_retention, table_id
+from spark_wan.delta.tables import history, load, log_retention, newest_commit, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName, transaction_name
@@ -168,6 +168,7 @@ class DeltaTarget:
                 newest.keys,
                 properties,
                 logged=lambda: self._logged_schema(target),
+                pinned=self._pinned,
                 lengths=self._refused,
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
@@ -180,6 +181,10 @@ class DeltaTarget:
             rows.replaceable = may_replace(rows, target.schema, properties)
             batch.content = rows
         return batch
+
+    def _pinned(self) -> DataFrame:
+        version = newest_commit(self.spark, self.location).version
+        return load(self.spark, self.location, versionAsOf=version)
 
     def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
         shown = (self._id, schema_json(target))
