@@ -299,7 +299,7 @@ GUARDS = {
     "integration/test_constraint_family.py": """
     [f53join]
     test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns
-    Constraints._joins
+    Constraints.joins
     - bool(self.keys and self.needed - set(self.generated))
     + False
 

@@ -128,14 +128,12 @@ class ConstraintReader:
                     if name in computed:
                         uses += self._local(computed[name], carried)
                 constraints.add(cause, ~F.coalesce(F.expr(text), F.lit(False)), *uses)
-        if not constraints.all:
-            return None
         if constraints.joins:
             # Spark evaluates what it has cached once more when the table is written to in this
             # application, or an executor is lost. A row that counted as valid must not count as
             # refused then: it would be neither written nor a dead letter.
             constraints.target = self.pinned()
-        return constraints
+        return constraints if constraints.all else None
 
     def _add_carried(self, constraints: Constraints, own: StructField, origin: StructField) -> None:
         declared, at_origin = _declared(own), _declared(origin)
