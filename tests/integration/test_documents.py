@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +21,70 @@ def run(page: str, names: dict[str, Any]) -> None:
         exec(compile(block, page, "exec"), names)
 
 
-def test_the_notebook_replicates_its_table(spark: Any) -> None:
-    names: dict[str, Any] = {"spark": spark}
-    exec(
-        compile((ROOT / "notebooks" / "quickstart.py").read_text(), "quickstart.py", "exec"), names
-    )
+class Widgets:
+    """Databricks' widgets: a text, by name, in place of each default."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        self.values = values
+
+    def text(self, name: str, default: str) -> None:
+        assert name in self.values, f"{name} ({default}) would be a place on this machine"
+
+    def get(self, name: str) -> str:
+        return self.values[name]
+
+
+def notebook(spark: Any, name: str, folder: Path) -> dict[str, Any]:
+    """Run the cells of a notebook, and return its names. ``shown``: what it displays."""
+    text = (ROOT / "notebooks" / name).read_text()
+    first, *cells = text.split("\n# COMMAND ----------\n")
+    assert first.startswith("# Databricks notebook source\n# MAGIC %md\n")
+    shown: list[list[Any]] = []
+    names: dict[str, Any] = {
+        "spark": spark,
+        "dbutils": SimpleNamespace(widgets=Widgets({"folder": str(folder)})),
+        "display": lambda frame: shown.append(frame.collect()),
+        "shown": shown,
+    }
+    for number, cell in enumerate(cells, 2):
+        exec(compile(cell, f"{name}, cell {number}", "exec"), names)
+    return names
+
+
+def test_the_notebook_replicates_its_table(spark: Any, tmp_path: Path) -> None:
+    names = notebook(spark, "quickstart.py", tmp_path)
     assert [tuple(row) for row in names["replicated"]] == [(1, "pear"), (2, "quince")]
+
+
+def test_the_notebooks_of_two_sites_replicate_every_change(spark: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        [sent] = notebook(spark, "send.py", tmp_path)["shown"]
+        received, history = notebook(spark, "receive.py", tmp_path)["shown"]
+        assert len(sent) == 10
+        assert received == sent
+    assert history[-1].version == 0
+    assert len(history) >= 3
+
+
+def test_the_notebook_of_user_streams_sends_each_event_once(spark: Any, tmp_path: Path) -> None:
+    [arrived] = notebook(spark, "user_streams.py", tmp_path)["shown"]
+    assert [row.click for row in arrived] == [f"c{n}" for n in range(10)]
+
+
+def test_the_notebook_of_dead_letters_shows_one_and_mends_it(spark: Any, tmp_path: Path) -> None:
+    names = notebook(spark, "status_and_dead_letters.py", tmp_path)
+    assert [tuple(row) for row in names["refused"]] == [(1, 10.0), (3, 30.0)]
+    [letter] = names["shown"][1]
+    assert "positive" in letter.cause
+    assert '"amount":-5.0' in letter.row
+    assert [tuple(row) for row in names["mended"]] == [(1, 10.0), (2, 5.0), (3, 30.0)]
+    [site] = names["reports"][0].streams[0].sites
+    assert (site.site, site.acked) == ("seattle", names["reports"][0].streams[0].epoch)
+
+
+def test_every_notebook_is_run() -> None:
+    run_here = set(re.findall(r'notebook\(spark, "(\w+\.py)"', Path(__file__).read_text()))
+    assert run_here == {path.name for path in (ROOT / "notebooks").glob("*.py")}
 
 
 def test_the_python_of_the_readme_and_of_user_streams_runs(
