@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from spark_wan.wire.names import is_safe
 
@@ -63,6 +63,9 @@ class Channel(ABC):
     ``tests/unit/channels/test_channels.py`` is this contract as tests: add a new kind to its
     parameters.
     """
+
+    compares_previous: ClassVar[bool] = False
+    """Whether :meth:`append` itself refuses a manifest that does not continue the log."""
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
         self.url = url

@@ -67,6 +67,7 @@ ACKS = TopicSettings(
 class TopicChannel(Channel):
     """Channel on topics. A kind says where they are: :meth:`connect` and :attr:`prefix`."""
 
+    compares_previous = True
     prefix: str
     """Of the names of the topics."""
 
@@ -301,19 +302,29 @@ class TopicChannel(Channel):
         """
         for _ in range(ATTEMPTS):
             operation = Operation(kind, self.channel_id(), fields, payload)
+            offset: int | None = None
             try:
-                self._write_log(operation)
+                offset = self._write_log(operation)[-1].offset
             except ChannelError:
                 if self._verdict(operation) is None:
                     raise
-            counts = self._verdict(operation)
+            counts = self._verdict(operation, offset)
             if counts is not None:
                 return counts
         return None
 
-    def _verdict(self, operation: Operation) -> bool | None:
-        """Return whether an operation counts; None when the log does not have it."""
-        return self._log.fresh(lambda fold: fold.counts(operation.id))
+    def _verdict(self, operation: Operation, offset: int | None = None) -> bool | None:
+        """Return whether an operation counts; None when the log does not have it.
+
+        ``offset``: its last record's, if it is known. The log is read no further.
+        """
+
+        def look(fold: Fold) -> bool | None:
+            return fold.counts(operation.id)
+
+        found = None if offset is None else self._log.fresh(look, offset)
+        # Where the topic was made again, the offset is below what was read before.
+        return self._log.fresh(look) if found is None else found
 
     def _write_log(self, operation: Operation) -> list[Written]:
         topic = self._topic("log")
@@ -441,16 +452,19 @@ class Reader:
         with self._lock:
             return look(self._fold)
 
-    def fresh(self, look: Callable[[Fold], T]) -> T:
+    def fresh(self, look: Callable[[Fold], T], through: int | None = None) -> T:
         """Return what ``look`` finds at the end of the log, as of this call.
 
+        ``through``: the offset of a record that is there; what is behind it does not matter.
         Raises ChannelError, also when the first records were deleted before a checkpoint.
         """
         before = self._begun
         with self._lock:
-            if self._begun == before:
+            if through is None and self._begun == before:
                 self._begun += 1
-                self._read()
+                self._read(self._broker().end(self._topic, 0))
+            elif through is not None and self._next <= through:
+                self._read(through + 1)
             return look(self._fold)
 
     def check_topic(self) -> None:
@@ -466,9 +480,8 @@ class Reader:
         self._last: Record | None = None
         """The last record that was read."""
 
-    def _read(self) -> None:
+    def _read(self, end: int) -> None:
         broker = self._broker()
-        end = broker.end(self._topic, 0)
         if end == self._next and (self._fold.has_state or end == 0):
             return
         try:

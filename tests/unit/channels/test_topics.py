@@ -6,9 +6,11 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
@@ -563,6 +565,42 @@ def test_f17_a_topic_made_again_with_as_many_records_is_noticed(url: str) -> Non
     with pytest.raises(ManifestExists):
         channel.append(STREAM, 2, b"m", fingerprint(b"%s 1" % STREAM.encode()))
     assert channel.epochs() == {"other": [1]}
+
+
+def test_f17_a_topic_made_again_with_fewer_records_is_noticed(url: str) -> None:
+    """Fails when a writer looks no further than at its own record, which is below what it knows."""
+    channel = opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    topics(channel).delete("wan.log")
+    opened(url)
+    with pytest.raises(ManifestExists):
+        channel.append(STREAM, 4, b"m", fingerprint(b"%s 3" % STREAM.encode()))
+    assert channel.epochs() == {}
+    append(channel, STREAM, 1)
+
+
+def test_an_append_asks_the_brokers_twice(url: str) -> None:
+    """It writes, and reads its own record: over a long line each request counts. Fails when a log
+    over a channel that compares asks before and after, as for a store."""
+    channel = opened(url)
+    log = StreamLog(channel, STREAM)
+    [first] = publish(log, 1)
+    broker, asked = channel.broker, list[str]()
+
+    def noted(name: str) -> Callable[..., Any]:
+        real = getattr(broker, name)
+
+        def call(*args: object) -> Any:
+            asked.append(name)
+            return real(*args)
+
+        return call
+
+    for name in ("produce", "end", "read", "beginning"):
+        setattr(broker, name, noted(name))
+    log.append(replace(first, epoch=2, previous=first.fingerprint, frames=()))
+    assert asked == ["produce", "read"]
 
 
 def test_f17_acks_made_again_are_read_anew(url: str) -> None:
