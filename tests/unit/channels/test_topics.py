@@ -1,5 +1,5 @@
 """A channel on topics: its log as a fold, what a keeper deletes, and topics that were lost, made
-again, cut or mirrored. Over topics in memory; ``test_kafka.py`` has real brokers."""
+again, cut or mirrored. Over topics in memory; ``test_kafka_brokers.py`` has real brokers."""
 
 from __future__ import annotations
 
