@@ -6,7 +6,7 @@
 # MAGIC never ends.
 # MAGIC
 # MAGIC On a cluster, install the package as a library first. The folder is one that both sites can
-# MAGIC reach: a volume, or cloud storage.
+# MAGIC reach, such as a volume. (These notebooks were run with local sessions, not on Databricks.)
 
 # COMMAND ----------
 

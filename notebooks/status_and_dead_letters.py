@@ -6,12 +6,13 @@
 # COMMAND ----------
 
 import pathlib
+import uuid
 
 import spark_wan
 from spark_wan.status.reports import read_status
 
 dbutils.widgets.text("folder", "/Volumes/main/default/wan_letters")
-folder = pathlib.Path(dbutils.widgets.get("folder"))
+folder = pathlib.Path(dbutils.widgets.get("folder")) / uuid.uuid4().hex[:8]  # each run has its own
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "wan.yaml").write_text("""
 version: 1
@@ -61,13 +62,18 @@ display(spark.sql(f"SELECT * FROM {seattle} ORDER BY id"))
 
 # MAGIC %md
 # MAGIC ## The ledger of dead letters
-# MAGIC It has the whole row, the cause, and where the event came from.
+# MAGIC It has the whole row, the cause, and the stream of the event. Letters stay there as a record.
+# MAGIC Letters of an apply that was never finished do not count: their `token` is not in `applied`.
 
 # COMMAND ----------
 
-letters = spark.read.format("delta").load(f"{folder}/seattle/_wan/ledger/dead_letters")
-dead = letters.where("side = 'receiver'").select("table", "stream", "operation", "row", "cause")
-display(dead)
+ledger = f"{folder}/seattle/_wan/ledger"
+letters = spark.read.format("delta").load(f"{ledger}/dead_letters").where("side = 'receiver'")
+applied = spark.read.format("delta").load(f"{ledger}/applied").select("token")
+final = letters.join(applied, "token", "left_semi").union(
+    letters.where("token LIKE 'marked%'").select("token", *letters.drop("token").columns)
+)
+display(final.select("table", "stream", "operation", "row", "cause"))
 
 # COMMAND ----------
 

@@ -68,7 +68,10 @@ def test_the_notebooks_of_two_sites_replicate_every_change(spark: Any, tmp_path:
 
 def test_the_notebook_of_user_streams_sends_each_event_once(spark: Any, tmp_path: Path) -> None:
     [arrived] = notebook(spark, "user_streams.py", tmp_path)["shown"]
-    assert [row.click for row in arrived] == [f"c{n}" for n in range(10)]
+    assert [tuple(row) for row in arrived] == [
+        (f"c{n}", n % 3, f"/page/{n % 4}") for n in range(10)
+    ]
+    assert len(list((tmp_path / "channel" / "log").rglob("*.json"))) == 2  # sent twice
 
 
 def test_the_notebook_of_dead_letters_shows_one_and_mends_it(spark: Any, tmp_path: Path) -> None:
