@@ -62,7 +62,7 @@ display(spark.sql(f"SELECT * FROM {seattle} ORDER BY id"))
 
 # MAGIC %md
 # MAGIC ## The ledger of dead letters
-# MAGIC It has the whole row, the cause, and the stream of the event. Letters stay there as a record.
+# MAGIC It has the whole row, the cause, and the stream of the event. Letters stay there.
 # MAGIC Letters of an apply that was never finished do not count: their `token` is not in `applied`.
 
 # COMMAND ----------
