@@ -647,7 +647,7 @@ GUARDS = {
 
     [void parts]
     test_parts_before_a_checkpoint_begins_are_void
-    Fold._add_operation
+    Fold.add
     - self._parts.clear()
     + pass
 

@@ -155,9 +155,6 @@ class State:
                 self.dead[partition].drop_below(offset)
         return True
 
-    def _clock(self, _: Mapping[str, Any], __: bytes) -> bool:
-        return True
-
     def lowest_alive(self) -> dict[int, int]:
         """Return, by partition, the lowest offset of a frame that a manifest names."""
         lowest: dict[int, int] = {}
@@ -236,7 +233,6 @@ _HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
     operations.SENDER: State._sender,
     operations.MOVE: State._move,
     operations.FLOOR: State._floor,
-    operations.CLOCK: State._clock,
 }
 
 
@@ -253,7 +249,7 @@ class Fold:
         self.foreign: list[str] = []
         """The first records that are not spark_wan's, as ``<topic>@<offset>``."""
         self.since_checkpoint = 0
-        """Number of operations since the last one that began."""
+        """Number of operations since the newest checkpoint began."""
         self.checkpointed: int | None = None
         """Offset of the ``begin`` of the newest whole checkpoint."""
         self._parts: dict[str, list[Part]] = {}
@@ -290,6 +286,12 @@ class Fold:
             if len(self.foreign) < FOREIGN_SHOWN:
                 self.foreign.append(f"{self.where}@{offset}")
             return
+        if read.kind == operations.BEGIN:
+            # Here, by the records' own order: :meth:`_seek` takes operations once more, later.
+            self._parts.clear()
+            if read.id not in self._begins:
+                self._begins[read.id] = offset
+                self.since_checkpoint = 0
         self._add_operation(offset, read)
 
     def _add_part(self, offset: int, part: Part) -> Operation | None:
@@ -307,11 +309,6 @@ class Fold:
 
     def _add_operation(self, offset: int, operation: Operation) -> None:
         self.since_checkpoint += 1
-        if operation.kind == operations.BEGIN:
-            self._parts.clear()
-            if operation.id not in self._begins:
-                self._begins[operation.id] = offset
-                self.since_checkpoint = 0
         if operation.kind == operations.CHANNEL:
             if offset == 0:
                 self.state.channel = operation.id
