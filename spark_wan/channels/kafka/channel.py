@@ -431,6 +431,10 @@ class TopicChannel(Channel):
         """Return what ``look`` finds, at the end of the log as of this call. For the keeper."""
         return self._log.fresh(look)
 
+    def with_known_fold(self, look: Callable[[Fold], T]) -> T:
+        """Return what ``look`` finds in what was read before, without a request. For the keeper."""
+        return self._log.known(look)
+
     def names(self) -> tuple[str, str]:
         """Return the names of the topics of frames and of the log."""
         return self._topic("frames"), self._topic("log")

@@ -268,12 +268,16 @@ class Fold:
         return self._verdicts.get(identity)
 
     def snapshot_at(self, identity: str) -> None:
-        """Keep the state before the ``begin`` with this ID, for :meth:`snapshot`."""
+        """Keep the state before the ``begin`` with this ID, until :meth:`drop_snapshot`."""
         self._snapshots[identity] = None
 
     def snapshot(self, identity: str) -> bytes | None:
-        """Return the state before a ``begin``, once; None when it has not come."""
-        return self._snapshots.pop(identity, None)
+        """Return the state before a ``begin``; None when it has not come."""
+        return self._snapshots.get(identity)
+
+    def drop_snapshot(self, identity: str) -> None:
+        """Forget the state before a ``begin``, also when it has not come."""
+        self._snapshots.pop(identity, None)
 
     def add(self, offset: int, value: bytes) -> None:
         """Take the next record. Raises ChannelError for one of a newer spark_wan."""

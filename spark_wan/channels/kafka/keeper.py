@@ -47,12 +47,17 @@ class Keeper:
 
     def keep_in_time(self) -> None:
         """Delete what is worth it, unless another thread is at it. An error is logged: nothing is
-        lost, and the next call does it."""
+        lost, and the next call does it.
+
+        What the channel has read before tells whether anything is worth it: no request if not.
+        """
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._keep_frames()
-            if self._channel.with_fold(self._is_log_long):
+            worth = self._channel.with_known_fold(self._partitions_worth)
+            if worth:
+                self._keep_frames(worth)
+            if self._channel.with_known_fold(self._is_log_long):
                 self._checkpoint()
         except ChannelError as error:
             log.warning(
@@ -66,10 +71,9 @@ class Keeper:
     def _is_log_long(self, fold: Fold) -> bool:
         return fold.since_checkpoint >= max(self.log_operations, 2 * fold.state.size())
 
-    def _keep_frames(self) -> None:
-        worth = self._channel.with_fold(self._partitions_worth)
+    def _keep_frames(self, partitions: list[int]) -> None:
         topic, _ = self._channel.names()
-        aged = {partition: self._old_through(topic, partition) for partition in worth}
+        aged = {partition: self._old_through(topic, partition) for partition in partitions}
         self._move_frames(aged)
         floors = self._channel.with_fold(lambda fold: self._floors(fold, aged))
         if floors and self._channel.submit(operations.FLOOR, {"floors": [*floors.items()]}):
@@ -155,8 +159,11 @@ class Keeper:
         _, topic = channel.names()
         begin = operations.Operation(operations.BEGIN, channel.channel_id())
         channel.with_fold(lambda fold: fold.snapshot_at(begin.id))
-        [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
-        state = channel.with_fold(lambda fold: fold.snapshot(begin.id))
+        try:
+            [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
+            state = channel.with_fold(lambda fold: fold.snapshot(begin.id))
+        finally:
+            channel.with_known_fold(lambda fold: fold.drop_snapshot(begin.id))
         if state is None:
             return  # the topic was made again meanwhile
         fields = {"begin": begin.id, "offset": written.offset}

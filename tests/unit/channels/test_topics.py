@@ -64,6 +64,24 @@ def append(channel: FakeTopicChannel, stream: str, epoch: int, frames: int = 0) 
     return paths
 
 
+def requests(channel: FakeTopicChannel) -> list[str]:
+    """Return a list to which every later request of the channel is added, by its name."""
+    broker, asked = channel.broker, list[str]()
+
+    def noted(name: str) -> Callable[..., Any]:
+        real = getattr(broker, name)
+
+        def call(*args: object) -> Any:
+            asked.append(name)
+            return real(*args)
+
+        return call
+
+    for name in ("produce", "end", "read", "beginning", "offset_at", "delete_before"):
+        setattr(broker, name, noted(name))
+    return asked
+
+
 def seen(channel: FakeTopicChannel) -> bytes:
     """Return all that a channel says of its log."""
     return channel.with_fold(lambda fold: fold.state.encode())
@@ -468,6 +486,39 @@ def test_frames_that_were_discarded_stay_so(url: str) -> None:
     assert [each for each in dead if each] == []
 
 
+def test_a_keeper_with_nothing_to_do_asks_the_brokers_nothing(url: str) -> None:
+    """It looks after each trim and each sender's record. Fails when each look reads the log."""
+    channel = opened(url, keep=100)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch, frames=2)
+    channel.trim(STREAM, 2, [])
+    asked = requests(channel)
+    channel.keeper.keep_in_time()
+    assert asked == []
+    channel.put_sender_record(STREAM, b"record")
+    assert asked == ["produce", "read"]
+
+
+def test_a_keeper_whose_checkpoint_fails_keeps_no_copy_of_the_state(url: str) -> None:
+    """Its first record is there, and the answer was lost. Fails when a process keeps the state of
+    each checkpoint that it has begun in vain."""
+    channel = opened(url)
+    broker = channel.broker
+    real = broker.produce
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        real(topic, partition, records)
+        raise ChannelError("no answer")
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    with pytest.raises(ChannelError, match="no answer"):
+        channel.keeper._checkpoint()
+    begin = read_record(log_topic(channel).records[-1].value, "here")
+    assert isinstance(begin, Operation)
+    assert begin.kind == operations.BEGIN
+    assert channel.with_fold(lambda fold: fold.snapshot(begin.id)) is None
+
+
 @pytest.mark.parametrize("step", range(12))
 def test_a_keeper_may_end_at_any_step(url: str, step: int) -> None:
     """Fails when what it did before is not enough for a reader, or too much for the next one."""
@@ -606,19 +657,7 @@ def test_an_append_asks_the_brokers_twice(url: str) -> None:
     channel = opened(url)
     log = StreamLog(channel, STREAM)
     [first] = publish(log, 1)
-    broker, asked = channel.broker, list[str]()
-
-    def noted(name: str) -> Callable[..., Any]:
-        real = getattr(broker, name)
-
-        def call(*args: object) -> Any:
-            asked.append(name)
-            return real(*args)
-
-        return call
-
-    for name in ("produce", "end", "read", "beginning"):
-        setattr(broker, name, noted(name))
+    asked = requests(channel)
     log.append(replace(first, epoch=2, previous=first.fingerprint, frames=()))
     assert asked == ["produce", "read"]
 
