@@ -389,6 +389,10 @@ class TopicChannel(Channel):
         record = self._acks.fresh().get((stream, site))
         return None if record is None else record.value
 
+    def acks(self, stream: str) -> dict[str, bytes]:
+        newest = self._acks.fresh().items()
+        return {site: record.value for (name, site), record in newest if name == stream}
+
     def ack_tags(self, stream: str | None = None) -> dict[str, dict[str, str]]:
         tags: dict[str, dict[str, str]] = {}
         for (name, site), record in self._acks.fresh().items():

@@ -662,6 +662,20 @@ def test_an_append_asks_the_brokers_twice(url: str) -> None:
     assert asked == ["produce", "read"]
 
 
+def test_all_acks_of_a_stream_are_one_read(url: str) -> None:
+    """Fails when each site's ack is asked for by itself."""
+    channel = opened(url)
+    acks = {site: site.encode() for site in ("seattle", "denver", "austin")}
+    for site, ack in acks.items():
+        channel.put_ack(STREAM, site, ack)
+        channel.put_ack("other", site, b"other")
+    asked = requests(channel)
+    assert channel.acks(STREAM) == acks
+    assert asked == ["end", "beginning", "read"]
+    assert channel.acks("new") == {}
+    assert asked[3:] == ["end"]
+
+
 def test_f17_acks_made_again_are_read_anew(url: str) -> None:
     channel = opened(url)
     for ack in (b"1", b"2", b"3"):
