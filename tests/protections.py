@@ -659,7 +659,7 @@ GUARDS = {
 
     [cut log]
     test_f16_a_log_cut_by_a_retention_is_loud
-    Reader._read
+    LogReader._read
     - end and (not self._fold.has_state) and (not self._is_foreign(broker))
     + False
 

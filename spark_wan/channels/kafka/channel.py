@@ -14,7 +14,6 @@ What was read before stays in memory, so a call costs a request or two, whatever
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import uuid
 from abc import abstractmethod
@@ -35,9 +34,9 @@ from spark_wan.channels.kafka.fold import Epoch, Fold
 from spark_wan.channels.kafka.keeper import Keeper
 from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import FramePath, Place, parse_path
+from spark_wan.channels.kafka.readers import AckReader, LogReader
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FRAME_PARTITIONS = 4
@@ -55,8 +54,8 @@ _KEPT = {
     "message.timestamp.type": "LogAppendTime",
 }
 _SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}  # a broker frees space by whole segments
-FRAMES = TopicSettings(None, _KEPT, {**_SEGMENTS})
-LOG = TopicSettings(1, _KEPT, {**_SEGMENTS})
+FRAMES = TopicSettings(None, _KEPT, _SEGMENTS)
+LOG = TopicSettings(1, _KEPT, _SEGMENTS)
 ACKS = TopicSettings(
     1,
     {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
@@ -75,7 +74,7 @@ class TopicChannel(Channel):
         super().__init__(url, storage)
         self._connecting = threading.Lock()
         self._broker: Broker | None = None
-        self._log = Reader(lambda: self.broker, self._topic("log"))
+        self._log = LogReader(lambda: self.broker, self._topic("log"))
         self._acks = AckReader(lambda: self.broker, self._topic("acks"))
         self._most = RECORD_BYTES
         self._next_partition = itertools.count()
@@ -442,136 +441,3 @@ class TopicChannel(Channel):
     def names(self) -> tuple[str, str]:
         """Return the names of the topics of frames and of the log."""
         return self._topic("frames"), self._topic("log")
-
-
-class Reader:
-    """Reads the log topic to its end, once for all threads that ask at the same time."""
-
-    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
-        self._broker = broker
-        self._topic = topic
-        self._lock = threading.Lock()
-        self._begun = 0
-        """Number of reads that have begun."""
-        self._forget()
-
-    def known(self, look: Callable[[Fold], T]) -> T:
-        """Return what ``look`` finds in what was read before."""
-        with self._lock:
-            return look(self._fold)
-
-    def fresh(self, look: Callable[[Fold], T], through: int | None = None) -> T:
-        """Return what ``look`` finds at the end of the log, as of this call.
-
-        ``through``: the offset of a record that is there; what is behind it does not matter.
-        Raises ChannelError, also when the first records were deleted before a checkpoint.
-        """
-        before = self._begun
-        with self._lock:
-            if through is None and self._begun == before:
-                self._begun += 1
-                self._read(self._broker().end(self._topic, 0))
-            elif through is not None and self._next <= through:
-                self._read(through + 1)
-            return look(self._fold)
-
-    def check_topic(self) -> None:
-        """Forget what was read, if the topic does not have it any more: it was made again."""
-        with self._lock:
-            if self._last is not None and not self._continued(self._broker(), self._next):
-                self._forget()
-
-    def _forget(self) -> None:
-        self._fold = Fold(self._topic)
-        self._next = 0
-        """The next offset to read."""
-        self._last: Record | None = None
-        """The last record that was read."""
-
-    def _read(self, end: int) -> None:
-        broker = self._broker()
-        if end == self._next and (self._fold.has_state or end == 0):
-            return
-        try:
-            # Twice: the beginning may be deleted while it is read.
-            if not (
-                (end >= self._next and self._continued(broker, end))
-                or self._begun_anew(broker)
-                or self._begun_anew(broker)
-            ):
-                raise ChannelError(f"the topic {self._topic} is deleted while it is read")
-        except ChannelError:
-            self._forget()  # a record may have been taken in part
-            raise
-        if end and not self._fold.has_state and not self._is_foreign(broker):
-            raise ChannelError(
-                f"the topic {self._topic} does not begin with the channel's first record, nor with "
-                "a checkpoint: records were deleted by a retention, or by hand. Its streams are "
-                "held. Set retention.ms and retention.bytes of the topic to -1. Restore the topic "
-                "from a backup; or delete the channel's topics and make new logs, as "
-                "docs/kafka.md says."
-            )
-
-    def _is_foreign(self, broker: Broker) -> bool:
-        """Whether the topic holds nothing of spark_wan's."""
-        return len(self._fold.foreign) > 0 and broker.beginning(self._topic, 0) == 0
-
-    def _continued(self, broker: Broker, end: int) -> bool:
-        """Read on, and return whether the topic still has the record that was read last.
-
-        One that was deleted and made again has another record there, or none. One that was trimmed
-        beyond it has a checkpoint, from which all is read again.
-        """
-        start = broker.beginning(self._topic, 0) if self._last is None else self._last.offset
-        check = self._last is not None
-        try:
-            for record in broker.read(self._topic, 0, start, end) if start < end else ():
-                if check and record != self._last:
-                    return False
-                if not check:
-                    self._fold.add(record.offset, record.value)
-                    self._last = record
-                check = False
-        except OutOfRangeError:
-            return False
-        self._next = end
-        return not check
-
-    def _begun_anew(self, broker: Broker) -> bool:
-        """Read from the beginning. Return whether that was there until it was read."""
-        self._forget()
-        return self._continued(broker, broker.end(self._topic, 0))
-
-
-class AckReader:
-    """Reads the topic of acks to its end, and keeps the newest ack of each stream and site."""
-
-    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
-        self._broker = broker
-        self._topic = topic
-        self._lock = threading.Lock()
-        self._begun = 0
-        self._acks: dict[tuple[str, str], Record] = {}
-        self._next = 0
-
-    def fresh(self) -> dict[tuple[str, str], Record]:
-        """Return the acks by stream and site, as of this call."""
-        before = self._begun
-        with self._lock:
-            if self._begun == before:
-                self._begun += 1
-                self._read()
-            return dict(self._acks)
-
-    def _read(self) -> None:
-        broker = self._broker()
-        end = broker.end(self._topic, 0)
-        if end < self._next:  # made again
-            self._acks, self._next = {}, 0
-        start = max(self._next, broker.beginning(self._topic, 0)) if end > self._next else end
-        for record in broker.read(self._topic, 0, start, end) if start < end else ():
-            stream, _, site = record.key.decode(errors="replace").rpartition("/")
-            if stream and site and "/" not in stream:
-                self._acks[stream, site] = record
-            self._next = record.offset + 1
-        self._next = end

@@ -1,0 +1,160 @@
+"""Readers of the topics of the log and of acks: they read to the end, and keep what they read."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from spark_wan.channels.kafka.broker import Broker, OutOfRangeError, Record
+from spark_wan.channels.kafka.fold import Fold
+from spark_wan.errors import ChannelError
+
+T = TypeVar("T")
+
+
+class TopicReader(ABC):
+    """Reads a topic of one partition to its end, once for all threads that ask at the same time."""
+
+    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._begun = 0
+        """Number of reads that have begun."""
+
+    @contextmanager
+    def _at_end(self) -> Iterator[None]:
+        """Hold the lock, with the topic read to its end as of this call."""
+        before = self._begun
+        with self._lock:
+            if self._begun == before:
+                self._begun += 1
+                self._read(self._broker().end(self._topic, 0))
+            yield
+
+    @abstractmethod
+    def _read(self, end: int) -> None:
+        """Read on to an offset. Called with the lock. Raises ChannelError."""
+
+
+class LogReader(TopicReader):
+    """Reads the topic of the log, and keeps its fold."""
+
+    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
+        super().__init__(broker, topic)
+        self._forget()
+
+    def known(self, look: Callable[[Fold], T]) -> T:
+        """Return what ``look`` finds in what was read before."""
+        with self._lock:
+            return look(self._fold)
+
+    def fresh(self, look: Callable[[Fold], T], through: int | None = None) -> T:
+        """Return what ``look`` finds at the end of the log, as of this call.
+
+        ``through``: the offset of a record that is there; what is behind it does not matter.
+        Raises ChannelError, also when the first records were deleted before a checkpoint.
+        """
+        if through is None:
+            with self._at_end():
+                return look(self._fold)
+        with self._lock:
+            if self._next <= through:
+                self._read(through + 1)
+            return look(self._fold)
+
+    def check_topic(self) -> None:
+        """Forget what was read, if the topic does not have it any more: it was made again."""
+        with self._lock:
+            if self._last is not None and not self._continued(self._broker(), self._next):
+                self._forget()
+
+    def _forget(self) -> None:
+        self._fold = Fold(self._topic)
+        self._next = 0
+        """The next offset to read."""
+        self._last: Record | None = None
+        """The last record that was read."""
+
+    def _read(self, end: int) -> None:
+        broker = self._broker()
+        if end == self._next and (self._fold.has_state or end == 0):
+            return
+        try:
+            # Twice: the beginning may be deleted while it is read.
+            if not (
+                (end >= self._next and self._continued(broker, end))
+                or self._begun_anew(broker)
+                or self._begun_anew(broker)
+            ):
+                raise ChannelError(f"the topic {self._topic} is deleted while it is read")
+        except ChannelError:
+            self._forget()  # a record may have been taken in part
+            raise
+        if end and not self._fold.has_state and not self._is_foreign(broker):
+            raise ChannelError(
+                f"the topic {self._topic} does not begin with the channel's first record, nor with "
+                "a checkpoint: records were deleted by a retention, or by hand. Its streams are "
+                "held. Set retention.ms and retention.bytes of the topic to -1. Restore the topic "
+                "from a backup; or delete the channel's topics and make new logs, as "
+                "docs/kafka.md says."
+            )
+
+    def _is_foreign(self, broker: Broker) -> bool:
+        """Whether the topic holds nothing of spark_wan's."""
+        return len(self._fold.foreign) > 0 and broker.beginning(self._topic, 0) == 0
+
+    def _continued(self, broker: Broker, end: int) -> bool:
+        """Read on, and return whether the topic still has the record that was read last.
+
+        One that was deleted and made again has another record there, or none. One that was trimmed
+        beyond it has a checkpoint, from which all is read again.
+        """
+        start = broker.beginning(self._topic, 0) if self._last is None else self._last.offset
+        check = self._last is not None
+        try:
+            for record in broker.read(self._topic, 0, start, end) if start < end else ():
+                if check and record != self._last:
+                    return False
+                if not check:
+                    self._fold.add(record.offset, record.value)
+                    self._last = record
+                check = False
+        except OutOfRangeError:
+            return False
+        self._next = end
+        return not check
+
+    def _begun_anew(self, broker: Broker) -> bool:
+        """Read from the beginning. Return whether that was there until it was read."""
+        self._forget()
+        return self._continued(broker, broker.end(self._topic, 0))
+
+
+class AckReader(TopicReader):
+    """Reads the topic of acks, and keeps the newest ack of each stream and site."""
+
+    def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
+        super().__init__(broker, topic)
+        self._acks: dict[tuple[str, str], Record] = {}
+        self._next = 0
+
+    def fresh(self) -> dict[tuple[str, str], Record]:
+        """Return the acks by stream and site, as of this call."""
+        with self._at_end():
+            return dict(self._acks)
+
+    def _read(self, end: int) -> None:
+        broker = self._broker()
+        if end < self._next:  # made again
+            self._acks, self._next = {}, 0
+        start = max(self._next, broker.beginning(self._topic, 0)) if end > self._next else end
+        for record in broker.read(self._topic, 0, start, end) if start < end else ():
+            stream, _, site = record.key.decode(errors="replace").rpartition("/")
+            if stream and site and "/" not in stream:
+                self._acks[stream, site] = record
+            self._next = record.offset + 1
+        self._next = end
