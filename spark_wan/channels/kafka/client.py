@@ -11,6 +11,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ REQUEST_TIMEOUT = 30_000
 """Milliseconds that a request may take, unless the options say otherwise."""
 CONNECT_TIMEOUT = 10_000
 """Milliseconds after which a cluster that does not answer is an error, which callers retry."""
+METADATA_AGE = 24 * 3_600_000
+"""Milliseconds after which a producer asks again where partitions are, without an error."""
 LONGEST_POLL = 50
 """Milliseconds."""
 FETCH_BYTES = 8 * 1024 * 1024
@@ -54,6 +57,14 @@ class KafkaChannel(TopicChannel):
 
     def connect(self) -> KafkaBroker:
         return KafkaBroker(parse_options(self.url, self.storage))
+
+
+@dataclass
+class Shared:
+    """A client that several threads use."""
+
+    client: Any
+    users: int = 0
 
 
 class KafkaBroker:
@@ -78,7 +89,7 @@ class KafkaBroker:
         self._client["bootstrap_servers"] = list(options.servers)
         self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
         self._lock = threading.Lock()
-        self._producer: Any = None
+        self._producer: Shared | None = None
         self._admin: Any = None
         self._idle: list[Any] = []
         """Consumers that no thread uses."""
@@ -212,8 +223,7 @@ class KafkaBroker:
     def produce(
         self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
     ) -> list[Written]:
-        with self._asking(f"write to {topic}"):
-            producer = self._producer_client()
+        with self._asking(f"write to {topic}"), self._producing() as producer:
             futures = [
                 producer.send(topic, key=key or None, value=value, partition=partition)
                 for key, value in records
@@ -268,26 +278,49 @@ class KafkaBroker:
 
     # --- clients ----------------------------------------------------------------------------
 
-    def _producer_client(self) -> Any:
+    @contextmanager
+    def _producing(self) -> Iterator[Any]:
+        """Yield the producer, which threads share. After an error the next call opens another.
+
+        A producer of kafka-python that has sent to a topic asks for its leader without a pause, as
+        soon as it learns that there is none: the topic was deleted, say.
+        """
         with self._lock:
             if self._producer is None:
-                timeout = self._client["request_timeout_ms"]
-                self._producer = self._opened(
-                    KafkaProducer,
-                    acks="all",
-                    # Once a request has timed out, an idempotent producer of kafka-python refuses
-                    # all later ones. The log counts what is there twice once (decision 30).
-                    enable_idempotence=False,
-                    max_in_flight_requests_per_connection=5,
-                    delivery_timeout_ms=self.options.producer.get(
-                        "delivery_timeout_ms", timeout + self._connect_timeout
-                    ),
-                    max_block_ms=self._connect_timeout,
-                    max_request_size=2**30,
-                    batch_size=1_000_000,
-                    allow_auto_create_topics=False,
-                )
-            return self._producer
+                self._producer = Shared(self._open_producer())
+            shared = self._producer
+            shared.users += 1
+        failed = True
+        try:
+            yield shared.client
+            failed = False
+        finally:
+            with self._lock:
+                shared.users -= 1
+                if failed and self._producer is shared:
+                    self._producer = None
+                is_left = self._producer is not shared and shared.users == 0
+            if is_left:
+                _close(shared.client)
+
+    def _open_producer(self) -> Any:
+        timeout = self._client["request_timeout_ms"]
+        settings = {
+            "acks": "all",
+            # Once a request has timed out, an idempotent producer of kafka-python refuses all later
+            # ones. The log counts what is there twice once (decision 30).
+            "enable_idempotence": False,
+            "max_in_flight_requests_per_connection": 5,
+            "delivery_timeout_ms": timeout + self._connect_timeout,
+            "max_block_ms": self._connect_timeout,
+            "max_request_size": 2**30,
+            "batch_size": 1_000_000,
+            "allow_auto_create_topics": False,
+            # An error refreshes it, too. An idle producer must not learn that its topic is gone.
+            "metadata_max_age_ms": METADATA_AGE,
+            **self.options.producer,
+        }
+        return self._opened(KafkaProducer, **settings)
 
     def _admin_client(self) -> Any:
         with self._lock:
@@ -332,7 +365,7 @@ class KafkaBroker:
             return made[-1]
 
         try:
-            return kind(**self._client, **settings, kafka_client=client)
+            return kind(**{**settings, **self._client}, kafka_client=client)
         except BaseException:
             for each in made:
                 each.close()
@@ -341,7 +374,8 @@ class KafkaBroker:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            clients = [self._producer, self._admin, *self._idle]
+            producer = self._producer.client if self._producer is not None else None
+            clients = [producer, self._admin, *self._idle]
             self._producer, self._admin, self._idle = None, None, []
         for client in clients:
             if client is not None:

@@ -100,6 +100,28 @@ def test_a_topic_with_another_setting_is_refused_with_the_command_that_mends_it(
     assert f"--entity-name {name} --add-config {setting}={must}" in message
 
 
+def test_a_producer_that_could_not_write_is_closed(kafka: Cluster) -> None:
+    """It would ask without a pause, as long as the process runs, who leads the deleted topic."""
+    channel = opened(kafka, **QUICK)
+    channel.prepare()
+    append(channel, 1, frames=1)
+    client = admin(kafka)
+    client.delete_topics([f"{channel.prefix}.frames"])
+    client.close()
+    with pytest.raises(ChannelError, match=r"cannot write to .*frames"):
+        channel.put_frame(STREAM, uuid.uuid4().hex, 0, b"data")
+    until(lambda: not [each for each in threads(channel) if each.endswith("network-thread")])
+    channel.ensure_prepared(again=True)
+    append(channel, 2)
+    assert channel.head(STREAM) == 2
+
+
+def threads(channel: KafkaChannel) -> list[str]:
+    """Return the threads of a channel's clients."""
+    name = channel.broker._name
+    return [each.name for each in threading.enumerate() if name in each.name]
+
+
 def test_a_log_of_two_partitions_is_refused(kafka: Cluster) -> None:
     channel = opened(kafka, "two")
     client = admin(kafka)
