@@ -35,7 +35,7 @@ from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 
 HERE = Path(__file__).parent
-SCRATCH = HERE / "scratch"
+SCRATCH = HERE / "scratch" / "end_to_end"
 RESULTS = HERE / "results" / "end_to_end.json"
 TYPES = (
     "order_id bigint, customer string, status string, product string, quantity int, "
@@ -54,13 +54,12 @@ PIPELINES = ("floor", "handwritten", "spark_wan")
 class Bench:
     """The prepared tables, and a method per pipeline that runs one round and returns seconds."""
 
-    def __init__(self, events: int, keys: int, commits: int) -> None:
+    def __init__(self, events: int, keys: int, commits: int, **conf: Any) -> None:
         self.events, self.keys, self.commits = events, keys, commits
         shutil.rmtree(SCRATCH, ignore_errors=True)
         SCRATCH.mkdir(parents=True)
-        self.spark = local_session(
-            "bench", **{"spark.master": "local[2]", "spark.driver.memory": "4g"}
-        )
+        conf = {"spark.master": "local[2]", "spark.driver.memory": "4g", **conf}
+        self.spark = local_session("bench", **conf)
         spark_wan.register(self.spark)
         self.merging = self.merged = 0.0
         self._time_the_merges_of_spark_wan()
@@ -93,9 +92,9 @@ class Bench:
             rows.createOrReplaceTempView("changes")
             self.spark.sql(merge(source, "changes", "event_id")).collect()
 
-    def create(self, path: str, feed: bool = False) -> None:
+    def create(self, path: str, feed: bool = False, columns: str = TYPES) -> None:
         self.spark.sql(
-            f"CREATE TABLE {reference(path)} ({TYPES}) USING DELTA "
+            f"CREATE TABLE {reference(path)} ({columns}) USING DELTA "
             f"TBLPROPERTIES (delta.enableChangeDataFeed = {str(feed).lower()})"
         )
 
@@ -163,7 +162,7 @@ class Bench:
 
     @contextmanager
     def running(self, place: Path) -> Iterator[tuple[Any, Any]]:
-        topology = topology_of(place)
+        topology = self.topology(place)
         sender = spark_wan.Sender(self.spark, topology, "newark").start()
         receiver = spark_wan.Receiver(self.spark, topology, "seattle").start()
         try:
@@ -171,6 +170,41 @@ class Bench:
         finally:
             sender.stop()
             receiver.stop()
+
+    def channel(self, place: Path) -> str:
+        """Return the URL of the channel of a round."""
+        return str(place / "channel")
+
+    def topology(self, place: Path) -> Topology:
+        content = {
+            "version": 1,
+            "sites": {
+                site: {
+                    "state": str(place / site),
+                    "idle_interval": POLL_INTERVAL,
+                    "receive_interval": POLL_INTERVAL,
+                }
+                for site in ("newark", "seattle")
+            },
+            "senders": {
+                "east": {
+                    "site": "newark",
+                    "remotes": ["seattle"],
+                    "channel": self.channel(place),
+                    "batch_interval": POLL_INTERVAL,
+                }
+            },
+            "tables": {
+                "orders": {
+                    "keys": ["order_id"],
+                    "writers": ["newark"],
+                    "senders": ["east"],
+                    "start": {"version": 1},
+                    "at": {"newark": str(place / "source"), "seattle": str(place / "target")},
+                }
+            },
+        }
+        return parse_topology(content, str(place / "topology"))
 
     def clocked(self, reveal: Callable[[], None], arrive: Callable[[], None]) -> float:
         """Return the seconds until the last MERGE has returned.
@@ -204,7 +238,7 @@ class Bench:
     def channel_bytes(self, place: Path) -> int:
         """Return the bytes of all frames and manifests of the change rows, before any trim."""
         shutil.copytree(SCRATCH / "source", place / "source")
-        sender = spark_wan.Sender(self.spark, topology_of(place), "newark")
+        sender = spark_wan.Sender(self.spark, self.topology(place), "newark")
         sender.start(available_now=True).await_termination()
         return size_of(place / "channel", ".frame") + size_of(place / "channel", ".json")
 
@@ -272,65 +306,38 @@ class Bench:
             setattr(MarkedWrite, way, timed(getattr(MarkedWrite, way)))
 
 
-def topology_of(place: Path) -> Topology:
-    content = {
-        "version": 1,
-        "sites": {
-            site: {
-                "state": str(place / site),
-                "idle_interval": POLL_INTERVAL,
-                "receive_interval": POLL_INTERVAL,
-            }
-            for site in ("newark", "seattle")
-        },
-        "senders": {
-            "east": {
-                "site": "newark",
-                "remotes": ["seattle"],
-                "channel": str(place / "channel"),
-                "batch_interval": POLL_INTERVAL,
-            }
-        },
-        "tables": {
-            "orders": {
-                "keys": ["order_id"],
-                "writers": ["newark"],
-                "senders": ["east"],
-                "start": {"version": 1},
-                "at": {"newark": str(place / "source"), "seattle": str(place / "target")},
-            }
-        },
-    }
-    return parse_topology(content, str(place / "topology"))
-
-
 def changes(reader: Any, table: Path) -> Any:
     """Read a table's change rows after version 0, without pre-images."""
     rows = reader.load(str(table), "delta", readChangeFeed=True, startingVersion=1)
     return rows.where("_change_type <> 'update_preimage'").drop("_commit_timestamp")
 
 
-def merge(target: str, view: str, order: str, deletes: bool = False) -> str:
-    """Return the MERGE that all three need: the newest event of each key."""
-    names, kind = ", ".join(COLUMNS), ", _change_type" if deletes else ""
+def merge(target: str, view: str, order: str, deletes: bool = False, keeps: str = "") -> str:
+    """Return the MERGE that all three need: the newest event of each key.
+
+    ``keeps``: a column that the target has too; a row with a higher value is kept.
+    """
+    columns = [*COLUMNS, keeps] if keeps else COLUMNS
+    names, kind = ", ".join(columns), ", _change_type" if deletes else ""
     window = f"PARTITION BY order_id ORDER BY {order} DESC"
     newest = f"SELECT *, row_number() OVER ({window}) AS place FROM {view}"
-    delete = "WHEN MATCHED AND s._change_type = 'delete' THEN DELETE " if deletes else ""
+    newer = f"AND s.{keeps} >= t.{keeps} " if keeps else ""
+    delete = f"WHEN MATCHED {newer}AND s._change_type = 'delete' THEN DELETE " if deletes else ""
     insert = "AND s._change_type <> 'delete' " if deletes else ""
-    assigned = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS)
+    assigned = ", ".join(f"t.{name} = s.{name}" for name in columns)
     return (
         f"MERGE INTO {reference(target)} t "
         f"USING (SELECT {names}{kind} FROM ({newest}) WHERE place = 1) s "
-        f"ON t.order_id = s.order_id {delete}WHEN MATCHED THEN UPDATE SET {assigned} "
+        f"ON t.order_id = s.order_id {delete}WHEN MATCHED {newer}THEN UPDATE SET {assigned} "
         f"WHEN NOT MATCHED {insert}THEN INSERT ({names}) "
-        f"VALUES ({', '.join('s.' + name for name in COLUMNS)})"
+        f"VALUES ({', '.join('s.' + name for name in columns)})"
     )
 
 
 @contextmanager
-def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
+def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[..., None]]:
     """Copy a table at version 1; yield a function that makes the later commits visible at once,
-    with what Delta writes after each: checksums, a checkpoint."""
+    or the next so many, with what Delta writes after each: checksums, a checkpoint."""
     shutil.copytree(table, copy)
     log, aside = copy / "_delta_log", copy / "later"
     aside.mkdir()
@@ -338,8 +345,13 @@ def hidden_commits(table: Path, copy: Path) -> Iterator[Callable[[], None]]:
         if not file.name.startswith(("00000000000000000000.", "00000000000000000001.")):
             file.rename(aside / file.name)
 
-    def reveal() -> None:
-        for file in sorted(aside.iterdir(), key=lambda file: (file.suffix != ".json", file.name)):
+    versions = sorted(int(file.stem) for file in aside.glob("*.json"))
+
+    def reveal(number: int = len(versions)) -> None:
+        shown = {f"{version:020}" for version in versions[:number]}
+        del versions[:number]
+        files = (file for file in aside.iterdir() if file.name[:20] in shown)
+        for file in sorted(files, key=lambda file: (file.suffix != ".json", file.name)):
             file.rename(log / file.name)
 
     yield reveal

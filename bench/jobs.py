@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,8 @@ class Process:
     topology: Path
     streams: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The newest progress of each stream."""
+    prefix: Sequence[str] = ()
+    """Before its command: runs it elsewhere."""
 
     @staticmethod
     def command(job: str, site: str, topology: Path, *words: str) -> list[str]:
@@ -170,7 +172,8 @@ class Process:
         self.counts_file = self.topology.with_name(f"{self.job}-counts.json")
         self.counts_file.unlink(missing_ok=True)
         _, _, _, *words = self.command(self.job, self.site, self.topology)
-        command = [sys.executable, "-m", "bench.counted", str(self.counts_file), *words]
+        counted = [sys.executable, "-m", "bench.counted", str(self.counts_file)]
+        command = [*self.prefix, *counted, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -1,10 +1,10 @@
 """How soon a commit is visible at the target: alone, and with one commit a second.
 
-A sender and a receiver in one session, on one machine. Each commit has 1,000 random keys; the
-target has a million rows. The commits are made before and become visible in the source one after
-the other, so that making them costs nothing meanwhile. A commit is visible when the write that
-brings it has returned. Each figure is a multiple of a bare MERGE of one such commit into a copy of
-the target, measured in the same run, before and after.
+A sender and a receiver in one session, on one machine. Unless said otherwise, each commit has 1,000
+random keys, and the target a million rows. The commits are made before and become visible in the
+source one after the other, so that making them costs nothing meanwhile. A commit is visible when
+the write that brings it has returned. Each figure is a multiple of a bare MERGE of one such commit
+into a copy of the target, measured in the same run, before and after.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.mark import Mark
 
-ROWS, KEYS = 1_000_000, 1_000
-WARM_UP, ALONE, STEADY = 3, 7, 60
+WARM_UP, ALONE = 3, 7
 """Commits."""
 PAUSE = 3.0
 """Seconds without anything before each commit that is alone."""
@@ -39,23 +38,32 @@ MERGES = 5
 
 
 class Steady:
-    """Two sites with one table."""
+    """Two sites with one table. ``keys``: of each commit; ``steady``: commits, one a second."""
 
-    def __init__(self, spark: Any, place: Path) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        place: Path,
+        rows: int = 1_000_000,
+        keys: int = 1_000,
+        steady: int = 60,
+        channel: str = "",
+    ) -> None:
         self.spark, self.place = spark, place
+        self.rows, self.keys, self.steady = rows, keys, steady
+        self.channel = channel or str(place / "channel")
         self.chosen = random.Random(7)
         self.visible: dict[int, float] = {}
         """Version of the source -> when the target had it."""
 
     def make(self) -> None:
         """Make the target with a copy for the bare MERGEs, and the source with its commits."""
-        rows = (
-            self.spark.range(ROWS).selectExpr("id", *self._columns("0")).repartitionByRange(4, "id")
-        )
+        rows = self.spark.range(self.rows).selectExpr("id", *self._columns("0"))
+        rows = rows.repartitionByRange(max(4, self.rows // 625_000), "id")
         for name in ("target", "bare"):
             writer = rows.write.format("delta")
             writer.option("delta.enableDeletionVectors", "true").save(str(self.place / name))
-        for _ in range(1 + WARM_UP + ALONE + STEADY):
+        for _ in range(1 + WARM_UP + ALONE + self.steady):
             write_deltalake(
                 self.place / "source",
                 self._commit(),
@@ -71,7 +79,7 @@ class Steady:
         ]
 
     def _commit(self) -> pa.Table:
-        keys = self.chosen.sample(range(ROWS), KEYS)
+        keys = self.chosen.sample(range(self.rows), self.keys)
         change = self.chosen.randrange(1_000)
         return pa.table(
             {
@@ -88,7 +96,7 @@ class Steady:
         sender = {
             "site": "newark",
             "remotes": ["seattle"],
-            "channel": str(self.place / "channel"),
+            "channel": self.channel,
             "batch_interval": POLL_INTERVAL,
         }
         table = {

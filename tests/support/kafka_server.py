@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import uuid
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from waiting import DEADLINE, until
+from waiting import DEADLINE, until, wait_until
 
 from spark_wan.channels.kafka.client import KafkaBroker, KafkaChannel
 from spark_wan.local.cache import cache_folder
@@ -34,11 +35,15 @@ def java_command() -> str:
     return f"{home}/bin/java" if home else "java"
 
 
-def kafka_jars() -> Path:
-    """Return the folder with Kafka's jars; download them with the Ivy that Spark ships."""
+def kafka_jars(artifact: str = f"kafka_{SCALA}:{VERSION}", transitive: bool = True) -> Path:
+    """Return the folder of a jar of Kafka's with all it needs; download them with Spark's Ivy.
+
+    ``artifact``: ``[<group>:]<name>:<version>``. ``transitive=False``: that jar alone.
+    """
+    group, name, version = f"org.apache.kafka:{artifact}".split(":")[-3:]
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    jars = cache / f"kafka-{VERSION}"
+    jars = cache / f"{name.removesuffix(f'_{SCALA}')}-{version}"
     with open(cache / "kafka.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jars.is_dir():
@@ -46,7 +51,8 @@ def kafka_jars() -> Path:
             with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache) as fresh:
                 command = [java_command(), f"-Duser.home={fresh}", "-jar", str(ivy)]
                 command += ["-cache", f"{fresh}/ivy", "-m2compatible", "-confs", "default"]
-                command += ["-dependency", "org.apache.kafka", f"kafka_{SCALA}", VERSION]
+                command += ["-dependency", group, name, version]
+                command += [] if transitive else ["-notransitive"]
                 command += ["-retrieve", f"{fresh}/[artifact]-[revision].[ext]"]
                 subprocess.run(command, check=True, capture_output=True, timeout=600)
                 shutil.rmtree(f"{fresh}/ivy")
@@ -72,6 +78,9 @@ class BrokerProcess:
     folder: Path
     ports: dict[str, int]
     """Listener -> port."""
+    host: str = "127.0.0.1"
+    command: Sequence[str] = ()
+    """Runs a command on the machine with that address."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,7 +90,7 @@ class BrokerProcess:
     def start(self) -> None:
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(
-                [*_java(self.folder, "256m"), "kafka.Kafka", str(self.config)],
+                [*self.command, *java(self.folder, "256m"), "kafka.Kafka", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -97,12 +106,23 @@ class BrokerProcess:
     def is_listening(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "broker.log").read_text()[-3000:]
-        for port in self.ports.values():
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            except OSError:
-                return False
+        return all(self._listens_at(port) for port in self.ports.values())
+
+    def _listens_at(self, port: int) -> bool:
+        if self.command:
+            connect = f"import socket; socket.create_connection(('{self.host}', {port}), 1)"
+            words = [*self.command, sys.executable, "-c", connect]
+            return subprocess.run(words, capture_output=True).returncode == 0
+        try:
+            socket.create_connection((self.host, port), timeout=1).close()
+        except OSError:
+            return False
         return True
+
+    def log_bytes(self, topic: str) -> int:
+        """Return the bytes of a topic's records on disk, which are those that were sent."""
+        logs = (self.folder / "data").glob(f"{topic}-[0-9]*/*.log")
+        return sum(log.stat().st_size for log in logs)
 
 
 @dataclass
@@ -112,14 +132,15 @@ class Cluster:
     brokers: list[BrokerProcess] = field(default_factory=list)
 
     def servers(self, listener: str = "PLAINTEXT") -> str:
-        return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self.brokers)
+        return ",".join(f"{each.host}:{each.ports[listener]}" for each in self.brokers)
 
     @property
     def bootstrap(self) -> str:
         return self.servers()
 
 
-def _java(folder: Path, heap: str) -> list[str]:
+def java(folder: Path, heap: str, *more: Path) -> list[str]:
+    """Return a command that runs Java with Kafka's jars, and those in more folders."""
     quiet = folder / "log4j2.properties"
     if not quiet.exists():
         quiet.write_text(
@@ -132,7 +153,7 @@ def _java(folder: Path, heap: str) -> list[str]:
     options += [f"-Dlog4j2.configurationFile={quiet}"]
     spark = Path(pyspark.__file__).parent / "jars"  # has what lets Kafka log
     logging = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]
-    path = ":".join([*map(str, logging), f"{kafka_jars()}/*"])
+    path = ":".join([*map(str, logging), *(f"{jars}/*" for jars in (kafka_jars(), *more))])
     return [java_command(), *options, "-cp", path]
 
 
@@ -143,8 +164,13 @@ def running(
     listeners: Sequence[str] = ("PLAINTEXT",),
     settings: Mapping[str, str] | None = None,
     users: Mapping[str, str] | None = None,
+    host: str = "127.0.0.1",
+    command: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """Run brokers. ``listeners``: names of security protocols; ``users``: SCRAM-SHA-256 logins."""
+    """Run brokers. ``listeners``: names of security protocols; ``users``: SCRAM-SHA-256 logins.
+
+    ``command`` runs them on another machine, which has the address ``host``.
+    """
     ports = free_ports(brokers * (1 + len(listeners)))
     controllers = ports[:brokers]
     of_listeners = iter(ports[brokers:])
@@ -153,9 +179,9 @@ def running(
         place = folder / f"broker{node}"
         place.mkdir(parents=True)
         of = {listener: next(of_listeners) for listener in listeners}
-        broker = BrokerProcess(node, place, of)
+        broker = BrokerProcess(node, place, of, host, command)
         cluster.brokers.append(broker)
-        everywhere = [f"{name}://127.0.0.1:{port}" for name, port in of.items()]
+        everywhere = [f"{name}://{host}:{port}" for name, port in of.items()]
         own = f"CONTROLLER://127.0.0.1:{controllers[node - 1]}"
         voters = [f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1)]
         replicas = str(min(brokers, 3))
@@ -181,7 +207,7 @@ def running(
             **(settings or {}),
         }
         broker.config.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        command = [*_java(place, "128m"), "kafka.tools.StorageTool", "format"]
+        command = [*java(place, "128m"), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(broker.config)]
         for name, password in (users or {}).items():
             command += ["--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]"]
@@ -192,7 +218,7 @@ def running(
             stack.callback(broker.kill)
             broker.start()
         for broker in cluster.brokers:
-            until(broker.is_listening)
+            wait_until(broker.is_listening, "a broker listens")
         yield cluster
 
 

@@ -1,0 +1,53 @@
+"""``python -m bench.kafka``: speed and freshness over Kafka.
+
+Each function of ``FIGURES`` measures some figures. They go to ``bench/results/kafka.json``; those
+of functions that did not run stay as they are. Kafka's jars are downloaded once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.figures import record
+from bench.kafka.end_to_end import end_to_end
+from bench.kafka.freshness import freshness
+from bench.kafka.wide_area import wide_area
+
+HERE = Path(__file__).parents[1]
+SCRATCH = HERE / "scratch" / "kafka"
+RESULTS = HERE / "results" / "kafka.json"
+
+FIGURES: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
+    "end_to_end": end_to_end,
+    "freshness": freshness,
+    "wide_area": wide_area,
+}
+"""Name -> function of an empty folder and a number of rounds, which returns figures by name."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.kafka",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("figures", nargs="*", help=f"default: all ({', '.join(FIGURES)})")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if unknown := set(options.figures) - set(FIGURES):
+        parser.error(f"unknown figures: {', '.join(sorted(unknown))}")
+    for name in options.figures or FIGURES:
+        shutil.rmtree(place := SCRATCH / name, ignore_errors=True)
+        place.mkdir(parents=True)
+        found = record(options.output, FIGURES[name](place, options.rounds))
+        shutil.rmtree(place)
+    print("\n" + "\n".join(f"{name:40} {value}" for name, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()

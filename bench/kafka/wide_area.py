@@ -1,0 +1,107 @@
+"""spark_wan over Kafka across a wide area, beside the same with nothing in the way.
+
+The sender runs on one machine (a network namespace), Kafka and the receiver on another. Between
+them is a link of the tests (``tests/support/wide_area.py``): it delays each packet by 75 ms and
+loses one in a hundred, or it does neither, in turns. The clock runs from the time when commits are
+visible in the source until the receiver has applied them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kafka_server import running
+from wide_area import LOSS, ONE_WAY, STORE_ADDRESS, linked, missing
+
+from bench.end_to_end import SCRATCH, Bench, hidden_commits
+from bench.jobs import Process, wait_for
+
+EVENTS, KEYS, COMMITS = 200_000, 200_000, 4
+"""Of each round."""
+WARM_UP = 4
+BUFFERS = {"socket.receive.buffer.bytes": "-1", "socket.send.buffer.bytes": "-1"}
+"""Of the broker: as large as the system makes them. Its default, 100 kB, is one of a local network:
+a connection then carries 100 kB in a round trip."""
+
+
+def wide_area(place: Path, rounds: int) -> dict[str, Any]:
+    """Return events per second over both links, and the ratio. Raises RuntimeError without root."""
+    if reason := missing():
+        raise RuntimeError(reason)
+    links = {"near": (0.0, 0.0), "rtt_150ms": (ONE_WAY, LOSS)}
+    number = WARM_UP + rounds * len(links)
+    bench = Bench(EVENTS * number, KEYS, COMMITS * number)
+    bench.prepare()
+    bench.spark.stop()
+    with ExitStack() as stack:
+        machines, by_site = stack.enter_context(linked("store", ["newark"], seed=7))
+        store, link = machines["store"].command(), by_site["newark"]
+        brokers = running(place / "broker", 1, settings=BUFFERS, host=STORE_ADDRESS, command=store)
+        cluster = stack.enter_context(brokers)
+        reveal = stack.enter_context(hidden_commits(SCRATCH / "source", place / "source"))
+        topology = place / "wan.yaml"
+        topology.write_text(yaml.safe_dump(_topology(place, cluster.bootstrap)))
+        sender = Process("send", "newark", topology, prefix=machines["newark"].command())
+        stack.callback(sender.stop)
+        receiver = Process("receive", "seattle", topology, prefix=store)
+        stack.callback(receiver.stop)
+
+        def arrived(version: int) -> bool:
+            states = [next(iter(each.streams.values()), {}) for each in (sender, receiver)]
+            sent, applied = states
+            if held := [state["held"] for state in states if state.get("held")]:
+                raise RuntimeError(held)
+            return sent.get("version") == version and applied.get("applied") == sent["published"]
+
+        wait_for(lambda: arrived(1), 300, "the first event")
+        seconds: dict[str, list[float]] = {name: [] for name in links}
+        for n in range(number):
+            name = list(links)[n % len(links)]
+            link.delay, link.loss = links[name]
+            time.sleep(2)  # acks and trims of the round before
+            began = time.monotonic()
+            reveal(COMMITS)
+            version = 1 + COMMITS * (n + 1)
+            wait_for(lambda version=version: arrived(version), 600, f"version {version}")
+            took = time.monotonic() - began
+            print(f"round {n - WARM_UP + 1}: {name:10} {took:6.2f} s", flush=True)
+            if n >= WARM_UP:
+                seconds[name].append(took)
+    middle = {name: EVENTS / statistics.median(values) for name, values in seconds.items()}
+    pairs = zip(seconds["near"], seconds["rtt_150ms"], strict=True)
+    return {
+        **{f"{name}_events_per_s": round(value) for name, value in middle.items()},
+        "rtt_150ms_ratio": round(statistics.median(a / b for a, b in pairs), 2),
+    }
+
+
+def _topology(place: Path, servers: str) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "sites": {
+            site: {"state": str(place / site), "idle_interval": "50ms", "receive_interval": "50ms"}
+            for site in ("newark", "seattle")
+        },
+        "senders": {
+            "east": {
+                "site": "newark",
+                "remotes": ["seattle"],
+                "channel": f"kafka://{servers}/wan",
+                "batch_interval": "50ms",
+            }
+        },
+        "tables": {
+            "orders": {
+                "keys": ["order_id"],
+                "writers": ["newark"],
+                "senders": ["east"],
+                "start": {"version": 1},
+                "at": {"newark": str(place / "source"), "seattle": str(place / "target")},
+            }
+        },
+    }
