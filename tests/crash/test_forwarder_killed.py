@@ -11,7 +11,6 @@ from many_sites import ManySites
 
 from crash.processes import Killed
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": []}
 TABLES = ("orders", "readings")
@@ -54,7 +53,7 @@ def outbound(sites: ManySites, table: str) -> StreamLog:
 
 
 def log(sites: ManySites, sender: str, stream: str) -> StreamLog:
-    return StreamLog(open_channel(sites.topology.sender(sender).channel), stream)
+    return StreamLog(sites.tables.channel(sender), stream)
 
 
 def acked(sites: ManySites) -> list[int]:

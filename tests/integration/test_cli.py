@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from default_channel import contents
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
@@ -119,11 +120,12 @@ def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
     out = spark_wan("status", "--config", wan.folder / "wan.yaml").stdout
     assert "newark.east.orders  nothing published yet" in out
     assert not (wan.folder / "channel").exists()
+    assert not contents(wan.channel())
 
 
+@pytest.mark.channels("directory", "s3")
 def test_status_names_foreign_files(wan: Sites) -> None:
-    (wan.folder / "channel").mkdir()
-    (wan.folder / "channel" / "notes.txt").touch()
+    wan.channel().put("notes.txt", b"")  # type: ignore[attr-defined]
     config = wan.folder / "wan.yaml"
     assert (
         "notes.txt is in the channel and not spark_wan's"
@@ -210,7 +212,7 @@ def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
     (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )
-    (east,) = [channel for channel in answer["channels"] if channel["url"].endswith("/channel")]
+    (east,) = [each for each in answer["channels"] if each["url"] == wan.channel().url]
     backlog = {stream["table"]: stream["sites"][0]["backlog_epochs"] for stream in east["streams"]}
     assert backlog == {"orders": 0, "readings": 0}
     for stream in east["streams"]:

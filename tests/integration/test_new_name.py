@@ -122,7 +122,8 @@ def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(spark: Any, tmp_
     )
     assert len(folders) == 3
     for folder in folders:
-        shutil.rmtree(pair.folder / "channel-east" / folder, ignore_errors=True)
+        channel = pair.channel()
+        channel.delete([each.path for each in channel.list_objects(f"{folder}/")])  # type: ignore
     inbound = pair.inbound(spark, "east")
     inbound.apply(spark)
     assert {status.stream: status.held for status in inbound.statuses()} == {
