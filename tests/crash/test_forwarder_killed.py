@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from default_channel import frames
 from many_sites import ManySites
 
 from crash.processes import Killed
@@ -72,7 +73,7 @@ def orphans(sites: ManySites) -> set[str]:
     """Return the frames in chicago's channel that no manifest lists."""
     logs = [outbound(sites, table) for table in TABLES]
     listed = {frame.path for log in logs for e in log.since(0) for frame in log.read(e).frames}
-    return {path for log in logs for path, _ in log.channel.frames(log.stream)} - listed
+    return {path for log in logs for path in frames(log.channel, log.stream)} - listed
 
 
 def versions(sites: ManySites, site: str) -> list[int]:

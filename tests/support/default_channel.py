@@ -102,6 +102,32 @@ def contents(channel: Channel) -> object:
     }
 
 
+def frames(channel: Channel, stream: str) -> set[str]:
+    """Return the frames of a stream, named by a manifest or not, that were not trimmed.
+
+    A channel on topics cannot tell which they are: here its records are read.
+    """
+    if isinstance(channel, ObjectChannel):
+        return {path for path, _ in channel.frames(stream)}
+    from spark_wan.channels.kafka.channel import TopicChannel
+    from spark_wan.channels.kafka.places import FramePath, Place
+
+    assert isinstance(channel, TopicChannel)
+    (topic, _), broker = channel.names(), channel.broker
+    if topic not in _topics(topic):
+        return set()
+    places: dict[str, list[Place]] = {}
+    for partition in range(broker.partitions(topic)):
+        first, end = broker.beginning(topic, partition), broker.end(topic, partition)
+        trimmed = channel.with_fold(lambda fold, at=partition: fold.state.dead.get(at, ()))  # type: ignore[misc]
+        for record in broker.read(topic, partition, first, end) if first < end else ():
+            of, _, name_and_part = record.key.decode().partition("/")
+            if of == stream and record.offset not in trimmed:
+                name = name_and_part.rpartition("/")[0]
+                places.setdefault(name, []).append(Place(partition, record.offset))
+    return {str(FramePath(stream, name, tuple(each))) for name, each in places.items()}
+
+
 def delete_log(channel: Channel, stream: str) -> None:
     """Delete the manifests of a stream; of a channel on topics those of all its streams."""
     if isinstance(channel, ObjectChannel):

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
-from default_channel import channel_settings, copy_channels
+from default_channel import channel_settings, copy_channels, frames
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from inline import Inbound, Running, inbound_of
 
@@ -289,7 +289,7 @@ class Sites:
     def frames(self, table: str) -> set[str]:
         """Return all frames of a table's stream, named or not."""
         log = self.log(table)
-        return {path for path, _ in log.channel.frames(log.stream)}
+        return frames(log.channel, log.stream)
 
     def ack(self, table: str) -> Ack | None:
         return self.log(table).acks().get(SEATTLE)
