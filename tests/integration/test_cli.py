@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pytest
 import yaml
-from default_channel import contents
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
@@ -117,10 +117,16 @@ def test_validate_prints_problems_as_json(invalid: Path) -> None:
 
 
 def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
-    out = spark_wan("status", "--config", wan.folder / "wan.yaml").stdout
+    config = wan.folder / "wan.yaml"
+    if default_channel.KIND == "kafka":  # topics that are not there may have been lost
+        out = spark_wan("status", "--config", config, code=1).stdout
+        assert "The topics are not there: start the sender, which makes them" in out
+        assert not default_channel.contents(wan.channel())
+        return
+    out = spark_wan("status", "--config", config).stdout
     assert "newark.east.orders  nothing published yet" in out
     assert not (wan.folder / "channel").exists()
-    assert not contents(wan.channel())
+    assert not default_channel.contents(wan.channel())
 
 
 @pytest.mark.channels("directory", "s3")
