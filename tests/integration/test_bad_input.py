@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pyarrow as pa
 import pytest
 import yaml
@@ -299,7 +300,7 @@ def test_invalid_key_columns_are_refused(
     except TopologyError as error:
         held = str(error)
     assert re.search(message, held)
-    assert not channel.stream_epochs("newark.east.orders")
+    assert wan.numbers("orders") == []
 
 
 def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> None:
@@ -594,7 +595,7 @@ def test_the_sink_refuses_invalid_input_as_a_whole(
     message: str,
 ) -> None:
     """Before or at its commit: Spark's exception contains our message, and no manifest or frame
-    is left.
+    is left, but for frames in a topic: it deletes no single ones.
     """
     spark_wan.register(spark)
     events = frame(
@@ -605,7 +606,7 @@ def test_the_sink_refuses_invalid_input_as_a_whole(
             **{**wan.sink_options("prices"), **options}
         ).save()
     assert wan.numbers("prices") == []
-    assert wan.frames("prices") == set()
+    assert default_channel.KIND == "kafka" or wan.frames("prices") == set()
 
 
 def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(

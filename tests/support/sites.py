@@ -29,7 +29,7 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions
-from spark_wan.errors import StreamsHeldError
+from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
@@ -279,8 +279,13 @@ class Sites:
         return StreamLog(self.channel(SENDERS[table]), stream_name(NEWARK, SENDERS[table], table))
 
     def numbers(self, table: str) -> list[int]:
-        """Return the epochs in a table's log."""
-        return self.log(table).since(0)
+        """Return the epochs in a table's log; none where nobody has made its topics yet."""
+        try:
+            return self.log(table).since(0)
+        except ChannelError as error:
+            if "The topics are not there" not in str(error):
+                raise
+            return []
 
     def named_frames(self, table: str) -> set[str]:
         log = self.log(table)
