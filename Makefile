@@ -20,12 +20,20 @@ demo: $(STAMP) ## replicate a year of flights with crashes, between two sites an
 	$(BIN)/spark-wan demo
 	$(BIN)/spark-wan demo --sites 4
 
-TESTS     ?= tests
+CHANNELS  ?= directory
+KINDS     := $(if $(filter all,$(CHANNELS)),directory s3 kafka,$(CHANNELS))
+WITH_SPARK := tests/integration tests/crash
 
 # Several processes, each with its own Spark session (tests/conftest.py sets the number). Files run
 # in their order, so that the longest, those of tests/crash, start first.
-test: $(STAMP) ## run all tests, or those in TESTS="FILE ..."
-	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS)
+define run_tests
+	SPARK_WAN_TEST_CHANNEL=$(1) $(PY) -m pytest --numprocesses auto --dist loadfile \
+	    --no-loadscope-reorder $(or $(TESTS),$(if $(filter directory,$(1)),tests,$(WITH_SPARK)))
+
+endef
+
+test: $(STAMP) ## run all tests, or TESTS="FILE ..."; CHANNELS=all: those with Spark also on s3, kafka
+	$(foreach kind,$(KINDS),$(call run_tests,$(kind)))
 
 check: $(STAMP) ## check format, lint, types and the layers of imports
 	$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pytest
 from hypothesis import HealthCheck, settings
 from sites import Sites
@@ -32,6 +33,29 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
         memory = min(memory, int(text))
     return max(1, min(cores, memory // MEMORY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is about other kinds of channel than the one that all tests have now."""
+    for item in items:
+        of_kinds = item.get_closest_marker("channels")
+        if of_kinds is not None and default_channel.KIND not in of_kinds.args:
+            kinds = " or ".join(of_kinds.args)
+            item.add_marker(pytest.mark.skip(reason=f"about channels of kind {kinds}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    """End the server or broker of the channels with the process."""
+    yield
+    default_channel.stop_servers()
+
+
+@pytest.fixture(autouse=True)
+def _clients(tmp_path: Path) -> Iterator[None]:
+    """Close the clients of the channels after each test."""
+    with default_channel.closing_clients(tmp_path):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1591,6 +1591,12 @@ GUARDS = {
     + raise
     """,
     "unit/runtime/test_handle.py": """
+    [b15 channels closed]
+    test_b15_channels_are_closed_when_the_last_job_of_the_process_has_stopped
+    JobHandle.stop
+    - close_channels()
+    + pass
+
     [last with a session]
     test_f50_the_last_thing_needs_the_session
     JobHandle.stop

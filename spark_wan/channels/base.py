@@ -271,6 +271,13 @@ class Channel(ABC):
     def foreign(self) -> list[str]:
         """Return the names of what is in the channel and not spark_wan's."""
 
+    def close(self) -> None:  # noqa: B027
+        """Close connections that would stay open, and end their threads.
+
+        Nothing to do for a kind without. The next call opens new ones, so others may use the
+        channel meanwhile; what they ask just then may raise ChannelError.
+        """
+
     # --- what every channel does with them ------------------------------------------------------
 
     def acks(self, stream: str) -> dict[str, bytes]:

@@ -90,6 +90,14 @@ def prepare_all(channels: Sequence[Channel]) -> None:
         log.error("%s", each)
 
 
+def close_channels() -> None:
+    """Close the connections of all channels of this process."""
+    with _opening:
+        opened = [*_opened.values()]
+    for channel in opened:
+        channel.close()
+
+
 def _forget() -> None:
     """Open channels anew in a forked process: its parent's connections and threads are not its."""
     global _opening

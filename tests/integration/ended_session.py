@@ -25,7 +25,7 @@ def end_session(spark: Any, kind: str) -> None:
 
 
 def main() -> None:
-    kind, sites = sys.argv[1], Sites.make(Path(sys.argv[2]))
+    kind, sites = sys.argv[1], Sites(Path(sys.argv[2]))
     if kind == "connect":
         spark = connect()
     else:

@@ -78,7 +78,7 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
 
 def main() -> None:
     spark = connect()
-    report = {"connect": is_connect(spark), **replicate(spark, Sites.make(Path(sys.argv[1])))}
+    report = {"connect": is_connect(spark), **replicate(spark, Sites(Path(sys.argv[1])))}
     spark.stop()
     report["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("wan-")]
     print(json.dumps(report), flush=True)

@@ -17,7 +17,6 @@ from waiting import wait_until
 import spark_wan
 import spark_wan.receiver.stream as receiver_stream
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError
 from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
@@ -78,6 +77,7 @@ def test_epochs_that_every_site_has_acked_are_trimmed(
     wan.assert_equal()
 
 
+@pytest.mark.channels("directory", "s3")
 def test_f11_a_lost_ack_is_restored_from_the_ledger(
     running: tuple[Sites, JobHandle[Any], JobHandle[Any]],
 ) -> None:
@@ -90,9 +90,8 @@ def test_f11_a_lost_ack_is_restored_from_the_ledger(
     wait_until_all_acked(wan, *handles)
     before, version = wan.ack("orders"), wan.version("orders")
     assert before is not None
-    ack = Path(wan.channel().url) / "acks" / ORDERS / f"{SEATTLE}.json"
-    ack.unlink()
-    wait_until(ack.exists, "another ack", *handles)
+    wan.channel().delete([f"acks/{ORDERS}/{SEATTLE}.json"])  # type: ignore[attr-defined]
+    wait_until(lambda: wan.ack("orders") is not None, "another ack", *handles)
     assert replace(before, dead_letters=0) == wan.ack("orders")
     wait_until(
         lambda: wan.channel().announced(ORDERS) is None, "the announcement is withdrawn", *handles
@@ -189,8 +188,7 @@ def test_f43_a_quorum_goes_on_without_a_site_and_nothing_is_trimmed_before_it_is
     wan.commit("newark", "orders", [{"id": 1, "item": "pear", "amount": 1.0}])
     sender = Sender(spark, wan.topology, "newark").start()
     try:
-        channel = open_channel(wan.topology.sender("newark0").channel)
-        log = StreamLog(channel, "newark.newark0.orders")
+        log = StreamLog(wan.tables.channel("newark0"), "newark.newark0.orders")
         wait_until(lambda: log.epochs() == [1], "the first epoch", sender)
         wan.commit("newark", "orders", [{"id": 2, "item": "plum", "amount": 2.0}])
         wan.receive(spark, "seattle")

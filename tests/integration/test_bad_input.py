@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pyarrow as pa
 import pytest
 import yaml
@@ -298,8 +299,8 @@ def test_invalid_key_columns_are_refused(
         assert channel.epochs() == {"newark.east.readings": [1]}
     except TopologyError as error:
         held = str(error)
+        assert not default_channel.contents(channel)
     assert re.search(message, held)
-    assert not channel.stream_epochs("newark.east.orders")
 
 
 def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> None:
@@ -384,6 +385,7 @@ def test_unknown_names_are_refused_with_a_suggestion(spark: Any, wan: Sites) -> 
         load_topology(wan.folder / "invalid.yaml")
 
 
+@pytest.mark.channels("directory")
 def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
     spark: Any, wan: Sites
 ) -> None:
@@ -424,6 +426,7 @@ def test_unwritable_channel_and_state_are_refused_before_anything_is_sent(
 # --- objects in the channel
 
 
+@pytest.mark.channels("directory", "s3")
 def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     spark: Any, wan: Sites
 ) -> None:
@@ -433,8 +436,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
 
     Fails when `WanStreamReader.partitions` reads manifests for the receiver: the receiver ends.
     """
-    channel = wan.channel("events")
-    root = Path(channel.url)
+    channel: Any = wan.channel("events")
     for kind in ("altered", "newer", "frame", "foreign-frame", "valid"):
         write_epoch(wan, "clicks", clicks([1]), stream=kind, batchSize=1)
     settings = (wan.folder / "wan.yaml").read_text()
@@ -447,21 +449,20 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     write_epoch(wan, "prices", [price("p1", 1, 1.0)], table="strays", stream="stray")
     (wan.folder / "wan.yaml").write_text(settings)
 
-    def manifest(stream: str) -> Path:
-        return root / "log" / stream / f"{1:020d}.json"
+    def manifest(stream: str) -> str:
+        return f"log/{stream}/{1:020d}.json"
 
-    def change(path: Path, how: Callable[[bytes], bytes]) -> None:
-        path.write_bytes(how(path.read_bytes()))
+    def change(path: str, how: Callable[[bytes], bytes]) -> None:
+        channel.put(path, how(channel.read(path)))
 
-    originals = {path: path.read_bytes() for path in (root / "log").rglob("*.json")}
+    originals = {path: channel.read(path) for path in channel.list_paths("log/")}
     change(manifest("altered"), lambda data: data.replace(b'"clicks"', b'"prices"'))
     change(manifest("newer"), lambda data: data.replace(b"WANM 2", b"WANM 3"))
-    frames = {kind: next((root / "frames" / kind).iterdir()) for kind in ("frame", "foreign-frame")}
-    originals |= {path: path.read_bytes() for path in frames.values()}
+    frames = {kind: channel.list_paths(f"frames/{kind}/")[0] for kind in ("frame", "foreign-frame")}
+    originals |= {path: channel.read(path) for path in frames.values()}
     change(frames["frame"], lambda data: data[:4] + b"\x03" + data[5:])
-    frames["foreign-frame"].write_bytes(b"PAR1")
-    manifest("foreign").parent.mkdir()
-    manifest("foreign").write_text("{}")
+    channel.put(frames["foreign-frame"], b"PAR1")
+    channel.put(manifest("foreign"), b"{}")
     for name in (
         "notes.txt",
         "log/notes.txt",
@@ -469,8 +470,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
         "frames/valid/notes.frame",
         "acks/valid/notes.txt",
     ):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("foreign")
+        channel.put(name, b"foreign")
     assert "notes.txt" in channel.foreign()
 
     expected = {
@@ -512,7 +512,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     assert sum(wan.rows("clicks").values()) == 1
 
     for path, data in originals.items():
-        path.write_bytes(data)
+        channel.put(path, data)
     statuses = receive()
     assert {status.stream for status in statuses if status.held} == {"foreign", "stray"}
     assert sum(status.duplicates for status in statuses) == 4
@@ -595,7 +595,7 @@ def test_the_sink_refuses_invalid_input_as_a_whole(
     message: str,
 ) -> None:
     """Before or at its commit: Spark's exception contains our message, and no manifest or frame
-    is left.
+    is left, but for frames in a topic: it deletes no single ones.
     """
     spark_wan.register(spark)
     events = frame(
@@ -606,7 +606,7 @@ def test_the_sink_refuses_invalid_input_as_a_whole(
             **{**wan.sink_options("prices"), **options}
         ).save()
     assert wan.numbers("prices") == []
-    assert wan.frames("prices") == set()
+    assert default_channel.KIND == "kafka" or wan.frames("prices") == set()
 
 
 def test_a_keyless_stream_takes_creates_only_and_a_captured_stream_no_events(

@@ -87,12 +87,14 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
 
 
 @pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_f50_the_end_of_the_session_ends_sender_and_receiver(tmp_path: Path, kind: str) -> None:
+def test_f50_the_end_of_the_session_ends_sender_and_receiver(
+    wan: Sites, tmp_path: Path, kind: str
+) -> None:
     """In a process of its own. Both report the error, neither hangs, and no stream is held.
 
     Fails without `lost_session` in `SenderStream._hold` and `InboundTable._round`.
     """
-    reports = run_script(SCRIPT, tmp_path, kind, tmp_path / "wan", timeout=500)
+    reports = run_script(SCRIPT, tmp_path, kind, wan.folder, timeout=500)
     assert reports == {
         name: {
             "active": False,

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from sites import Sites
 from spark_connect import run_script
 from waiting import DEADLINE
 
@@ -18,7 +19,7 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
-def test_sender_and_receiver_replicate_over_connect(tmp_path: Path) -> None:
+def test_sender_and_receiver_replicate_over_connect(wan: Sites, tmp_path: Path) -> None:
     """In a process of its own, which ends by itself once it has stopped them.
 
     A keyed and a keyless table, stopped in the middle of work and started again. An idle sender
@@ -26,7 +27,7 @@ def test_sender_and_receiver_replicate_over_connect(tmp_path: Path) -> None:
 
     Fails when a look at a quiet table begins a round, which reads the history.
     """
-    report = run_script(SCRIPT, tmp_path, tmp_path / "wan", timeout=3 * DEADLINE)
+    report = run_script(SCRIPT, tmp_path, wan.folder, timeout=3 * DEADLINE)
     assert report["connect"] is True
     for side in ("sender", "receiver"):
         assert [row[:2] for row in report[side]] == [["orders", None], ["readings", None]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,16 +47,11 @@ def sent(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Sites:
 
 
 def decoded(
-    spark: Any, channel: str, checkpoint: Path, stream: str, schema: Any
+    spark: Any, channel: Mapping[str, str], checkpoint: Path, stream: str, schema: Any
 ) -> list[dict[str, Any]]:
     """Return all rows of a stream, through a streaming query."""
     rows: list[dict[str, Any]] = []
-    batches = (
-        spark.readStream.format("wan")
-        .option("channel", channel)
-        .load()
-        .where(f"stream = '{stream}'")
-    )
+    batches = spark.readStream.format("wan").options(**channel).load().where(f"stream = '{stream}'")
     frame = spark_wan.decode(batches, schema)
     writer = frame.writeStream.foreachBatch(
         lambda batch_rows, batch: rows.extend(row.asDict() for row in batch_rows.collect())
@@ -74,7 +69,7 @@ def test_decode_returns_the_rows_of_a_captured_stream(
     in it; names match whatever their case, and columns that are not in the schema are left out.
     """
     schema = spark.createDataFrame([], "note string, id bigint, amount double").schema
-    rows = decoded(spark, sent.channel().url, tmp_path / "checkpoint", ORDERS, schema)
+    rows = decoded(spark, sent.channel_options(), tmp_path / "checkpoint", ORDERS, schema)
     assert {(row["wan_origin"], row["wan_stream"], row["wan_event_id"]) for row in rows} == {
         (NEWARK, ORDERS, None)
     }
@@ -106,7 +101,7 @@ def test_decode_returns_the_rows_of_a_user_stream(spark: Any, sent: Sites, tmp_p
     manifest = sent.log("clicks").read(1)
     rows = decoded(
         spark,
-        sent.channel("events").url,
+        sent.channel_options("events"),
         tmp_path / "checkpoint",
         CLICKS,
         json.loads(json.dumps(manifest.schema)),
@@ -124,6 +119,7 @@ def reencoded(frame: bytes) -> bytes:
     return encode_frame(replace(header, attempt="another"), events)
 
 
+@pytest.mark.channels("directory", "s3")
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -143,10 +139,12 @@ def test_f20_a_damaged_frame_ends_the_query_and_is_named(
 ) -> None:
     wan = sent.copy(tmp_path / "wan")
     manifest = wan.log("clicks").read(1)
-    path = Path(wan.channel("events").url) / manifest.frames[0].path
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(Exception, match=f"{manifest.frames[0].path}: {message}"):
-        decoded(spark, wan.channel("events").url, tmp_path / "checkpoint", CLICKS, manifest.schema)
+    path, channel = manifest.frames[0].path, wan.channel("events")
+    channel.put(path, damage(channel.get_frame(path)))  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match=f"{path}: {message}"):
+        decoded(
+            spark, wan.channel_options("events"), tmp_path / "checkpoint", CLICKS, manifest.schema
+        )
 
 
 def test_spark_wan_decode_is_the_function_and_imports_no_spark() -> None:

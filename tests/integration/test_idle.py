@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from default_channel import contents
 from deltalake import DeltaTable
 from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
@@ -83,8 +84,8 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
         return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
     def state() -> tuple[Any, ...]:
-        folders = (wan.folder / "channel", wan.folder / NEWARK / "_wan")
-        return versions(wan), *map(files, folders), jobs()
+        state = files(wan.folder / NEWARK / "_wan")
+        return versions(wan), contents(wan.channel()), state, jobs()
 
     def wait_for_polls() -> None:
         before = Counter(looks)
@@ -110,7 +111,7 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
         quiet = jobs()
         wait_for_polls()
         assert jobs() == quiet
-        assert files(wan.folder / "channel") == before_polls[1]
+        assert contents(wan.channel()) == before_polls[1]
 
         before_change = wan.acked("orders")
         wan.change(30)

@@ -307,7 +307,7 @@ def test_b40_redelivered_batches_carry_the_possible_duplicate_mark(
     def read() -> list[tuple[int, bool]]:
         batches = (
             spark.readStream.format("wan")
-            .option("channel", wan.channel().url)
+            .options(**wan.channel_options())
             .option("streams", wan.log("orders").stream)
         )
         rows = batches.load().select("epoch", "possible_duplicate")

@@ -4,12 +4,12 @@ the user decides.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from default_channel import delete_channel, delete_log
 from sites import NEWARK, SEATTLE, Sites, at
 from users import CLICKS, clicks
 
@@ -17,12 +17,11 @@ from spark_wan.control.decisions import parse_decisions
 
 
 def deleted_manifests(sites: Sites) -> None:
-    for path in (sites.folder / "events" / "log" / CLICKS).iterdir():
-        path.unlink()
+    delete_log(sites.channel("events"), CLICKS)
 
 
 def deleted_channel(sites: Sites) -> None:
-    shutil.rmtree(sites.folder / "events")
+    delete_channel(sites.channel("events"))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_f48_a_lost_log_holds_both_ends_until_a_decision(
     options = {**wan.sink_options("clicks"), "stream": CLICKS}
     if lost is deleted_channel:
         del options["config"], options["sender"]
-        options |= {"channel": str(wan.folder / "events"), "site": NEWARK, "remotes": SEATTLE}
+        options |= {**wan.channel_options("events"), "site": NEWARK, "remotes": SEATTLE}
         options["key"] = ""
 
     def write(start: int, **more: str) -> None:

@@ -25,6 +25,7 @@ def signed(tmp_path: Path) -> Sites:
     return sites
 
 
+@pytest.mark.channels("directory", "s3")
 def test_signed_rows_arrive_and_forged_ones_do_not(spark: Any, signed: Sites) -> None:
     """The frames of orders are decoded by tasks and by the driver. Fails when the digest gets lost
     on the way from a task to the manifest, or to the task that decodes."""
@@ -49,10 +50,11 @@ def test_signed_rows_arrive_and_forged_ones_do_not(spark: Any, signed: Sites) ->
     signed.append("orders", [{"id": -1, "item": "new", "amount": 0.0}])
     signed.append("readings", [{"sensor": "b", "value": 2.0}])
     signed.send(spark)
-    (path,) = (signed.folder / "channel" / "log" / signed.log("orders").stream).glob("*2.json")
-    record = {**json.loads(path.read_bytes().partition(b"\n")[2]), "addressees": ["seattle", "x"]}
+    channel: Any = signed.channel()
+    path = f"log/{signed.log('orders').stream}/{2:020d}.json"
+    record = {**json.loads(channel.read(path).partition(b"\n")[2]), "addressees": ["seattle", "x"]}
     body = json.dumps(record).encode()
-    path.write_bytes(f"WANM 2 {crc32c(body):08x}\n".encode() + body)
+    channel.put(path, f"WANM 2 {crc32c(body):08x}\n".encode() + body)
     held = signed.receive(spark)["orders"].held
     assert held is not None and "its signature is wrong" in held
     assert signed.acked("orders") == 1

@@ -19,7 +19,6 @@ import spark_wan
 from spark_wan import Sender
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 from spark_wan.datasource import format as datasource
 from spark_wan.receiver import deduplicate
 from spark_wan.wire.frame import FrameHeader, check_frame, decode_frame
@@ -45,8 +44,9 @@ def test_options_from_the_topology_and_explicit_options_are_equivalent(
     """Both write the same manifest and the same headers; explicit options override the topology."""
     rows = frame(spark, "prices", [price(f"p{n}", n, n / 2) for n in range(30)]).coalesce(1)
     wan.write_events("prices", rows, batchSize=8)
+    other = Sites.make(tmp_path / "other")
     explicit = {
-        "channel": str(tmp_path / "channel"),
+        **other.channel_options("events"),
         "site": "newark",
         "remotes": "seattle",
         "table": "prices",
@@ -58,7 +58,7 @@ def test_options_from_the_topology_and_explicit_options_are_equivalent(
     rows.write.format("wan").mode("append").options(**explicit).save()
 
     written = []
-    for log in (wan.log("prices"), StreamLog(open_channel(str(tmp_path / "channel")), PRICES)):
+    for log in (wan.log("prices"), other.log("prices")):
         manifest = log.read(1)
         different = ("log_id", "created", "frames", "writes", "fingerprint")
         contents = {name: value for name, value in vars(manifest).items() if name not in different}
@@ -389,7 +389,7 @@ def test_spark_finds_the_installed_wan_format(spark: Any, wan: Sites) -> None:
     of other sessions.
     """
     other = spark.newSession()
-    batches = other.readStream.format("wan").option("channel", wan.channel("events").url).load()
+    batches = other.readStream.format("wan").options(**wan.channel_options("events")).load()
     assert batches.columns[:3] == ["stream", "log_id", "epoch"]
     other.createDataFrame(
         [("c", at(1), "/")], "event string, at timestamp, page string"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import default_channel
 import pytest
 from sites import Sites
 from users import CLICKS, PRICES, clicks, price, write_epoch
@@ -57,9 +57,8 @@ def wan(_written: Sites, tmp_path: Path) -> Sites:
 
 def load(spark: Any, wan: Sites, **options: object) -> Any:
     spark_wan.register(spark)
-    return (
-        spark.readStream.format("wan").options(channel=wan.channel("events").url, **options).load()
-    )
+    channel = wan.channel_options("events")
+    return spark.readStream.format("wan").options(**channel, **options).load()
 
 
 def read(
@@ -90,7 +89,7 @@ def read(
 def reader(wan: Sites, **options: object) -> WanStreamReader:
     """Return the source without Spark."""
     strings = {name: str(value) for name, value in options.items()}
-    return WanStreamReader(SourceOptions.parse({"channel": wan.channel("events").url, **strings}))
+    return WanStreamReader(SourceOptions.parse({**wan.channel_options("events"), **strings}))
 
 
 def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any]:
@@ -280,15 +279,17 @@ def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wa
 # --- missing epochs
 
 
-def trim(wan: Sites, *numbers: int) -> None:
+def trim(wan: Sites, through: int) -> None:
     """Trim as the sender does once every site has acked: the newest manifest stays, without its
     frames.
     """
     log = wan.log("clicks")
-    for number in numbers:
-        log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(number).frames])
-        if number != log.since(0)[-1]:
-            log.channel.trim_manifest(CLICKS, number)
+    *older, newest = log.since(0)
+    trimmed = [number for number in older if number <= through]
+    paths = [frame.path for number in trimmed for frame in log.read(number).frames]
+    log.channel.trim(CLICKS, trimmed[-1], paths)
+    if newest <= through:
+        log.channel.trim_frames(CLICKS, [frame.path for frame in log.read(newest).frames])
 
 
 def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> None:
@@ -298,7 +299,7 @@ def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> Non
     read(spark, wan, maxEpochsPerTrigger=1, startingOffsets=json.dumps({CLICKS: 3, PRICES: 1}))
     late = reader(wan, streams=CLICKS)
     start = {**late.initialOffset(), "streams": {CLICKS: 1}}
-    trim(wan, 1, 2)
+    trim(wan, 2)
     message = (
         r"wan source: epochs 2 to 3 of newark\.events\.clicks cannot be read any more from .*: "
         r"it has 3 and later\..*new checkpoint"
@@ -308,9 +309,11 @@ def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> Non
     assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 2}
 
     write_epoch(wan, "clicks", clicks([9]))
-    trim(wan, 3, 4)
+    trim(wan, 4)
     assert wan.numbers("clicks") == [4]
     assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 4}
+    if default_channel.KIND == "kafka":
+        return  # a topic keeps the frames of the newest epoch until later ones are trimmed, too
     assert read(spark, wan, "new") == [[(PRICES, 1)]]
     with pytest.raises(
         Exception,
@@ -320,6 +323,7 @@ def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> Non
         read(spark, wan)
 
 
+@pytest.mark.channels("directory", "s3")
 def test_f16_a_gap_in_the_log_is_an_error(wan: Sites) -> None:
     wan.channel("events").trim_manifest(CLICKS, 2)
     source = reader(wan, streams=CLICKS)
@@ -343,17 +347,16 @@ def minutes_later(wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wan.channel("events"), "clock", lambda: clock)
 
 
+@pytest.mark.channels("directory", "s3")
 @pytest.mark.parametrize("fault", ["deleted", "restored"])
 def test_f17_a_log_that_lost_epochs_is_an_error(
     wan: Sites, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = reader(wan, streams=CLICKS)
     start = next_offset(source, source.initialOffset())
-    folder = Path(wan.channel("events").url) / "log" / CLICKS
-    if fault == "deleted":
-        shutil.rmtree(folder)
-    else:
-        (folder / f"{3:020d}.json").unlink()
+    lost = (1, 2, 3) if fault == "deleted" else (3,)
+    for epoch in lost:
+        wan.channel("events").trim_manifest(CLICKS, epoch)
     end = 0 if fault == "deleted" else 2
     minutes_later(wan, monkeypatch)
     with pytest.raises(
@@ -397,14 +400,15 @@ def test_an_unknown_option_is_named_in_the_exception(spark: Any, wan: Sites) -> 
 # --- processes
 
 QUERIES = """
+import json
 import sys
 from spark_wan.local import local_session
 
-folder, channel, config = sys.argv[1:]
+folder, channel, config = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 settings = {"spark.master": "local[2]", "spark.sql.warehouse.dir": folder + "/warehouse"}
 spark = local_session("killed", quick=True, **settings)
 
-source = spark.readStream.format("wan").option("channel", channel).load().writeStream
+source = spark.readStream.format("wan").options(**channel).load().writeStream
 source = source.format("noop").option("checkpointLocation", folder + "/source")
 source.trigger(processingTime="0 seconds").start()
 
@@ -423,7 +427,8 @@ def test_b15_processes_of_source_and_sink_end_with_their_parents(
     script = tmp_path / "queries.py"
     script.write_text(QUERIES)
     channel = wan.channel("events")
-    words = [sys.executable, str(script), str(tmp_path), channel.url, str(wan.folder / "wan.yaml")]
+    options = json.dumps(wan.channel_options("events"))
+    words = [sys.executable, str(script), str(tmp_path), options, str(wan.folder / "wan.yaml")]
     with (tmp_path / "output").open("w") as output:
         driver = subprocess.Popen(words, stdout=output, stderr=output, start_new_session=True)
     try:

@@ -437,9 +437,7 @@ def test_dates_of_a_user_stream_arrive_exactly(spark: Any, tmp_path: Path) -> No
         == wanted
     )
     with having(spark, {ZONE: "America/New_York"}):
-        batches = (
-            spark.readStream.format("wan").option("channel", pair.channel("events").url).load()
-        )
+        batches = spark.readStream.format("wan").options(**pair.channel_options("events")).load()
         writer = decode(batches, rows.schema).writeStream.format("delta")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
             availableNow=True

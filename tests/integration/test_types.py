@@ -271,7 +271,7 @@ def test_the_source_returns_the_rows_given_to_the_sink(
 ) -> None:
     """``format("wan")`` in, ``format("wan")`` out, decoded."""
     rows = spark.sql(EVENTS)
-    batches = spark.readStream.format("wan").option("channel", facts.channel("events").url).load()
+    batches = spark.readStream.format("wan").options(**facts.channel_options("events")).load()
     decoded = decode(batches, rows.schema).drop("nothing")
     query = decoded.writeStream.format("delta").option(
         "checkpointLocation", str(tmp_path / "checkpoint")

@@ -42,6 +42,7 @@ def assert_equal(sites: Sites) -> None:
     assert sites.rows("orders") == here - type(here)(keyless)
 
 
+@pytest.mark.channels("directory")  # the archive has the channels as directories
 def test_sites_of_version_0_1_0_go_on(
     spark: Any, sites_0_1_0: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
+from default_channel import channel_settings
 from deltalake import DeltaTable, write_deltalake
 from sites import COLUMNS, Row, Sites
 
@@ -34,21 +35,25 @@ class ManySites:
         folder: Path,
         links: Mapping[str, Sequence[Sequence[str]]],
         tables: Mapping[str, Mapping[str, Any]] | None = None,
-        channels: str = "./channels/",
+        channels: str | None = None,
         **settings: object,
     ) -> ManySites:
         """``links``: site -> the remotes of each of its senders, called ``<site>0``, ``<site>1`` …
         ``tables``: name -> what differs from a table that the first site writes, at all sites.
-        ``channels``: what the URL of each sender's channel begins with, before the sender's name.
+        ``channels``: what the URL of each sender's channel begins with, before the sender's name;
+        None: channels of the tests' default kind.
         """
+
+        def own(sender: str) -> Row:
+            return settings if channels is None else {"channel": channels + sender, **settings}
+
         names = tuple(links)
         senders = {
             f"{site}{number}": {
                 "site": site,
                 "remotes": list(remotes),
-                "channel": f"{channels}{site}{number}",
                 "batch_interval": "100ms",
-                **settings,
+                **channel_settings(folder, f"{site}{number}", own(f"{site}{number}")),
             }
             for site, all_remotes in links.items()
             for number, remotes in enumerate(all_remotes)

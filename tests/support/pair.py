@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from default_channel import channel_settings
 from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE, Sites, write_topology
 
@@ -44,7 +45,7 @@ class Pair(Sites):
         write_topology(
             folder,
             {
-                name: {"channel": f"./channel-{name}", **settings}
+                name: channel_settings(folder, f"channel-{name}", settings)
                 for name, settings in senders.items()
             },
             {name: {"keys": ["id"], "senders": [first], **table} for name, table in tables.items()},

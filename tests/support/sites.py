@@ -20,15 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
+from default_channel import channel_settings, copy_channels, frames
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from inline import Inbound, Running, inbound_of
 
+from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions
-from spark_wan.errors import StreamsHeldError
+from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.receiver.apply import TableApplier
@@ -98,7 +99,10 @@ class Sites:
         }
         write_topology(
             self.folder,
-            {"east": {"channel": "./channel", **settings}, "events": {"channel": "./events"}},
+            {
+                "east": channel_settings(self.folder, "channel", settings),
+                "events": channel_settings(self.folder, "events"),
+            },
             {
                 table: {"keys": keys, "senders": [SENDERS[table]]}
                 | captured.get(table, {"source": "sink"})
@@ -109,6 +113,7 @@ class Sites:
     def copy(self, folder: Path) -> Sites:
         """Copy the two sites, as a machine restored from an image has them."""
         shutil.copytree(self.folder, folder)
+        copy_channels(self.folder, folder)
         return Sites(folder)
 
     @property
@@ -260,17 +265,27 @@ class Sites:
 
     # --- channel, logs and tables
 
-    def channel(self, sender: str = "east") -> ObjectStoreChannel:
-        channel = open_channel(self.topology.sender(sender).channel)
-        assert isinstance(channel, ObjectStoreChannel)
-        return channel
+    def channel(self, sender: str = "east") -> Channel:
+        settings = self.topology.sender(sender)
+        return open_channel(settings.channel, settings.storage)
+
+    def channel_options(self, sender: str = "east") -> dict[str, str]:
+        """Return a channel as a user names it in options of sink and source."""
+        channel = self.channel(sender)
+        storage = {f"storage.{name}": text for name, text in channel.storage.items()}
+        return {"channel": channel.url, **storage}
 
     def log(self, table: str) -> StreamLog:
         return StreamLog(self.channel(SENDERS[table]), stream_name(NEWARK, SENDERS[table], table))
 
     def numbers(self, table: str) -> list[int]:
-        """Return the epochs in a table's log."""
-        return self.log(table).since(0)
+        """Return the epochs in a table's log; none where nobody has made its topics yet."""
+        try:
+            return self.log(table).since(0)
+        except ChannelError as error:
+            if "The topics are not there" not in str(error):
+                raise
+            return []
 
     def named_frames(self, table: str) -> set[str]:
         log = self.log(table)
@@ -279,7 +294,7 @@ class Sites:
     def frames(self, table: str) -> set[str]:
         """Return all frames of a table's stream, named or not."""
         log = self.log(table)
-        return {path for path, _ in log.channel.frames(log.stream)}
+        return frames(log.channel, log.stream)
 
     def ack(self, table: str) -> Ack | None:
         return self.log(table).acks().get(SEATTLE)

@@ -92,7 +92,6 @@ class TopicChannel(Channel):
             return self._broker
 
     def close(self) -> None:
-        """Close all connections. The next call opens new ones."""
         with self._connecting:
             broker, self._broker = self._broker, None
         if broker is not None:

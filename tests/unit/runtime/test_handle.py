@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from fakes import ConnectSession
 from waiting import LONG, until
 
+from spark_wan.channels.registry import open_channel
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError
 from spark_wan.runtime import handle as module
 from spark_wan.runtime.handle import JobHandle
@@ -160,6 +162,28 @@ def test_a_wait_ends_after_its_timeout() -> None:
     assert not handle.await_termination(0.0)
     handle.stop()
     assert handle.await_termination(0.0)
+
+
+def test_b15_channels_are_closed_when_the_last_job_of_the_process_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where another job ended by itself, and was never stopped.
+
+    Fails without `close_channels` in `JobHandle.stop`: threads and connections stay.
+    """
+    channel = open_channel(f"memory://{uuid.uuid4().hex}")
+    closed: list[str] = []
+    monkeypatch.setattr(channel, "close", lambda: closed.append(channel.url))
+    jobs = [job(ConnectSession()) for _ in range(2)]
+    ended = job(ConnectSession(), available_now=True)
+    for each in jobs:
+        each.begin([Does(lambda spark: Next(3_600))])
+    ended.begin([Does(lambda spark: None)])
+    assert ended.await_termination(LONG)
+    jobs[0].stop()
+    assert not closed
+    jobs[1].stop()
+    assert closed == [channel.url]
 
 
 @pytest.mark.parametrize("noticed_by", ["its watch", "a table"])

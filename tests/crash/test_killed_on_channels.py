@@ -1,5 +1,5 @@
-"""Senders and receivers killed with SIGKILL at numbered steps, with Kafka between the sites: one
-process of each, which works at as many pairs of sites as there are steps."""
+"""Senders and receivers killed with SIGKILL at numbered steps, with S3 or Kafka between the sites:
+one process of each, which works at as many pairs of sites as there are steps."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka_server import Cluster, running
+from default_channel import closing_clients, server_settings
 from sites import Sites
 
 from crash.processes import Killed, Spares
-from spark_wan.channels.log import StreamLog
-from spark_wan.channels.registry import open_channel
 
 SENDING = ["publish.3", "publish.4", "publish.5", "acks.4"]
 APPLYING = ["apply.4", "apply.6", "apply.8"]
 Kill = Callable[..., Killed]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running(tmp_path_factory.mktemp("kafka")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["s3", "kafka"])
 def killed_there(
-    spark: Any, kafka: Cluster, spares: Spares, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    spark: Any,
+    spares: Spares,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Kill]:
-    """``killed_there(steps, do)``: pairs of sites by step, each with topics of its own and an epoch
-    that arrived, after a process was killed there at its second epoch."""
-    urls = []
+    """``killed_there(steps, do)``: pairs of sites by step, each with a channel of its own and an
+    epoch that arrived, after a process was killed there at its second epoch."""
+    folder = tmp_path_factory.mktemp("killed")
 
     def kill(steps: list[str], do: str) -> Killed:
-        folder = tmp_path_factory.mktemp(do)
         pairs = {}
         for step in steps:
-            urls.append(f"kafka://{kafka.bootstrap}/{do}-{step}")
-            pairs[step] = Sites.make(folder / step, channel=urls[-1], ack_timeout="1ms")
+            place = folder / do / step
+            channel = server_settings(request.param, place, "channel")
+            pairs[step] = Sites.make(place, **channel, ack_timeout="1ms")
             pairs[step].change(10)
             pairs[step].send(spark)
             pairs[step].receive(spark)
@@ -52,9 +47,8 @@ def killed_there(
             worker.end()
         return pairs
 
-    yield kill
-    for url in urls:
-        open_channel(url).close()  # type: ignore[attr-defined]
+    with closing_clients(folder):
+        yield kill
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +62,7 @@ def applying(killed_there: Kill) -> Killed:
 
 
 @pytest.mark.parametrize("step", SENDING)
-def test_f01_f02_a_sender_killed_over_kafka_loses_and_doubles_nothing(
+def test_f01_f02_a_sender_killed_over_s3_or_kafka_loses_and_doubles_nothing(
     spark: Any, sending: Killed, step: str
 ) -> None:
     """Fails when frames that no manifest names yet are taken for published, or a manifest whose
@@ -79,14 +73,14 @@ def test_f01_f02_a_sender_killed_over_kafka_loses_and_doubles_nothing(
     assert {each.held for each in status.values()} == {None}
     assert {each.duplicates for each in status.values()} == {0}
     pair.assert_equal()
-    channel = open_channel(pair.topology.sender("east").channel)
+    channel = pair.channel()
     assert channel.head("newark.east.orders") == 2
     pair.send(spark)  # trims
     assert {len(epochs) for epochs in channel.epochs().values()} == {1}
 
 
 @pytest.mark.parametrize("step", APPLYING)
-def test_f23_f24_a_receiver_killed_over_kafka_applies_each_epoch_once(
+def test_f23_f24_a_receiver_killed_over_s3_or_kafka_applies_each_epoch_once(
     spark: Any, applying: Killed, step: str
 ) -> None:
     """Fails when an ack comes before the rows, or none comes again."""
@@ -94,7 +88,6 @@ def test_f23_f24_a_receiver_killed_over_kafka_applies_each_epoch_once(
     status = pair.receive(spark)
     assert {each.held for each in status.values()} == {None}
     pair.assert_equal()
-    log = StreamLog(open_channel(pair.topology.sender("east").channel), "newark.east.orders")
-    ack = log.ack("seattle")
+    ack = pair.ack("orders")
     assert ack is not None
     assert (ack.applied, ack.held) == (2, None)
