@@ -663,6 +663,19 @@ GUARDS = {
     - end and (not self._fold.has_state) and (not self._is_foreign(broker))
     + False
 
+    [failed read]
+    test_f15_a_read_that_fails_is_no_answer_for_those_who_wait[log-read-False]
+    test_f15_a_read_that_fails_is_no_answer_for_those_who_wait[acks-end-False]
+    TopicReader._at_end
+    - self._whole <= asked
+    + self._begun == asked
+
+    [forgotten read]
+    test_f15_a_read_that_fails_is_no_answer_for_those_who_wait[log-read-True]
+    LogReader._forget
+    - self._whole = 0
+    + pass
+
     [record's key]
     test_a_frame_that_is_not_where_its_path_says_is_refused
     TopicChannel._records

@@ -215,8 +215,9 @@ class StreamLog:
 
         A writer may freeze at any moment, while others extend the log and trim it, so that its
         epoch is absent again. So the manifest's place in the log is checked before the write, and
-        once more after it. The log's length does not matter: the manifest before it is read, and
-        what comes after it is listed.
+        once more after it, unless the channel itself compares it
+        (:attr:`Channel.compares_previous`). The log's length does not matter: the manifest before
+        it is read, and what comes after it is listed.
 
         Raises ManifestExists when another writer has added that epoch, or the log has moved on:
         reload the log and replan. SigningKeyError when it cannot be signed.

@@ -112,8 +112,7 @@ class ObjectStoreChannel(ObjectChannel):
             obstore.put(self._store, path, data)
 
     def read(self, path: str) -> bytes:
-        with self._request("read", path, FileNotFoundError):
-            return bytes(obstore.get(self._store, path).bytes())
+        return self.read_up_to(path, None)
 
     def read_up_to(self, path: str, max_bytes: int | None) -> bytes:
         with self._request("read", path, FileNotFoundError):

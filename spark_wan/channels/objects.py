@@ -76,7 +76,7 @@ class StoredObject(NamedTuple):
 
 
 class ObjectChannel(Channel):
-    """Channel of objects. A store implements the six abstract methods below.
+    """Channel of objects. A store implements the abstract methods below.
 
     Paths are relative, with ``/`` between their parts. A store guarantees what :class:`Channel`
     says of whole writes and listings, and that :meth:`create` is atomic: of several writers, in any

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_server import Cluster, closing_brokers, running
+from kafka_server import Cluster
+from kafka_server import closing_brokers as closing_brokers
+from kafka_server import kafka as kafka
 from many_sites import ManySites
 from pyspark.sql.types import StructType
 from sites import at
@@ -20,19 +21,8 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import TopologyError
 from spark_wan.topology.parsing import load_topology
 
+pytestmark = pytest.mark.usefixtures("closing_brokers")
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": []}
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running(tmp_path_factory.mktemp("kafka")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(autouse=True)
-def _closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with closing_brokers(monkeypatch):
-        yield
 
 
 def command(*words: str) -> str:

@@ -222,7 +222,14 @@ def running(
         yield cluster
 
 
-@contextmanager
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker."""
+    with running(tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
 def closing_brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close at the end every client that a channel opened meanwhile, and wait for its threads."""
     opened: list[KafkaBroker] = []

@@ -23,21 +23,27 @@ class TopicReader(ABC):
         self._topic = topic
         self._lock = threading.Lock()
         self._begun = 0
-        """Number of reads that have begun."""
+        """Number of reads to the end that have begun."""
+        self._whole = 0
+        """The newest of them that succeeded; 0 when what it read is forgotten."""
 
     @contextmanager
     def _at_end(self) -> Iterator[None]:
         """Hold the lock, with the topic read to its end as of this call."""
-        before = self._begun
+        asked = self._begun
         with self._lock:
-            if self._begun == before:
+            if self._whole <= asked:  # none that began since has succeeded
                 self._begun += 1
                 self._read(self._broker().end(self._topic, 0))
+                self._whole = self._begun
             yield
 
     @abstractmethod
     def _read(self, end: int) -> None:
-        """Read on to an offset. Called with the lock. Raises ChannelError."""
+        """Read on to an offset. Called with the lock. Raises ChannelError.
+
+        Who forgets what was read before sets ``_whole`` to 0: it is no answer for those who wait.
+        """
 
 
 class LogReader(TopicReader):
@@ -78,6 +84,7 @@ class LogReader(TopicReader):
         """The next offset to read."""
         self._last: Record | None = None
         """The last record that was read."""
+        self._whole = 0
 
     def _read(self, end: int) -> None:
         broker = self._broker()
@@ -150,7 +157,7 @@ class AckReader(TopicReader):
     def _read(self, end: int) -> None:
         broker = self._broker()
         if end < self._next:  # made again
-            self._acks, self._next = {}, 0
+            self._acks, self._next, self._whole = {}, 0, 0
         start = max(self._next, broker.beginning(self._topic, 0)) if end > self._next else end
         for record in broker.read(self._topic, 0, start, end) if start < end else ():
             stream, _, site = record.key.decode(errors="replace").rpartition("/")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka_server import Cluster, closing_brokers, running
+from kafka_server import Cluster
+from kafka_server import closing_brokers as closing_brokers
+from kafka_server import kafka as kafka
 from s3_server import Server, serving
 
 from spark_wan.channels import registry
@@ -23,20 +25,15 @@ def s3() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One broker."""
-    with running(tmp_path_factory.mktemp("kafka")) as cluster:
-        yield cluster
-
-
 @pytest.fixture(params=[*OBJECTS, "topics", "kafka"])
 def channel(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Channel]:
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    closing_brokers: None,
+) -> Channel:
     """A new channel of each kind."""
-    with closing_brokers(monkeypatch):
-        yield _open(request.param, request, tmp_path, monkeypatch)
+    return _open(request.param, request, tmp_path, monkeypatch)
 
 
 @pytest.fixture(params=OBJECTS)

@@ -6,14 +6,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes import STREAM
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka_server import Cluster, closing_brokers, running
+from kafka_server import Cluster, running
 from waiting import until
 
 from spark_wan.channels.base import Channel
@@ -22,12 +21,7 @@ from spark_wan.errors import ChannelError, ManifestExists
 from spark_wan.wire.manifest import fingerprint
 
 QUICK = {"kafka.request.timeout.ms": "2000", "kafka.delivery.timeout.ms": "3000"}
-
-
-@pytest.fixture(autouse=True)
-def _closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with closing_brokers(monkeypatch):
-        yield
+pytestmark = pytest.mark.usefixtures("closing_brokers")
 
 
 def opened(cluster: Cluster, name: str = "", **storage: str) -> KafkaChannel:

@@ -15,13 +15,14 @@ from certificates import DAY, Authority
 from fakes import STREAM
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
-from kafka_server import Cluster, closing_brokers, running
+from kafka_server import Cluster, running
 
 from spark_wan.channels.kafka.client import KafkaChannel
 from spark_wan.errors import ChannelError
 
 PASSWORD = "corr3ct-h0rse"
 KEY_PASSWORD = "battery-stapl3"
+pytestmark = pytest.mark.usefixtures("closing_brokers")
 
 
 @dataclass
@@ -86,12 +87,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         client = authority.issue("client", password=KEY_PASSWORD)
         expired = authority.issue("expired", valid=-DAY, password=KEY_PASSWORD)
         yield Secured(cluster, authority, client, expired)
-
-
-@pytest.fixture(autouse=True)
-def _closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with closing_brokers(monkeypatch):
-        yield
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])

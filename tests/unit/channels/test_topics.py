@@ -4,6 +4,7 @@ again, cut or mirrored. Over topics in memory; ``test_kafka_brokers.py`` has rea
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -674,6 +675,90 @@ def test_all_acks_of_a_stream_are_one_read(url: str) -> None:
     assert asked == ["end", "beginning", "read"]
     assert channel.acks("new") == {}
     assert asked[3:] == ["end"]
+
+
+class LateLock:
+    """A lock that others get first: once, when it is asked for, they do something meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.lock = threading.Lock()
+        self.meanwhile = [meanwhile]
+
+    def __enter__(self) -> None:
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def failing(channel: FakeTopicChannel, request: str, ask: Callable[[], object]) -> None:
+    """Ask while a request fails."""
+    real = getattr(channel.broker, request)
+
+    def fails(*_: object) -> None:
+        raise ChannelError("timed out")
+
+    setattr(channel.broker, request, fails)
+    with pytest.raises(ChannelError, match="timed out"):
+        ask()
+    setattr(channel.broker, request, real)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("asked", ["end", "read"])
+@pytest.mark.parametrize("topic", ["log", "acks"])
+def test_f15_a_read_that_fails_is_no_answer_for_those_who_wait(
+    url: str, topic: str, asked: str, known: bool
+) -> None:
+    """Another thread begins to read after this one has asked, and its request fails. Fails when
+    this one takes that for its own read: it gets what was known long ago, or an empty log."""
+    channel, other = opened(url), opened(url)
+    ask: Callable[[], object] = channel.epochs if topic == "log" else lambda: channel.acks(STREAM)
+    reader = channel._log if topic == "log" else channel._acks
+
+    def write(number: int) -> object:
+        append(other, STREAM, number)
+        other.put_ack(STREAM, "seattle", b"%d" % number)
+        return {STREAM: [*range(1, number + 1)]} if topic == "log" else {"seattle": b"%d" % number}
+
+    def meanwhile() -> None:
+        if known:  # one succeeds before
+            assert ask() == answers[0]
+            answers.append(write(3))
+        failing(channel, asked, ask)
+
+    write(1)
+    ask()
+    answers = [write(2)]
+    reader._lock = LateLock(meanwhile)  # type: ignore[assignment]
+    assert ask() in answers
+
+
+def test_f17_acks_that_are_read_anew_in_vain_are_no_answer_for_those_who_wait(url: str) -> None:
+    """Fails when they get none: those of before are forgotten, the new ones not read."""
+    channel = opened(url)
+    channel.put_ack(STREAM, "seattle", b"1")
+    channel.put_ack(STREAM, "seattle", b"2")
+
+    def meanwhile() -> None:
+        channel.acks(STREAM)
+        topics(channel).delete("wan.acks")
+        opened(url).put_ack(STREAM, "denver", b"9")
+        failing(channel, "read", lambda: channel.acks(STREAM))
+
+    channel._acks._lock = LateLock(meanwhile)  # type: ignore[assignment]
+    assert channel.acks(STREAM) == {"denver": b"9"}
+
+
+def test_a_read_is_shared_by_those_who_wait_for_it(url: str) -> None:
+    """Fails when each of them reads the topic once more."""
+    channel = opened(url)
+    asked = requests(channel)
+    channel._log._lock = LateLock(channel.epochs)  # type: ignore[assignment]
+    assert channel.epochs() == {}
+    assert asked == ["end"]
 
 
 def test_f17_acks_made_again_are_read_anew(url: str) -> None:
