@@ -268,6 +268,14 @@ class Channel(ABC):
         """
 
     @abstractmethod
+    def remove(self, stream: str) -> None:
+        """Remove a stream that nobody writes any more: its log, frames, acks and records.
+
+        The acks last of all: a stream that was removed in part is in :meth:`epochs` or
+        :meth:`ack_tags` until all of it is gone.
+        """
+
+    @abstractmethod
     def foreign(self) -> list[str]:
         """Return the names of what is in the channel and not spark_wan's."""
 

@@ -396,6 +396,14 @@ class ObjectChannel(Channel):
                 epochs.setdefault(match[1], []).append(int(match[2]))
         return dict(sorted(epochs.items()))
 
+    def remove(self, stream: str) -> None:
+        records = (f"heads/{stream}.json", f"heads/{stream}.again", f"senders/{stream}.json")
+        self.delete(records)
+        for folder in ("log", "frames", "acks"):
+            paths = self.list_paths(f"{folder}/{stream}/")
+            # Of a log, the oldest first: what is left always ends where it did.
+            self.delete(sorted(paths))
+
     def foreign(self) -> list[str]:
         return [
             path

@@ -6,6 +6,7 @@
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
     spark-wan status   --config topology.yaml           show how far every site is; no Spark
+    spark-wan remove   --config topology.yaml STREAM    remove a stream that nobody writes any more
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error, in one line; 2 wrong usage. To add a command, write its function in a module of this package
@@ -21,9 +22,11 @@ from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.options import SUBMITTED
 from spark_wan.cli.reports import status, validate
+from spark_wan.cli.upkeep import remove
 
 COMMANDS = {
-    command.__name__: command for command in (demo, send, receive, validate, topology, status)
+    command.__name__: command
+    for command in (demo, send, receive, validate, topology, status, remove)
 }
 
 

@@ -96,6 +96,9 @@ class JsonOutput:
     def renewed_status(self, file: str, seconds: float) -> Iterator[ShowStatus]:
         yield lambda channels: self._event("status", _status_fields(channels))
 
+    def removed(self, stream: str, channels: Sequence[str]) -> None:
+        self._print({"removed": stream, "channels": list(channels)})
+
     def job_event(self, event: str, kind: str, site: str) -> None:
         self._event(event, {"job": kind, "site": site})
 
@@ -189,6 +192,10 @@ class TextOutput:
             return
         with Live(console=self.console, auto_refresh=False) as live:
             yield lambda channels: live.update(view(channels), refresh=True)
+
+    def removed(self, stream: str, channels: Sequence[str]) -> None:
+        for channel in channels:
+            self.console.print(Text(f"removed {stream} from {channel}"))
 
     def job_event(self, event: str, kind: str, site: str) -> None:
         self.console.print(f"[dim]{_clock()}[/] {kind} at {site} {event}")

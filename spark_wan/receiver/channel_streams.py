@@ -219,9 +219,8 @@ class ChannelStreams:
                 cause = (
                     f"{stream.name}: table {manifest.table!r} is not at site {self.site} in "
                     f"{self.topology.file}. Add it below `tables:` with `at: {{{self.site}: …}}`. "
-                    "If the table has another name now, remove what is left of this stream from "
-                    f"the channel: log/{stream.name}, heads/{stream.name}.json, "
-                    f"frames/{stream.name} and acks/{stream.name}."
+                    "If the table has another name now, remove what is left of this stream: "
+                    f"spark-wan remove {stream.name} --config {self.topology.file}"
                 )
                 stream.refuse(listing, manifest, cause, self.site)
                 return None

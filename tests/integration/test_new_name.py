@@ -16,7 +16,7 @@ from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 from users import clicks
 
-from spark_wan.channels.objects import ObjectChannel
+from spark_wan.cli.upkeep import remove_stream
 from spark_wan.errors import FULL_COPY, RESEND, WanError
 
 KEYLESS: Mapping[str, Any] = {"keys": [], "start": {"version": 0}}
@@ -118,14 +118,9 @@ def test_f54_leftovers_of_the_old_stream_are_held_with_a_remedy(spark: Any, tmp_
     inbound.apply(spark)
     held = {status.stream: status.held for status in inbound.statuses()}
     assert held["newark.east.orders2"] is None
-    folders = re.findall(
-        r"(?:log|frames|acks)/newark\.east\.orders\b", str(held["newark.east.orders"])
-    )
-    assert len(folders) == 3
-    channel = pair.channel()
-    assert isinstance(channel, ObjectChannel), "a stream cannot be removed from topics"
-    for folder in folders:
-        channel.delete([each.path for each in channel.list_objects(f"{folder}/")])
+    remedy = f"spark-wan remove newark.east.orders --config {pair.folder / 'wan.yaml'}"
+    assert remedy in str(held["newark.east.orders"])
+    assert remove_stream(pair.topology, "newark.east.orders") == [pair.channel().url]
     inbound = pair.inbound(spark, "east")
     inbound.apply(spark)
     assert {status.stream: status.held for status in inbound.statuses()} == {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s3_server import Server, serving
-from waiting import until
+from waiting import until, wait_until
 
 from spark_wan.channels import registry
 from spark_wan.channels.base import Channel
@@ -165,7 +165,7 @@ def unreachable(channel: Channel) -> Iterator[None]:
             yield
         finally:
             broker.start()
-            until(broker.is_listening)
+            wait_until(broker.is_listening, "the broker listens")
 
 
 def _exchange(one: Path, other: Path) -> None:
@@ -241,7 +241,7 @@ def _copy_topics(source: TopicChannel, target: TopicChannel) -> None:
         for partition in range(broker.partitions(old)):
             first, end = broker.beginning(old, partition), broker.end(old, partition)
             if first:
-                broker.produce(new, partition, [(b"", b"")] * first)
+                broker.produce(new, partition, [(b"", b"-")] * first)
                 broker.delete_before(new, {partition: first})
             records = [*broker.read(old, partition, first, end)] if first < end else []
             written = broker.produce(new, partition, [(each.key, each.value) for each in records])

@@ -62,6 +62,8 @@ class Broker(Protocol):
     ) -> list[Written]:
         """Append records (key, value), several requests at once: others may write in between.
 
+        An empty value is none: compaction removes the records of that key.
+
         Raises TooLargeError.
         """
 

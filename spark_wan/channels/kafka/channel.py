@@ -426,6 +426,15 @@ class TopicChannel(Channel):
 
         return self._log.fresh(all_epochs)
 
+    def remove(self, stream: str) -> None:
+        self.submit(operations.REMOVE, {"stream": stream})
+        acks = [
+            (f"{stream}/{site}".encode(), b"") for site in self.ack_tags(stream).get(stream, {})
+        ]
+        if acks:
+            self.broker.produce(self._topic("acks"), 0, acks)
+        self.keeper.keep_in_time()
+
     def foreign(self) -> list[str]:
         return self._log.fresh(lambda fold: [*fold.foreign])
 

@@ -225,7 +225,7 @@ class KafkaBroker:
     ) -> list[Written]:
         with self._asking(f"write to {topic}"), self._producing() as producer:
             futures = [
-                producer.send(topic, key=key or None, value=value, partition=partition)
+                producer.send(topic, key=key or None, value=value or None, partition=partition)
                 for key, value in records
             ]
             # Each has its own deadline, so the first ones' errors do not leave others behind.

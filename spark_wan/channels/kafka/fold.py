@@ -134,6 +134,13 @@ class State:
         self._known_stream(fields).record = payload
         return True
 
+    def _remove(self, fields: Mapping[str, Any], _: bytes) -> bool:
+        stream = self.streams.pop(str(fields["stream"]), StreamState())
+        for epoch in stream.epochs.values():
+            for path in epoch.frames:
+                self._bury(self.frames.pop(path, ()))
+        return True
+
     def _move(self, fields: Mapping[str, Any], _: bytes) -> bool:
         path = str(fields["path"])
         old, new = (_places(fields[name]) for name in ("from", "to"))
@@ -231,6 +238,7 @@ _HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
     operations.ANNOUNCE: State._announce,
     operations.WITHDRAW: State._withdraw,
     operations.SENDER: State._sender,
+    operations.REMOVE: State._remove,
     operations.MOVE: State._move,
     operations.FLOOR: State._floor,
 }

@@ -23,6 +23,7 @@ kind            fields                                              payload
 ``announce``    ``stream``, ``epoch``, ``attempt``
 ``withdraw``    ``stream``
 ``sender``      ``stream``                                          the sender's record
+``remove``      ``stream``: nobody writes it any more
 ``move``        ``path``, ``from`` and ``to`` (lists of
                 ``[partition, offset]``)
 ``floor``       ``floors`` (``[partition, offset]``): frames below
@@ -55,10 +56,10 @@ from spark_wan.wire.records import UNREADABLE
 
 VERSION = 1
 CHANNEL, MANIFEST, TRIM, DISCARD = "channel", "manifest", "trim", "discard"
-ANNOUNCE, WITHDRAW, SENDER = "announce", "withdraw", "sender"
+ANNOUNCE, WITHDRAW, SENDER, REMOVE = "announce", "withdraw", "sender", "remove"
 MOVE, FLOOR, BEGIN, CHECKPOINT, CLOCK = "move", "floor", "begin", "checkpoint", "clock"
 KINDS = {
-    *(CHANNEL, MANIFEST, TRIM, DISCARD, ANNOUNCE, WITHDRAW, SENDER),
+    *(CHANNEL, MANIFEST, TRIM, DISCARD, ANNOUNCE, WITHDRAW, SENDER, REMOVE),
     *(MOVE, FLOOR, BEGIN, CHECKPOINT, CLOCK),
 }
 

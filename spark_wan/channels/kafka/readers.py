@@ -162,6 +162,8 @@ class AckReader(TopicReader):
         for record in broker.read(self._topic, 0, start, end) if start < end else ():
             stream, _, site = record.key.decode(errors="replace").rpartition("/")
             if stream and site and "/" not in stream:
-                self._acks[stream, site] = record
+                self._acks.pop((stream, site), None)
+                if record.value:  # a record without one removes the ack
+                    self._acks[stream, site] = record
             self._next = record.offset + 1
         self._next = end

@@ -124,6 +124,29 @@ def test_a_log_of_many_pages_is_listed_page_by_page(channel: Channel) -> None:
     assert channel.stream_epochs(STREAM) == [last]
 
 
+def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
+    """Not even for a writer that had been frozen. Others keep what they have."""
+    other = STREAM + ".more"
+    for stream in (STREAM, other):
+        path = channel.put_frame(stream, ATTEMPT, 0, b"f")
+        channel.append(stream, 1, b"m1", "", [path])
+        channel.put_head(stream, 1, b"m1")
+        append(channel, stream, 2)
+        channel.put_ack(stream, "seattle", b"ack")
+        channel.put_sender_record(stream, b"record")
+        channel.announce(stream, 1, 1)
+    for _ in range(2):
+        channel.remove(STREAM)
+    assert channel.epochs() == {other: [1, 2]}
+    assert set(channel.heads(whole=True)) == {other} == set(channel.ack_tags())
+    assert (channel.acks(STREAM), channel.ack(STREAM, "seattle")) == ({}, None)
+    assert (channel.sender_record(STREAM), channel.announced(STREAM)) == (None, None)
+    assert channel.frames(STREAM) == [] == channel.foreign()
+    assert channel.get_frame(path) == b"f"
+    append(channel, STREAM, 1)
+    assert channel.epochs() == {STREAM: [1], other: [1, 2]}
+
+
 def test_a_log_is_trimmed(channel: Channel) -> None:
     """What is there already, or gone, is no error: after a crash it is done once more."""
     paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(3)]
