@@ -68,7 +68,10 @@ class Steady:
                 self.place / "source",
                 self._commit(),
                 mode="append",
-                configuration={"delta.enableChangeDataFeed": "true"},
+                configuration={
+                    "delta.enableChangeDataFeed": "true",
+                    "delta.checkpointInterval": "10000",  # it would show hidden commits
+                },
             )
 
     def _columns(self, change: str) -> list[str]:

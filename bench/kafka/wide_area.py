@@ -21,7 +21,7 @@ from wide_area import LOSS, ONE_WAY, STORE_ADDRESS, linked, missing
 from bench.end_to_end import SCRATCH, Bench, hidden_commits
 from bench.jobs import Process, wait_for
 
-EVENTS, KEYS, COMMITS = 200_000, 200_000, 4
+EVENTS, KEYS, COMMITS = 500_000, 200_000, 10
 """Of each round."""
 WARM_UP = 4
 BUFFERS = {"socket.receive.buffer.bytes": "-1", "socket.send.buffer.bytes": "-1"}

@@ -156,3 +156,8 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
     for name, value in figures.items():
         if name not in ("python", "cpus"):
             assert f"| {value} |" in section, name
+    section = page[page.index("## Over Kafka") : page.index("## Many small tables")]
+    figures = json.loads((ROOT / "bench" / "results" / "kafka.json").read_text())
+    for name, value in figures.items():
+        if name not in ("python", "cpus"):
+            assert f" {value:,} " in section, name
