@@ -65,6 +65,10 @@ class WatchedChannel:
         obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
         return open_channel(self.world, url)
 
+    def opened(self) -> Channel:
+        """Return the channel as another process opens it."""
+        return open_channel(self.world, self.url)
+
     def paths(self, stream: str) -> set[str]:
         """Return the paths of the frames that are there."""
         return {path for path, _ in self.inner.frames(stream)}
@@ -216,6 +220,9 @@ class WatchedTopics(WatchedChannel):
         channel.keeper.log_operations, channel.keeper.frames_at_once = 10, 2
         channel.prepare()
         return channel
+
+    def opened(self) -> Channel:
+        return FakeTopicChannel(self.inner.url)
 
     def __getattribute__(self, name: str) -> Any:
         if name == "inner":  # the brokers' clock

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulation import invariants
-from simulation.channels import SimulatedChannel, open_channel
+from simulation.channels import SimulatedChannel
 from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import CapturedSource, CleanedMeanwhileError, SourceTable
 from simulation.stores import Site
@@ -81,7 +81,7 @@ class Process:
 
     def heads(self, channel: SimulatedChannel) -> dict[str, str]:
         if channel.url not in self.eyes:
-            self.eyes[channel.url] = open_channel(self.world, channel.url)
+            self.eyes[channel.url] = channel.watched.opened()
         return self.eyes[channel.url].heads()
 
     def watch(self, channel: SimulatedChannel) -> AckWatch:
