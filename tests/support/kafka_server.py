@@ -207,11 +207,11 @@ def running(
             **(settings or {}),
         }
         broker.config.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        command = [*java(place, "128m"), "kafka.tools.StorageTool", "format"]
-        command += ["-t", cluster_id, "-c", str(broker.config)]
+        formatting = [*java(place, "128m"), "kafka.tools.StorageTool", "format"]
+        formatting += ["-t", cluster_id, "-c", str(broker.config)]
         for name, password in (users or {}).items():
-            command += ["--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+            formatting += ["--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]"]
+        done = subprocess.run(formatting, capture_output=True, text=True, timeout=DEADLINE)
         assert done.returncode == 0, done.stdout + done.stderr
     with ExitStack() as stack:
         for broker in cluster.brokers:
