@@ -159,7 +159,11 @@ class Channel(ABC):
 
     @abstractmethod
     def manifest(self, stream: str, epoch: int) -> bytes:
-        """Return the manifest of an epoch. Raises ManifestError when it is missing."""
+        """Return the manifest of an epoch. Raises ManifestError when it is missing.
+
+        It may be the one that the last listing saw, which was trimmed or replaced since then: who
+        wants the newest lists the epochs first.
+        """
 
     @abstractmethod
     def stream_epochs(self, stream: str, after: int = 0, limit: int = PAGE) -> list[int]:

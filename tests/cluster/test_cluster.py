@@ -93,7 +93,7 @@ class Deployment:
 
     def running(self, *names: str) -> list[Job]:
         """Return jobs, started if they are not there, with two executors each."""
-        jobs = [self.started(name, **(SPECULATION if name == "send" else {})) for name in names]
+        jobs = [self.started(name, **SPECULATION) for name in names]
         for job in jobs:
             job.wait_until_started()
             wait_until(lambda job=job: len(job.executors()) == 2, f"{job.app} has executors")
@@ -304,6 +304,23 @@ def test_f05_a_slow_task_is_overtaken_by_its_copy(deployment: Deployment) -> Non
         signal_all([slow, *tree([other])], signal.SIGCONT)
         wait_until(lambda epoch=epoch: deployment.published("readings") > epoch, "a copy")
         signal_all(python, signal.SIGCONT)
+        deployment.settle("readings")
+    deployment.settle()
+
+
+def test_f05_a_slow_apply_is_overtaken_by_its_copy(deployment: Deployment) -> None:
+    """The same at the receiver: one of two executors stands still while it writes the target's
+    files. The files of its copy are committed. The slow one goes on, and its file stays behind.
+
+    A small MERGE is written by one task: there is none that it could be slower than.
+    """
+    _, receive = deployment.running("send", "receive")
+    for _ in deployment.until_lost(lambda: deployment.loose_files("readings")):
+        slow, other = deployment.catch_applying(receive, "readings")
+        version = deployment.wan.version("readings")
+        signal_all(tree([other]), signal.SIGCONT)
+        wait_until(lambda version=version: deployment.wan.version("readings") > version, "a copy")
+        signal_all(tree([slow]), signal.SIGCONT)
         deployment.settle("readings")
     deployment.settle()
 

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from kafka_server import running
 from s3_server import serving_at
 from sites import KEYS, NEWARK, SEATTLE, Sites, write_topology
 from spark_cluster import kill_session
@@ -70,11 +71,22 @@ class Site:
             stream.close()
 
 
+@dataclass(frozen=True)
+class Store:
+    """Where the channels are."""
+
+    url: str
+    """What the URLs of all channels begin with."""
+    storage: Mapping[str, str]
+    is_ack: Callable[[str, bytes], bool]
+    """Whether a packet carries an ack, by its direction and its TCP payload."""
+
+
 @dataclass
 class Network:
     machines: Mapping[str, Machine]
     links: Mapping[str, Link]
-    storage: Mapping[str, str]
+    store: Store
     sites: Mapping[str, Site]
     commits: int = 0
 
@@ -125,7 +137,7 @@ class Network:
         )
 
 
-def topology(folder: Path, storage: Mapping[str, str]) -> dict[str, Any]:
+def topology(folder: Path, store: Store) -> dict[str, Any]:
     """Each site writes a table of its own, and sends it to the other one."""
     return {
         "version": 1,
@@ -134,8 +146,8 @@ def topology(folder: Path, storage: Mapping[str, str]) -> dict[str, Any]:
             f"from-{site}": {
                 "site": site,
                 "remotes": [other],
-                "channel": f"s3://{BUCKET}/{site}",
-                "storage": dict(storage),
+                "channel": f"{store.url}/{site}",
+                "storage": dict(store.storage),
                 "ack_timeout": "3s",
             }
             for site, other in OTHER.items()
@@ -152,23 +164,46 @@ def topology(folder: Path, storage: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def _network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+@contextmanager
+def s3(machine: Machine, folder: Path) -> Iterator[Store]:
+    with serving_at(STORE_ADDRESS, BUCKET, machine.command()) as server:
+        # So soon, a request is given up and sent again.
+        storage = {**server.storage, "timeout": "2s", "connect_timeout": "1s"}
+        yield Store(f"s3://{BUCKET}", storage, is_put_of_ack)
+
+
+def is_put_of_ack(direction: str, payload: bytes) -> bool:
+    return payload.startswith(b"PUT ") and b"/acks/" in payload[:200]
+
+
+@contextmanager
+def kafka(machine: Machine, folder: Path) -> Iterator[Store]:
+    with running(folder / "kafka", host=STORE_ADDRESS, command=machine.command()) as cluster:
+        storage = {"kafka.request.timeout.ms": "2000", "kafka.delivery.timeout.ms": "3000"}
+        yield Store(f"kafka://{cluster.bootstrap}", storage, is_produced_ack)
+
+
+def is_produced_ack(direction: str, payload: bytes) -> bool:
+    """Behind its size, a request begins with its kind: 0, it writes."""
+    return direction == THERE and payload[4:6] == b"\0\0" and b".acks" in payload[:200]
+
+
+@pytest.fixture(scope="module", params=[s3, kafka], ids=lambda kind: kind.__name__)
+def _network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Network]:
     folder = tmp_path_factory.mktemp("network")
     with ExitStack() as stack:
         machines, links = stack.enter_context(linked(STORE, list(OTHER), SEED))
-        command = machines[STORE].command()
-        server = stack.enter_context(serving_at(STORE_ADDRESS, BUCKET, command))
-        # So soon, a request is given up and sent again.
-        storage = {**server.storage, "timeout": "2s", "connect_timeout": "1s"}
+        store = stack.enter_context(request.param(machines[STORE], folder))
         sites = {}
         for name in OTHER:
-            argument = {"site": name, "topology": topology(folder, storage)}
+            argument = {"site": name, "topology": topology(folder, store)}
             sites[name] = Site(machines[name], folder / f"{name}.log", **argument)
             stack.callback(sites[name].end)
         for site in sites.values():
             site.tell("start")
-        yield Network(machines, links, storage, sites)
+        yield Network(machines, links, store, sites)
 
 
 @pytest.fixture
@@ -215,7 +250,7 @@ def test_f11_events_arrive_and_acks_do_not(network: Network) -> None:
     before, acked = network.applied(), {site: log[-1] for site, log in network.epochs().items()}
     for link in network.links.values():
         link.lost.clear()
-        link.swallows = is_ack
+        link.swallows = network.store.is_ack
     network.commit(3)
     network.wait(lambda: network.applied() > before, "rows arrive")
     network.wait(
@@ -230,10 +265,6 @@ def test_f11_events_arrive_and_acks_do_not(network: Network) -> None:
         site.tell("restart receiver")
     network.heal()
     network.settle()
-
-
-def is_ack(direction: str, payload: bytes) -> bool:
-    return payload.startswith(b"PUT ") and b"/acks/" in payload[:200]
 
 
 def test_f14_the_way_flaps(network: Network) -> None:
@@ -272,7 +303,7 @@ def test_f12_f13_jobs_replicate_over_a_long_way_that_is_cut(
     network: Network, tmp_path: Path
 ) -> None:
     """``spark-wan send`` and ``receive``, each on its machine. Both go on by themselves."""
-    east = {"channel": f"s3://{BUCKET}/jobs", "storage": dict(network.storage)}
+    east = {"channel": f"{network.store.url}/jobs", "storage": dict(network.store.storage)}
     write_topology(
         tmp_path / "jobs",
         {"east": east},

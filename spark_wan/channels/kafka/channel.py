@@ -256,7 +256,10 @@ class TopicChannel(Channel):
         return self._log.fresh(lambda fold: fold.state.stream(stream).newest)
 
     def manifest(self, stream: str, epoch: int) -> bytes:
-        found = self._log.fresh(lambda fold: fold.state.stream(stream).epochs.get(epoch))
+        def there(fold: Fold) -> Epoch | None:
+            return fold.state.stream(stream).epochs.get(epoch)
+
+        found = self._log.known(there) or self._log.fresh(there)
         if found is None:
             raise ManifestError(
                 f"{self.url}: manifest {epoch} of {stream} is not there (any more)."

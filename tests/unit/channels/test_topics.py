@@ -663,6 +663,19 @@ def test_an_append_asks_the_brokers_twice(url: str) -> None:
     assert asked == ["produce", "read"]
 
 
+def test_the_newest_manifest_of_a_log_is_one_request(url: str) -> None:
+    """Fails when the manifest is asked for again after the listing that found it."""
+    writer, channel = opened(url), opened(url)
+    log = StreamLog(channel, STREAM)
+    [first] = publish(StreamLog(writer, STREAM), 1)
+    asked = requests(channel)
+    assert log.newest_manifest() == first
+    assert asked.count("read") == 1
+    asked.clear()
+    assert log.newest_manifest() == first
+    assert asked == ["end"]
+
+
 def test_all_acks_of_a_stream_are_one_read(url: str) -> None:
     """Fails when each site's ack is asked for by itself."""
     channel = opened(url)
