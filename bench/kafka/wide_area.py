@@ -9,6 +9,7 @@ visible in the source until the receiver has applied them.
 from __future__ import annotations
 
 import statistics
+import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,8 @@ WARM_UP = 4
 BUFFERS = {"socket.receive.buffer.bytes": "-1", "socket.send.buffer.bytes": "-1"}
 """Of the broker: as large as the system makes them. Its default, 100 kB, is one of a local network:
 a connection then carries 100 kB in a round trip."""
+KEEP_WINDOWS = "echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle"
+"""At the sender: its connections go on as fast after a pause as they were before."""
 
 
 def wide_area(place: Path, rounds: int) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def wide_area(place: Path, rounds: int) -> dict[str, Any]:
     with ExitStack() as stack:
         machines, by_site = stack.enter_context(linked("store", ["newark"], seed=7))
         store, link = machines["store"].command(), by_site["newark"]
+        subprocess.run(machines["newark"].command("sh", "-c", KEEP_WINDOWS), check=True)
         brokers = running(place / "broker", 1, settings=BUFFERS, host=STORE_ADDRESS, command=store)
         cluster = stack.enter_context(brokers)
         reveal = stack.enter_context(hidden_commits(SCRATCH / "source", place / "source"))

@@ -89,8 +89,8 @@ class KafkaBroker:
         self._client["bootstrap_servers"] = list(options.servers)
         self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
         self._lock = threading.Lock()
-        self._producer: Shared | None = None
-        self._admin: Any = None
+        self._shared: dict[type, Shared] = {}
+        """Kind of client -> the producer, and the admin client."""
         self._idle: list[Any] = []
         """Consumers that no thread uses."""
         self._counts: dict[str, tuple[int, float]] = {}
@@ -101,8 +101,7 @@ class KafkaBroker:
     # --- topics -----------------------------------------------------------------------------
 
     def prepare(self, topics: Mapping[str, TopicSettings]) -> None:
-        with self._asking("prepare the topics"):
-            admin = self._admin_client()
+        with self._asking("prepare the topics"), self._sharing(KafkaAdminClient) as admin:
             there = {each["name"]: each for each in self._described(admin, topics)}
             absent = {name: each for name, each in topics.items() if name not in there}
             if absent:
@@ -214,8 +213,7 @@ class KafkaBroker:
             return self.end(topic, partition) if found is None else int(found.offset)
 
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
-        with self._asking(f"delete from {topic}"):
-            admin = self._admin_client()
+        with self._asking(f"delete from {topic}"), self._sharing(KafkaAdminClient) as admin:
             admin.delete_records({TopicPartition(topic, at): end for at, end in offsets.items()})
 
     # --- records ----------------------------------------------------------------------------
@@ -223,7 +221,7 @@ class KafkaBroker:
     def produce(
         self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
     ) -> list[Written]:
-        with self._asking(f"write to {topic}"), self._producing() as producer:
+        with self._asking(f"write to {topic}"), self._sharing(KafkaProducer) as producer:
             futures = [
                 producer.send(topic, key=key or None, value=value or None, partition=partition)
                 for key, value in records
@@ -279,16 +277,18 @@ class KafkaBroker:
     # --- clients ----------------------------------------------------------------------------
 
     @contextmanager
-    def _producing(self) -> Iterator[Any]:
-        """Yield the producer, which threads share. After an error the next call opens another.
+    def _sharing(self, kind: type) -> Iterator[Any]:
+        """Yield the client of a kind, which threads share. After an error the next call opens
+        another, and none stays open after :meth:`close`.
 
         A producer of kafka-python that has sent to a topic asks for its leader without a pause, as
         soon as it learns that there is none: the topic was deleted, say.
         """
         with self._lock:
-            if self._producer is None:
-                self._producer = Shared(self._open_producer())
-            shared = self._producer
+            if kind not in self._shared:
+                settings = self._producer_settings() if kind is KafkaProducer else {}
+                self._shared[kind] = Shared(self._opened(kind, **settings))
+            shared = self._shared[kind]
             shared.users += 1
         failed = True
         try:
@@ -297,15 +297,15 @@ class KafkaBroker:
         finally:
             with self._lock:
                 shared.users -= 1
-                if failed and self._producer is shared:
-                    self._producer = None
-                is_left = self._producer is not shared and shared.users == 0
+                if (failed or self._closed) and self._shared.get(kind) is shared:
+                    del self._shared[kind]
+                is_left = self._shared.get(kind) is not shared and shared.users == 0
             if is_left:
                 _close(shared.client)
 
-    def _open_producer(self) -> Any:
+    def _producer_settings(self) -> dict[str, Any]:
         timeout = self._client["request_timeout_ms"]
-        settings = {
+        return {
             "acks": "all",
             # Once a request has timed out, an idempotent producer of kafka-python refuses all later
             # ones. The log counts what is there twice once (decision 30).
@@ -320,13 +320,6 @@ class KafkaBroker:
             "metadata_max_age_ms": METADATA_AGE,
             **self.options.producer,
         }
-        return self._opened(KafkaProducer, **settings)
-
-    def _admin_client(self) -> Any:
-        with self._lock:
-            if self._admin is None:
-                self._admin = self._opened(KafkaAdminClient)
-            return self._admin
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
@@ -374,12 +367,10 @@ class KafkaBroker:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            producer = self._producer.client if self._producer is not None else None
-            clients = [producer, self._admin, *self._idle]
-            self._producer, self._admin, self._idle = None, None, []
+            clients = [*(shared.client for shared in self._shared.values()), *self._idle]
+            self._shared, self._idle = {}, []
         for client in clients:
-            if client is not None:
-                _close(client)
+            _close(client)
         self._said.close()
 
     @contextmanager

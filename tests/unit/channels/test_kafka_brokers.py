@@ -110,6 +110,20 @@ def test_a_producer_that_could_not_write_is_closed(kafka: Cluster) -> None:
     assert channel.head(STREAM) == 2
 
 
+def test_a_thread_that_still_works_when_a_channel_is_closed_leaves_no_client(
+    kafka: Cluster,
+) -> None:
+    """Fails when what it opens then stays open until the process ends."""
+    channel = opened(kafka)
+    channel.prepare()
+    broker = channel.broker
+    broker.close()
+    [written] = broker.produce(f"{channel.prefix}.frames", 0, [(b"", b"data")])
+    broker.delete_before(f"{channel.prefix}.frames", {0: written.offset})
+    assert broker.beginning(f"{channel.prefix}.frames", 0) == written.offset
+    until(lambda: not threads(channel))
+
+
 def threads(channel: KafkaChannel) -> list[str]:
     """Return the threads of a channel's clients."""
     name = channel.broker._name
