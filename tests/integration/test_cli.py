@@ -215,6 +215,7 @@ def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
     assert last["orders"]["applied"] == wan.numbers("orders")[-1]
     for table in ("orders", "readings"):
         wan.assert_equal(table)
+    wan.channel("events").ensure_prepared()  # no sender does; topics that are absent are a problem
     (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
     )

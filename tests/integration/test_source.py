@@ -311,9 +311,11 @@ def test_a_query_that_missed_trimmed_epochs_fails(spark: Any, wan: Sites) -> Non
     write_epoch(wan, "clicks", clicks([9]))
     trim(wan, 4)
     assert wan.numbers("clicks") == [4]
-    assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 4}
     if default_channel.KIND == "kafka":
-        return  # a topic keeps the frames of the newest epoch until later ones are trimmed, too
+        # A topic keeps the frames of the newest epoch until later ones are trimmed, too.
+        assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 3}
+        return
+    assert reader(wan, streams=CLICKS).initialOffset()["streams"] == {CLICKS: 4}
     assert read(spark, wan, "new") == [[(PRICES, 1)]]
     with pytest.raises(
         Exception,
