@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,42 +42,11 @@ class Server:
 
 
 SERVE = """
-import sys
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-app = DomainDispatcherApplication(create_backend_app)
-make_server("127.0.0.1", int(sys.argv[2]), app, fd=int(sys.argv[1])).serve_forever()
-"""
-"""One request at a time: moto checks whether an object is there and then writes it, and another
-thread could write it in between."""
-
-
-@contextmanager
-def serving() -> Iterator[Server]:
-    """Run a server in a process of its own."""
-    with socket.create_server(
-        ("127.0.0.1", 0), backlog=100
-    ) as listening:  # a client that connects early waits
-        port = listening.getsockname()[1]
-        process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(listening.fileno()), str(port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[listening.fileno()],
-        )
-    try:
-        yield Server(port)
-    finally:
-        process.kill()
-        process.wait()
-
-
-SERVE_AT = """
 import io, sys, threading
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
-host, port, bucket, signed = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+host, port, signed, *buckets = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
 app, one = DomainDispatcherApplication(create_backend_app), threading.Lock()
 
 def whole(environ, start):
@@ -91,31 +59,46 @@ def whole(environ, start):
     with one:
         return list(app(environ, start))
 
-assert Client(app).put("/" + bucket, headers={"Authorization": signed}).status_code == 200
+for bucket in buckets:
+    assert Client(app).put("/" + bucket, headers={"Authorization": signed}).status_code == 200
 WSGIRequestHandler.protocol_version = "HTTP/1.1"
 server = make_server(host, port, whole, threaded=True)
-print("ready", flush=True)
+print(server.port, flush=True)
 server.serve_forever()
 """
-"""Keeps connections open, and has a thread for each: a slow client stops no other. It still works
-on one request at a time, once the request is there as a whole."""
+"""Keeps connections open, and has a thread for each: a frozen client stops no other. It works
+on one request at a time, once the request is there as a whole: moto checks whether an object is
+there and then writes it, and another thread could write it in between."""
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Run a server on this machine."""
+    with _serving("127.0.0.1", 0) as server:
+        yield server
 
 
 @contextmanager
 def serving_at(host: str, bucket: str, command: Sequence[str] = ()) -> Iterator[Server]:
     """Run a server at an address of another machine. ``command`` runs a command there."""
-    port = 9_000
+    with _serving(host, 9_000, bucket, command=command) as server:
+        yield server
+
+
+@contextmanager
+def _serving(host: str, port: int, *buckets: str, command: Sequence[str] = ()) -> Iterator[Server]:
     process = subprocess.Popen(
-        [*command, sys.executable, "-c", SERVE_AT, host, str(port), bucket, SIGNED],
+        [*command, sys.executable, "-c", SERVE, host, str(port), SIGNED, *buckets],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        yield Server(port, host)
+        said = process.stdout.readline().strip()
+        assert said, f"the server at {host} did not start"
+        yield Server(int(said), host)
     finally:
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        process.stdout.close()
