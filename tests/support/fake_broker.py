@@ -120,7 +120,9 @@ class FakeBroker:
     def end(self, topic: str, partition: int) -> int:
         return self._there(topic, partition).end
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+    def read(
+        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+    ) -> Iterator[Record]:
         with self.topics.lock:
             of = self._there(topic, partition)
             if not of.beginning <= start <= of.end or (start < end and start == of.end):

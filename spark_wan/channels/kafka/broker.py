@@ -76,10 +76,13 @@ class Broker(Protocol):
     def end(self, topic: str, partition: int) -> int:
         """Return the offset behind the last record."""
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+    def read(
+        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+    ) -> Iterator[Record]:
         """Yield the records from ``start`` on that are below ``end``. Raises OutOfRangeError.
 
-        ``end`` was returned by :meth:`end`. Compaction may have left out some.
+        ``end`` was returned by :meth:`end`. Compaction may have left out some. ``exact``: what is
+        behind them is much, and should not be carried with them, also when that takes requests.
         """
 
     def offset_at(self, topic: str, partition: int, time: float) -> int:

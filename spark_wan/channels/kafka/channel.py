@@ -175,8 +175,9 @@ class TopicChannel(Channel):
         for (partition, first), *more in pieces:
             if partition >= self.broker.partitions(topic):
                 return None
+            end = first + 1 + len(more)
             try:
-                for record in self.broker.read(topic, partition, first, first + 1 + len(more)):
+                for record in self.broker.read(topic, partition, first, end, exact=True):
                     records.append(record)
                     size += len(record.value)
                     if max_bytes is not None and size > max_bytes:

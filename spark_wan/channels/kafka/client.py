@@ -45,6 +45,15 @@ METADATA_AGE = 24 * 3_600_000
 LONGEST_POLL = 50
 """Milliseconds."""
 FETCH_BYTES = 8 * 1024 * 1024
+"""What an answer to a read has, at most."""
+ONE_BATCH = 1
+"""However small its limit is, an answer has a batch of records."""
+EXACT_RECORDS = 4
+"""So many records are read batch by batch where nothing else is wanted. Together, more of them have
+half of :data:`FETCH_BYTES` or more: several requests would take longer than what is behind them."""
+BATCH_BYTES = 64 * 1024
+"""Size of a batch of records, from which on another is begun. A frame that is larger has its own,
+so that it can be read alone."""
 REPLICAS = 3
 
 
@@ -70,8 +79,8 @@ class Shared:
 class KafkaBroker:
     """The brokers of a cluster (:class:`~spark_wan.channels.kafka.broker.Broker`).
 
-    One producer and one admin client, and as many consumers as threads read at a time. Each is
-    opened when it is needed. None is in a group: no offset is committed.
+    One producer and one admin client, and as many consumers as threads read at a time, for each
+    size of an answer. Each is opened when it is needed. None is in a group: no offset is committed.
     """
 
     def __init__(self, options: ClusterOptions) -> None:
@@ -91,8 +100,8 @@ class KafkaBroker:
         self._lock = threading.Lock()
         self._shared: dict[type, Shared] = {}
         """Kind of client -> the producer, and the admin client."""
-        self._idle: list[Any] = []
-        """Consumers that no thread uses."""
+        self._idle: dict[int, list[Any]] = {ONE_BATCH: [], FETCH_BYTES: []}
+        """Size of an answer -> consumers that no thread uses."""
         self._counts: dict[str, tuple[int, float]] = {}
         """Topic -> number of partitions, and when it was asked for."""
         self._closed = False
@@ -238,9 +247,12 @@ class KafkaBroker:
                 raise failed
             return written
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+    def read(
+        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+    ) -> Iterator[Record]:
         place = TopicPartition(topic, partition)
-        with self._asking(f"read {topic}"), self._consumer() as consumer:
+        size = ONE_BATCH if exact and end - start <= EXACT_RECORDS else FETCH_BYTES
+        with self._asking(f"read {topic}"), self._consumer(size) as consumer:
             consumer.assign([place])
             consumer.seek(place, start)
             last, patience = time.monotonic(), 1
@@ -314,7 +326,7 @@ class KafkaBroker:
             "delivery_timeout_ms": timeout + self._connect_timeout,
             "max_block_ms": self._connect_timeout,
             "max_request_size": 2**30,
-            "batch_size": 1_000_000,
+            "batch_size": BATCH_BYTES,
             "allow_auto_create_topics": False,
             # An error refreshes it, too. An idle producer must not learn that its topic is gone.
             "metadata_max_age_ms": METADATA_AGE,
@@ -322,9 +334,9 @@ class KafkaBroker:
         }
 
     @contextmanager
-    def _consumer(self) -> Iterator[Any]:
+    def _consumer(self, size: int = FETCH_BYTES) -> Iterator[Any]:
         with self._lock:
-            consumer = self._idle.pop() if self._idle else None
+            consumer = self._idle[size].pop() if self._idle[size] else None
         if consumer is None:
             consumer = self._opened(
                 KafkaConsumer,
@@ -332,7 +344,7 @@ class KafkaBroker:
                 auto_offset_reset="none",
                 # A fetch that waits for records would hold up the next one on its connection.
                 fetch_max_wait_ms=0,
-                max_partition_fetch_bytes=FETCH_BYTES,
+                max_partition_fetch_bytes=size,
                 enable_incremental_fetch_sessions=False,
                 allow_auto_create_topics=False,
             )
@@ -345,7 +357,7 @@ class KafkaBroker:
             raise
         with self._lock:
             if not self._closed:
-                self._idle.append(consumer)
+                self._idle[size].append(consumer)
                 return
         _close(consumer)
 
@@ -367,8 +379,11 @@ class KafkaBroker:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            clients = [*(shared.client for shared in self._shared.values()), *self._idle]
-            self._shared, self._idle = {}, []
+            clients = [shared.client for shared in self._shared.values()]
+            for consumers in self._idle.values():
+                clients += consumers
+                consumers.clear()
+            self._shared = {}
         for client in clients:
             _close(client)
         self._said.close()

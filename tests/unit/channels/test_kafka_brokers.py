@@ -3,6 +3,7 @@ contract of channels is in ``test_channels.py``."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import uuid
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from fakes import STREAM
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_server import Cluster, running
 from waiting import until
 
 from spark_wan.channels.base import Channel
+from spark_wan.channels.kafka import client
 from spark_wan.channels.kafka.client import KafkaChannel
+from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, ManifestExists
 from spark_wan.wire.manifest import fingerprint
 
@@ -176,6 +179,37 @@ def test_a_large_frame_is_several_records(kafka: Cluster) -> None:
     path = channel.put_frame(STREAM, "c" * 32, 0, data)
     assert path.count("+") == 5
     assert channel.get_frame(path) == data
+
+
+def test_a_frame_is_read_without_those_behind_it(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a long line, each frame brought megabytes of others, which other tasks read."""
+    consumers = []
+
+    class Counted(KafkaConsumer):
+        def __init__(self, *args: object, **settings: object) -> None:
+            super().__init__(*args, **settings)
+            consumers.append(self)
+
+    monkeypatch.setattr(client, "KafkaConsumer", Counted)
+    channel = opened(kafka, **{"topics.partitions": "1"})
+    channel.prepare()
+    data = random.Random(5).randbytes(200_000)
+    frames = enumerate([data] * 20 + [data * 9] * 5)
+
+    def put(frame: tuple[int, bytes]) -> str:
+        return channel.put_frame(STREAM, "c" * 32, *frame)
+
+    def largest_answer() -> float:
+        metrics = [each.metrics()["consumer-fetch-manager-metrics"] for each in consumers]
+        return max(each["fetch-size-max"] for each in metrics)
+
+    paths = [*in_order(put, frames)]
+    assert [channel.get_frame(path) for path in paths[:20]] == [data] * 20
+    assert len(data) < largest_answer() < 1.5 * len(data)
+    assert channel.get_frame(paths[22]) == data * 9
+    assert len(data) * 4 < largest_answer() < len(data) * 6
 
 
 def test_brokers_that_die_one_after_the_other_lose_and_double_nothing(tmp_path: Path) -> None:
