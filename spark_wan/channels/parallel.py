@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-AT_ONCE = 8
+AT_ONCE = 16
 """Maximum number of requests in flight, of one task."""
 BYTES_AT_ONCE = 64 * 1024 * 1024
 """Bytes that these move, together. A larger frame is moved alone."""

@@ -34,6 +34,7 @@ from spark_wan.channels.kafka.options import (
     ClusterOptions,
     parse_options,
 )
+from spark_wan.channels.parallel import AT_ONCE
 from spark_wan.errors import ChannelError
 
 REQUEST_TIMEOUT = 30_000
@@ -322,7 +323,7 @@ class KafkaBroker:
             # Once a request has timed out, an idempotent producer of kafka-python refuses all later
             # ones. The log counts what is there twice once (decision 30).
             "enable_idempotence": False,
-            "max_in_flight_requests_per_connection": 5,
+            "max_in_flight_requests_per_connection": AT_ONCE,
             "delivery_timeout_ms": timeout + self._connect_timeout,
             "max_block_ms": self._connect_timeout,
             "max_request_size": 2**30,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class Keeper:
 
     def _keep_frames(self, partitions: list[int]) -> None:
         topic, _ = self._channel.names()
-        aged = {partition: self._old_through(topic, partition) for partition in partitions}
+        # Side by side: the stream that trimmed waits, and over a long distance each takes a second.
+        old = in_order(functools.partial(self._old_through, topic), partitions)
+        aged = dict(zip(partitions, old, strict=True))
         self._move_frames(aged)
         floors = self._channel.with_fold(lambda fold: self._floors(fold, aged))
         if floors and self._channel.submit(operations.FLOOR, {"floors": [*floors.items()]}):
