@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from ledgers import MARK, ledger, mark, target
 
+from spark_wan.delta.sessions import temporary_settings
 from spark_wan.delta.sql import reference
 from spark_wan.errors import LedgerError
 from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
@@ -239,3 +240,21 @@ def test_maintenance_folds_compacts_and_expires_and_then_rests(
     work.run(spark)
     assert dropped(ids, events(spark, ["1 0"])).dead == 1
     assert ledger(store).catch_up(target(*marks)) == 5
+
+
+def test_a_vacuum_of_the_ledger_takes_few_tasks(
+    spark: Any, store: DeltaLedgerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Spark's default it takes 10,000 for each table, a minute on two cores."""
+    monkeypatch.setattr(maintenance, "LEAST_MARKS", 2)
+    store.append("idle", [HistoryPosition("target", n, f"hash@{n}") for n in (1, 2)])
+    context, tracker = spark.sparkContext, spark.sparkContext.statusTracker()
+    context.setJobGroup("maintenance", "")
+    with temporary_settings(spark, dict.fromkeys(maintenance.FEW_TASKS, "10000")):
+        LedgerMaintenance("seattle", store.tables.state, {}).run(spark)
+    context.setLocalProperty("spark.jobGroup.id", None)
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("maintenance")]
+    stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+    history = spark.sql(f"DESCRIBE HISTORY {reference(store.tables.location('applied'))} LIMIT 1")
+    assert "VACUUM" in history.collect()[0]["operation"]
+    assert 0 < sum(stage.numTasks for stage in stages if stage is not None) < 1_000
