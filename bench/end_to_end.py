@@ -64,14 +64,17 @@ class Bench:
         self.merging = self.merged = 0.0
         self._time_the_merges_of_spark_wan()
 
-    def prepare(self) -> None:
+    def prepare(self, events_too: bool = True) -> None:
         """Make two tables with equal histories: version 0 empty, 1 one event, then the commits.
 
-        ``events`` is appended to, as by a stream of events; ``source`` is MERGEd into.
+        ``events`` is appended to, as by a stream of events, unless only the other one is wanted;
+        ``source`` is MERGEd into.
         """
         per_commit = self.events // self.commits
         events, source = str(SCRATCH / "events"), str(SCRATCH / "source")
-        self.spark.sql(f"CREATE TABLE {reference(events)} (event_id bigint, {TYPES}) USING DELTA")
+        if events_too:
+            columns = f"event_id bigint, {TYPES}"
+            self.spark.sql(f"CREATE TABLE {reference(events)} ({columns}) USING DELTA")
         self.create(source, feed=True)
         for n in range(-1, self.commits):
             first, count = (n * per_commit, per_commit) if n >= 0 else (self.events, 1)
@@ -88,7 +91,8 @@ class Bench:
                 "date_add(date'2026-01-01', cast(id % 300 AS int)) AS ordered_on",
                 "timestamp_micros(1767225600000000 + id * 1000003) AS updated_at",
             )
-            rows.write.format("delta").mode("append").save(events)
+            if events_too:
+                rows.write.format("delta").mode("append").save(events)
             rows.createOrReplaceTempView("changes")
             self.spark.sql(merge(source, "changes", "event_id")).collect()
 

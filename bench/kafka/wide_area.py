@@ -3,9 +3,14 @@
 The sender runs on one machine (a network namespace), Kafka and the receiver on another. Between
 them is a link of the tests (``tests/support/wide_area.py``): it delays each packet by 75 ms and
 loses one in a hundred, or it does neither, in turns. The clock runs from the time when commits are
-visible in the source until the receiver has applied them. Before each turn is a round that does not
-count: TCP (BBR) takes a connection's shortest round trip of the last ten seconds for that of its
-line, and no line of the world goes from 0 to 150 ms.
+visible in the source until the receiver has applied them:
+
+burst    one epoch: each step waits for the one before, and so do the line and the processors.
+backlog  several epochs: the next one is captured and sent while the receiver applies one.
+
+A turn begins with a pause and a commit that does not count. TCP (BBR) takes a connection's shortest
+round trip of the last ten seconds for that of its line, and no line of the world goes from 0 to
+150 ms.
 """
 
 from __future__ import annotations
@@ -24,8 +29,14 @@ from wide_area import LOSS, ONE_WAY, STORE_ADDRESS, linked, missing
 from bench.end_to_end import SCRATCH, Bench, hidden_commits
 from bench.jobs import Process, wait_for
 
-EVENTS, KEYS, COMMITS = 500_000, 200_000, 10
-"""Of each round."""
+COMMIT, KEYS = 50_000, 200_000
+"""Events of a commit, and keys of the table."""
+COMMITS = {"settling": 1, "burst": 10, "backlog": 40}
+"""Of each turn, in this order."""
+LINKS = {"near": (0.0, 0.0), "rtt_150ms": (ONE_WAY, LOSS)}
+"""Delay in seconds, one way, and the share of packets that are lost."""
+PAUSE = 11.0
+"""Seconds after a link has changed."""
 WARM_UP = 1
 """Turns over each link."""
 BUFFERS = {"socket.receive.buffer.bytes": "-1", "socket.send.buffer.bytes": "-1"}
@@ -36,14 +47,13 @@ KEEP_WINDOWS = "echo 0 > /proc/sys/net/ipv4/tcp_slow_start_after_idle"
 
 
 def wide_area(place: Path, rounds: int) -> dict[str, Any]:
-    """Return events per second over both links, and the ratio. Raises RuntimeError without root."""
+    """Return events per second over both links, and ratios. Raises RuntimeError without root."""
     if reason := missing():
         raise RuntimeError(reason)
-    links = {"near": (0.0, 0.0), "rtt_150ms": (ONE_WAY, LOSS)}
-    turns = [(n >= WARM_UP, name) for n in range(WARM_UP + rounds) for name in links]
-    in_order = [turn for counts, name in turns for turn in ((False, name), (counts, name))]
-    bench = Bench(EVENTS * len(in_order), KEYS, COMMITS * len(in_order))
-    bench.prepare()
+    turns = [*LINKS] * (WARM_UP + rounds)
+    commits = sum(COMMITS.values()) * len(turns)
+    bench = Bench(COMMIT * commits, KEYS, commits)
+    bench.prepare(events_too=False)
     bench.spark.stop()
     with ExitStack() as stack:
         machines, by_site = stack.enter_context(linked("store", ["newark"], seed=7))
@@ -67,24 +77,29 @@ def wide_area(place: Path, rounds: int) -> dict[str, Any]:
             return sent.get("version") == version and applied.get("applied") == sent["published"]
 
         wait_for(lambda: arrived(1), 300, "the first event")
-        seconds: dict[str, list[float]] = {name: [] for name in links}
-        for n, (counts, name) in enumerate(in_order):
-            link.delay, link.loss = links[name]
-            time.sleep(2)  # acks and trims of the round before
-            began = time.monotonic()
-            reveal(COMMITS)
-            version = 1 + COMMITS * (n + 1)
-            wait_for(lambda version=version: arrived(version), 600, f"version {version}")
-            took = time.monotonic() - began
-            print(f"{name:10} {took:6.2f} s{'' if counts else ' (does not count)'}", flush=True)
-            if counts:
-                seconds[name].append(took)
-    middle = {name: EVENTS / statistics.median(values) for name, values in seconds.items()}
-    pairs = zip(seconds["near"], seconds["rtt_150ms"], strict=True)
-    return {
-        **{f"{name}_events_per_s": round(value) for name, value in middle.items()},
-        "rtt_150ms_ratio": round(statistics.median(a / b for a, b in pairs), 2),
-    }
+        speeds: dict[tuple[str, str], list[float]] = {}
+        version = 1
+        for n, name in enumerate(turns):
+            link.delay, link.loss = LINKS[name]
+            time.sleep(PAUSE)
+            for part, number in COMMITS.items():
+                time.sleep(2)  # acks and trims of the part before
+                began = time.monotonic()
+                reveal(number)
+                version += number
+                wait_for(lambda version=version: arrived(version), 600, f"version {version}")
+                took = time.monotonic() - began
+                print(f"turn {n // len(LINKS)} {name:10} {part:10} {took:6.2f} s", flush=True)
+                if n >= WARM_UP * len(LINKS):
+                    speeds.setdefault((name, part), []).append(COMMIT * number / took)
+    found: dict[str, Any] = {}
+    for part, prefix in (("backlog", ""), ("burst", "burst_")):
+        for name in LINKS:
+            found[f"{prefix}{name}_events_per_s"] = round(statistics.median(speeds[name, part]))
+        pairs = zip(speeds["rtt_150ms", part], speeds["near", part], strict=True)
+        ratio = statistics.median(far / near for far, near in pairs)
+        found[f"{prefix}rtt_150ms_ratio"] = round(ratio, 2)
+    return found
 
 
 def _topology(place: Path, servers: str) -> dict[str, Any]:
