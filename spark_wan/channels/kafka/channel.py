@@ -47,18 +47,20 @@ LEAST_RECORD_BYTES = 1_024
 ATTEMPTS = 5
 """How often an operation is written whose parts a checkpoint voided."""
 
+# A broker that compresses anew may choose what kafka-python alone cannot read.
+_AS_WRITTEN = {"compression.type": "producer", "message.timestamp.type": "LogAppendTime"}
 _KEPT = {
+    **_AS_WRITTEN,
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
-    "message.timestamp.type": "LogAppendTime",
 }
 _SEGMENTS = {"segment.bytes": str(64 * 1024 * 1024)}  # a broker frees space by whole segments
 FRAMES = TopicSettings(None, _KEPT, _SEGMENTS)
 LOG = TopicSettings(1, _KEPT, _SEGMENTS)
 ACKS = TopicSettings(
     1,
-    {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+    {**_AS_WRITTEN, "cleanup.policy": "compact"},
     {**_SEGMENTS, "segment.ms": str(24 * 3_600_000)},
 )
 

@@ -31,14 +31,13 @@ from spark_wan.channels.kafka.channel import FRAME_PARTITIONS, TopicChannel
 from spark_wan.channels.kafka.options import (
     DOCUMENT,
     LONGEST_PREFIX,
+    REQUEST_TIMEOUT,
     ClusterOptions,
     parse_options,
 )
 from spark_wan.channels.parallel import AT_ONCE
 from spark_wan.errors import ChannelError
 
-REQUEST_TIMEOUT = 30_000
-"""Milliseconds that a request may take, unless the options say otherwise."""
 CONNECT_TIMEOUT = 10_000
 """Milliseconds after which a cluster that does not answer is an error, which callers retry."""
 METADATA_AGE = 24 * 3_600_000
@@ -74,7 +73,7 @@ class Shared:
     """A client that several threads use."""
 
     client: Any
-    users: int = 0
+    users: int = 1
 
 
 class KafkaBroker:
@@ -87,7 +86,6 @@ class KafkaBroker:
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
         self._name = f"spark_wan-{uuid.uuid4().hex[:12]}"
-        self._said = LoggedCauses(self._name)
         client = {
             "request_timeout_ms": REQUEST_TIMEOUT,
             "reconnect_backoff_max_ms": 1_000,
@@ -96,9 +94,12 @@ class KafkaBroker:
         self._connect_timeout = min(CONNECT_TIMEOUT, client["request_timeout_ms"])
         client["bootstrap_timeout_ms"] = self._connect_timeout
         self._client = _with_context(client)
+        self._said = LoggedCauses(self._name)
         self._client["bootstrap_servers"] = list(options.servers)
         self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
         self._lock = threading.Lock()
+        # Opening a client takes as long as the brokers are away. Readers need not wait for it.
+        self._opening = {kind: threading.Lock() for kind in (KafkaProducer, KafkaAdminClient)}
         self._shared: dict[type, Shared] = {}
         """Kind of client -> the producer, and the admin client."""
         self._idle: dict[int, list[Any]] = {ONE_BATCH: [], FETCH_BYTES: []}
@@ -297,12 +298,7 @@ class KafkaBroker:
         A producer of kafka-python that has sent to a topic asks for its leader without a pause, as
         soon as it learns that there is none: the topic was deleted, say.
         """
-        with self._lock:
-            if kind not in self._shared:
-                settings = self._producer_settings() if kind is KafkaProducer else {}
-                self._shared[kind] = Shared(self._opened(kind, **settings))
-            shared = self._shared[kind]
-            shared.users += 1
+        shared = self._share(kind)
         failed = True
         try:
             yield shared.client
@@ -315,6 +311,20 @@ class KafkaBroker:
                 is_left = self._shared.get(kind) is not shared and shared.users == 0
             if is_left:
                 _close(shared.client)
+
+    def _share(self, kind: type) -> Shared:
+        """Return the client of a kind, with one more user."""
+        with self._opening[kind]:
+            with self._lock:
+                shared = self._shared.get(kind)
+                if shared is not None:
+                    shared.users += 1
+                    return shared
+            settings = self._producer_settings() if kind is KafkaProducer else {}
+            shared = Shared(self._opened(kind, **settings))
+            with self._lock:
+                self._shared[kind] = shared
+            return shared
 
     def _producer_settings(self) -> dict[str, Any]:
         timeout = self._client["request_timeout_ms"]

@@ -171,7 +171,8 @@ class State:
         return lowest
 
     def encode(self) -> bytes:
-        """Return the state as the payload of a checkpoint."""
+        """Return the state as the payload of a checkpoint; nothing when it has more than
+        MAX_STATE_BYTES, so that no reader would take it."""
         content = {
             "channel": self.channel,
             "streams": {name: _encoded(stream) for name, stream in self.streams.items()},
@@ -188,7 +189,8 @@ class State:
             "floors": list(self.floors.items()),
             "dead": [(partition, list(ranges)) for partition, ranges in self.dead.items()],
         }
-        return zlib.compress(json.dumps(content, separators=(",", ":")).encode())
+        encoded = json.dumps(content, separators=(",", ":")).encode()
+        return zlib.compress(encoded) if len(encoded) <= MAX_STATE_BYTES else b""
 
     @classmethod
     def decode(cls, data: bytes) -> State:
@@ -280,7 +282,8 @@ class Fold:
         self._snapshots[identity] = None
 
     def snapshot(self, identity: str) -> bytes | None:
-        """Return the state before a ``begin``; None when it has not come."""
+        """Return the state before a ``begin``; None when it has not come, nothing when it is too
+        large."""
         return self._snapshots.get(identity)
 
     def drop_snapshot(self, identity: str) -> None:

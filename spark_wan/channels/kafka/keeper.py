@@ -20,7 +20,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.kafka import operations
-from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.kafka.fold import MAX_STATE_BYTES, Fold
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
 
@@ -169,6 +169,16 @@ class Keeper:
             channel.with_known_fold(lambda fold: fold.drop_snapshot(begin.id))
         if state is None:
             return  # the topic was made again meanwhile
+        if not state:
+            log.warning(
+                "channel %s: what it holds takes more than %s bytes, too many for a checkpoint. "
+                "The topic %s grows until sites have acked more, or `spark-wan remove` has removed "
+                "a stream of which nobody reads the rest.",
+                channel.url,
+                f"{MAX_STATE_BYTES:,}",
+                topic,
+            )
+            return
         fields = {"begin": begin.id, "offset": written.offset}
         channel.submit(operations.CHECKPOINT, fields, state)
         checkpointed = channel.with_fold(lambda fold: fold.checkpointed)

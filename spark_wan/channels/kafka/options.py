@@ -18,6 +18,8 @@ from spark_wan.units import parse_count
 DOCUMENT = "docs/kafka.md"
 _URL = re.compile(r"kafka://([^/]*)/([A-Za-z0-9._-]+)/?")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+REQUEST_TIMEOUT = 30_000
+"""Milliseconds."""
 LONGEST_PREFIX = 249 - len(".frames")
 """Kafka's topics have names of up to 249 characters."""
 
@@ -80,6 +82,7 @@ def parse_options(url: str, storage: Mapping[str, str], resolve: bool = True) ->
             except ValueError as error:
                 raise ValueError(f"option {name}: {error}") from None
         _check_together(options)
+        _check_timeouts(client, producer)
         return ClusterOptions(
             servers,
             prefix,
@@ -133,6 +136,15 @@ def _check_known(name: str) -> None:
         raise ValueError(f"unknown option {name!r}; write kafka.{name}")
     known = {*_OPTIONS, "kafka.bootstrap.servers", "topics.partitions", "topics.replication"}
     raise ValueError(f"unknown option {name!r}; {nearest(name, known)}")
+
+
+def _check_timeouts(client: Mapping[str, Any], producer: Mapping[str, Any]) -> None:
+    request = client.get("request_timeout_ms", REQUEST_TIMEOUT)
+    if producer.get("delivery_timeout_ms", request) < request:
+        raise ValueError(
+            f"kafka.delivery.timeout.ms is less than kafka.request.timeout.ms ({request}): no "
+            "write could be tried"
+        )
 
 
 def _check_together(options: Mapping[str, str]) -> None:

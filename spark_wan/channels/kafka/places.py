@@ -36,7 +36,9 @@ class FramePath(NamedTuple):
         return f"{self.stream}/{self.name}/{part}".encode()
 
 
-_PATH = re.compile(r"frames/([^/]+)/([0-9a-f]{1,64}-\d{5,10})@((?:\d{1,9}:\d{1,18}\+?)+)(?<!\+)")
+_PLACE = r"[0-9]{1,9}:[0-9]{1,18}"
+# Text from elsewhere comes here: there is one way only to match it.
+_PATH = re.compile(rf"frames/([^/]+)/([0-9a-f]{{1,64}}-[0-9]{{5,10}})@({_PLACE}(?:\+{_PLACE})*)")
 
 
 def parse_path(path: str) -> FramePath | None:

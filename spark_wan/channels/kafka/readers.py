@@ -90,17 +90,13 @@ class LogReader(TopicReader):
         broker = self._broker()
         if end == self._next and (self._fold.has_state or end == 0):
             return
-        try:
-            # Twice: the beginning may be deleted while it is read.
-            if not (
-                (end >= self._next and self._continued(broker, end))
-                or self._begun_anew(broker)
-                or self._begun_anew(broker)
-            ):
-                raise ChannelError(f"the topic {self._topic} is deleted while it is read")
-        except ChannelError:
-            self._forget()  # a record may have been taken in part
-            raise
+        # Twice: the beginning may be deleted while it is read.
+        if not (
+            (end >= self._next and self._continued(broker, end))
+            or self._begun_anew(broker)
+            or self._begun_anew(broker)
+        ):
+            raise ChannelError(f"the topic {self._topic} is deleted while it is read")
         if end and not self._fold.has_state and not self._is_foreign(broker):
             raise ChannelError(
                 f"the topic {self._topic} does not begin with the channel's first record, nor with "
@@ -127,13 +123,22 @@ class LogReader(TopicReader):
                 if check and record != self._last:
                     return False
                 if not check:
-                    self._fold.add(record.offset, record.value)
-                    self._last = record
+                    self._take(record)
                 check = False
         except OutOfRangeError:
             return False
         self._next = end
         return not check
+
+    def _take(self, record: Record) -> None:
+        """Add a record. What was taken stays when the read fails behind it: over a bad line, a long
+        log would never be read to its end."""
+        try:
+            self._fold.add(record.offset, record.value)
+        except BaseException:
+            self._forget()  # it may have been taken in part
+            raise
+        self._last, self._next = record, record.offset + 1
 
     def _begun_anew(self, broker: Broker) -> bool:
         """Read from the beginning. Return whether that was there until it was read."""

@@ -55,10 +55,14 @@ def test_topics_are_made_with_settings_that_keep_what_is_needed(kafka: Cluster) 
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     found = client.describe_configs(resources, config_filter="all")["topic"]
     client.close()
-    kept = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+    kept = ("cleanup.policy", "retention.ms", "retention.bytes")
+    written = ("message.timestamp.type", "compression.type")
     for name in names[:2]:
         values = [found[name][key]["value"] for key in kept]
-        assert values == ["delete", "-1", "-1", "LogAppendTime"]
+        assert values == ["delete", "-1", "-1"]
+    for name in names:
+        values = [found[name][key]["value"] for key in written]
+        assert values == ["LogAppendTime", "producer"]
     assert found["made.acks"]["cleanup.policy"]["value"] == "compact"
 
 
@@ -70,6 +74,7 @@ def test_topics_are_made_with_settings_that_keep_what_is_needed(kafka: Cluster) 
         ("log", "retention.bytes", "1000000", "-1"),
         ("acks", "cleanup.policy", "delete", "compact"),
         ("frames", "message.timestamp.type", "CreateTime", "LogAppendTime"),
+        ("acks", "compression.type", "gzip", "producer"),
         ("log", "min.insync.replicas", "2", "1"),
     ],
 )

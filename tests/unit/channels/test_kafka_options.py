@@ -87,6 +87,7 @@ def test_brokers_may_be_an_option() -> None:
         (URL, {"kafka.sasl.kerberos.service.name": "k"}, "Kerberos is not supported"),
         (URL, {"kafka.request.timeout.ms": "soon"}, "kafka.request.timeout.ms: must be a whole"),
         (URL, {"kafka.request.timeout.ms": "0"}, "must be 1 or more"),
+        (URL, {"kafka.delivery.timeout.ms": "29999"}, "no write could be tried"),
         (URL, {"topics.partitions": "none"}, "topics.partitions: must be a whole number"),
         (URL, {**SASL, "kafka.sasl.mechanism": "GSSAPI"}, "none of PLAIN, SCRAM"),
         (URL, {**SASL, "kafka.sasl.jaas.config": "x y"}, "ScramLoginModule required"),

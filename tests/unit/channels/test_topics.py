@@ -3,6 +3,7 @@ again, cut or mirrored. Over topics in memory; ``test_kafka_brokers.py`` has rea
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -17,7 +18,8 @@ import pytest
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
 from fakes import STREAM, publish
 
-from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka import fold, operations
+from spark_wan.channels.kafka.broker import Record
 from spark_wan.channels.kafka.channel import ATTEMPTS, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
@@ -520,6 +522,25 @@ def test_a_keeper_whose_checkpoint_fails_keeps_no_copy_of_the_state(url: str) ->
     assert channel.with_fold(lambda fold: fold.snapshot(begin.id)) is None
 
 
+def test_a_state_too_large_for_a_checkpoint_deletes_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails when the log is deleted up to a checkpoint that no reader takes."""
+    monkeypatch.setattr(fold, "MAX_STATE_BYTES", 500)
+    channel = opened(url, keep=4)
+    for epoch in range(1, 20):
+        append(channel, STREAM, epoch, frames=1)
+    for _ in range(30):
+        channel.put_sender_record(STREAM, b"record")
+    assert "too many for a checkpoint" in caplog.text
+    assert opened(url).epochs() == {STREAM: [*range(1, 20)]}
+    channel.trim(STREAM, 18, [])
+    for _ in range(50):
+        channel.put_sender_record(STREAM, b"record")
+    assert log_topic(channel).beginning > 0
+    assert opened(url).epochs() == {STREAM: [19]}
+
+
 @pytest.mark.parametrize("step", range(12))
 def test_a_keeper_may_end_at_any_step(url: str, step: int) -> None:
     """Fails when what it did before is not enough for a reader, or too much for the next one."""
@@ -765,6 +786,27 @@ def test_f17_acks_that_are_read_anew_in_vain_are_no_answer_for_those_who_wait(ur
     assert channel.acks(STREAM) == {"denver": b"9"}
 
 
+def test_a_read_that_breaks_off_goes_on_from_there(url: str) -> None:
+    """Fails when what was read is forgotten: over a bad line, a long log is never read."""
+    channel, other = opened(url), opened(url)
+    for epoch in range(1, 30):
+        append(other, STREAM, epoch)
+    real = channel.broker.read
+
+    def breaks_off(*place: object) -> Iterator[Record]:
+        yield from itertools.islice(real(*place), 10)  # type: ignore[arg-type]
+        raise ChannelError("timed out")
+
+    channel.broker.read = breaks_off  # type: ignore[method-assign, assignment]
+    for _ in range(4):
+        with pytest.raises(ChannelError, match="timed out"):
+            channel.epochs()
+    channel.broker.read = real  # type: ignore[method-assign]
+    asked = requests(channel)
+    assert channel.epochs() == {STREAM: [*range(1, 30)]}
+    assert "beginning" not in asked
+
+
 def test_a_read_is_shared_by_those_who_wait_for_it(url: str) -> None:
     """Fails when each of them reads the topic once more."""
     channel = opened(url)
@@ -1003,12 +1045,16 @@ def test_offset_ranges_are_a_set(tmp_path: Path) -> None:
         "frames/a/" + "c" * 32 + "-00000@0:1+",
         "frames/a/../" + "c" * 32 + "-00000@0:1",
         "frames//" + "c" * 32 + "-00000@0:1",
+        "frames/a/" + "c" * 32 + "-00000@1:234:5",
+        "frames/a/" + "c" * 32 + "-00000@1:1+",
+        "frames/a/" + "c" * 32 + "-00000@1" + ":111" * 1_000 + "x",
         "frames/a/" + "c" * 32 + "-00000@-1:1",
         "x",
         "",
     ],
 )
 def test_other_paths_are_no_frames(path: str) -> None:
+    """Fails by never ending when there are several ways to match the longest of them."""
     parsed = parse_path(path)
     assert parsed is None or path == "frames/a/b-00000@0:0"
 
