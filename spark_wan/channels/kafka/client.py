@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,21 @@ class KafkaBroker:
             if absent:
                 self._make(admin, absent)
             self._check(admin, topics)
+        self._wait_until_known(topics)
+
+    def _wait_until_known(self, topics: Iterable[str]) -> None:
+        """Wait for the other brokers to learn of topics that one of them has just made."""
+        end = time.monotonic() + CONNECT_TIMEOUT / 1000
+        for topic in topics:
+            while True:
+                try:
+                    self.partitions(topic)
+                    break
+                except ChannelError as error:
+                    absent = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
+                    if not absent or time.monotonic() > end:
+                        raise
+                time.sleep(0.1)
 
     def _described(self, admin: Any, names: Mapping[str, object]) -> list[dict[str, Any]]:
         found = []
@@ -461,7 +476,10 @@ def _close(client: Any) -> None:
     """Close a client. What it has not sent was waited for, or is an error already."""
     with suppress(errors.KafkaError, OSError):
         if isinstance(client, KafkaProducer):
-            client.close(timeout=0)
+            try:
+                client.close(timeout=0)
+            except errors.KafkaTimeoutError:  # with unsent records it leaves its thread running
+                client._sender.force_close()
         elif isinstance(client, KafkaConsumer):
             client.close(autocommit=False)
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes import STREAM
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_server import Cluster, running
 from waiting import until
@@ -100,6 +100,37 @@ def test_a_topic_with_another_setting_is_refused_with_the_command_that_mends_it(
     message = str(refused.value)
     assert f"{name} has {setting}={value}, and must have {must}" in message
     assert f"--entity-name {name} --add-config {setting}={must}" in message
+
+
+def test_brokers_that_do_not_know_a_new_topic_yet_are_waited_for(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a job that makes its topics ends with the advice to start the sender first."""
+    real, asked = KafkaConsumer.partitions_for_topic, list[str]()
+
+    def late(consumer: KafkaConsumer, topic: str) -> object:
+        asked.append(topic)
+        return None if asked.count(topic) < 3 else real(consumer, topic)
+
+    monkeypatch.setattr(KafkaConsumer, "partitions_for_topic", late)
+    channel = opened(kafka)
+    channel.prepare()
+    assert len(asked) == 9
+    append(channel, 1, frames=1)
+
+
+def test_a_producer_with_unsent_records_is_closed(tmp_path: Path) -> None:
+    """Its thread would live as long as the process."""
+    with running(tmp_path / "one") as cluster:
+        channel = opened(cluster)
+        channel.prepare()
+        append(channel, 1, frames=1)
+        cluster.brokers[0].kill()
+        broker = channel.broker
+        with broker._sharing(KafkaProducer) as producer:
+            producer.send(f"{channel.prefix}.log", b"unsent", partition=0)
+        channel.close()
+        until(lambda: not [each for each in threading.enumerate() if broker._name in each.name])
 
 
 def test_a_producer_that_could_not_write_is_closed(kafka: Cluster) -> None:
