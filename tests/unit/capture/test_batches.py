@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.errors import FrameError
 from spark_wan.wire.frame import decode_frame
 
 randomly = settings(derandomize=True, deadline=None, max_examples=120, print_blob=True)
@@ -206,3 +207,11 @@ def test_tiny_limits_still_carry_everything(rows: int) -> None:
     _, frames = published([(batch(keys), starts(keys))], rows=rows, size=1)
     assert [key for frame in frames for key in frame.column("id").to_pylist()] == keys
     assert lengths(frames) == [1] * 6
+
+
+def test_an_event_above_max_frame_bytes_is_refused_with_both_sizes() -> None:
+    """Frames before it may be there: no manifest names them."""
+    publisher = BatchPublisher(memory_channel(), HEADER, BatchLimits(1_000, 1_000, 50_000))
+    events = batch([1, 2, 3], [10, 60_000, 10])
+    with pytest.raises(FrameError, match=r"1 events has 60,\d{3} bytes, more than .*\(50,000\)"):
+        publisher.publish([(events, None)])
