@@ -19,7 +19,7 @@ DOCUMENT = "docs/kafka.md"
 _URL = re.compile(r"kafka://([^/]*)/([A-Za-z0-9._-]+)/?")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 REQUEST_TIMEOUT = 30_000
-"""Milliseconds."""
+"""Milliseconds that a request may take, unless the options say otherwise."""
 LONGEST_PREFIX = 249 - len(".frames")
 """Kafka's topics have names of up to 249 characters."""
 
@@ -82,7 +82,8 @@ def parse_options(url: str, storage: Mapping[str, str], resolve: bool = True) ->
             except ValueError as error:
                 raise ValueError(f"option {name}: {error}") from None
         _check_together(options)
-        _check_timeouts(client, producer)
+        if "request_timeout_ms" in client or "kafka.request.timeout.ms" not in options:
+            _check_timeouts(client, producer)
         return ClusterOptions(
             servers,
             prefix,

@@ -3,11 +3,13 @@ contract of channels is in ``test_channels.py``."""
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import STREAM
@@ -18,7 +20,8 @@ from waiting import until
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.kafka import client
-from spark_wan.channels.kafka.client import KafkaChannel
+from spark_wan.channels.kafka.client import KafkaBroker, KafkaChannel
+from spark_wan.channels.kafka.options import parse_options
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, ManifestExists
 from spark_wan.wire.manifest import fingerprint
@@ -117,6 +120,45 @@ def test_brokers_that_do_not_know_a_new_topic_yet_are_waited_for(
     channel.prepare()
     assert len(asked) == 9
     append(channel, 1, frames=1)
+
+
+def test_a_client_that_is_being_opened_holds_up_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While brokers are away, opening one takes as long as it tries. Fails by never ending."""
+    broker = KafkaBroker(parse_options("kafka://127.0.0.1:1/wan", {}))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def opening(kind: type, **settings: object) -> object:
+        if kind is KafkaAdminClient:
+            begun.set()
+            go_on.wait()
+        return SimpleNamespace(close=lambda: None)
+
+    def administrate() -> None:
+        with broker._sharing(KafkaAdminClient):
+            pass
+
+    monkeypatch.setattr(broker, "_opened", opening)
+    thread = threading.Thread(target=administrate)
+    thread.start()
+    begun.wait()
+    with broker._consumer():
+        assert thread.is_alive()
+    go_on.set()
+    thread.join()
+    broker.close()
+
+
+def test_a_channel_that_cannot_be_opened_leaves_no_log_handler(tmp_path: Path) -> None:
+    """Each attempt left one. Fails when it listens before its certificates are read."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    options = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
+    }
+    before = [*logging.getLogger("kafka").handlers]
+    with pytest.raises(ChannelError, match="certificates or the key for Kafka cannot be read"):
+        KafkaBroker(parse_options("kafka://127.0.0.1:1/wan", options))
+    assert logging.getLogger("kafka").handlers == before
 
 
 def test_a_producer_with_unsent_records_is_closed(tmp_path: Path) -> None:

@@ -189,3 +189,12 @@ def test_the_log_of_kafka_python_is_shown_on_request(
     assert broker._said.recent() == ["111 ECONNREFUSED"]
     broker.close()
     logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def test_timeouts_that_are_not_known_here_are_not_compared() -> None:
+    """``validate`` reads no environment variable of another machine."""
+    storage = {
+        "kafka.request.timeout.ms": "${env:WAN_NOT_SET}",
+        "kafka.delivery.timeout.ms": "9000",
+    }
+    assert parse_options(URL, storage, resolve=False).producer
