@@ -289,11 +289,13 @@ class DeltaSource:
             report.too_many = str(report.dead_letters[0])
         if report.too_many:
             raise SourceError(
-                f"{table}: more than {limit} rows of one epoch have no usable key {keys} (for "
-                f"example: {report.too_many}). That is no accident; the stream is held. Repair the "
-                "rows at the source and give the remote sites a full copy under a new table name, "
-                "with other `keys:` if these are wrong; or raise the table's `max_dead_letters` in "
-                "the topology: such rows then become dead letters."
+                f"{table}: more than {limit} rows of one epoch have no usable key {keys} or are "
+                f"too large (for example: {report.too_many}). That is no accident; the stream is "
+                "held. If they are too large, raise max_frame_bytes of the receiving sites, then "
+                "of the sender. Else repair the rows at the source and give the remote sites a "
+                "full copy under a new table name, with other `keys:` if these are wrong. Or raise "
+                "the table's `max_dead_letters` in the topology: such rows then become dead "
+                "letters."
             )
 
     @contextmanager

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,15 @@ from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, row_payloads
-from spark_wan.events.operations import VERSION, Operation
+from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.wire.frame import FrameHeader, FrameRef
 
+SHOWN = 1_000
+"""Characters, bytes or items of a value that a dead letter shows, at most."""
+PAYLOAD_BYTES = 32 * 1024 * 1024
+"""Bytes of rows in the dead letters of a task, at most: the driver has them as text. A row beyond
+is in the source only."""
 REPORT_SCHEMA = "kind string, content string"
 """The rows in which a task sends its report, for Spark. ``content`` is JSON."""
 
@@ -60,8 +66,8 @@ class SenderDeadLetter:
     cause: str
     row: str
     """For people, as JSON."""
-    payload: bytes
-    """The row as an Arrow IPC stream, so that it can be replayed."""
+    payload: bytes | None
+    """The row as an Arrow IPC stream, so that it can be replayed; None: :data:`PAYLOAD_BYTES`."""
 
     def __str__(self) -> str:
         row = self.row if len(self.row) <= 200 else self.row[:200] + " …"
@@ -82,6 +88,15 @@ class CaptureReport:
     """(version, change type) of rows that only a table with keys can have."""
     replaced: bool = False
     """Strings have U+FFFD, perhaps because the change feed has put it there."""
+    _payload_bytes: int = 0
+
+    def payload_of(self, row: pa.RecordBatch) -> bytes | None:
+        """Return the payload of the next dead letter, unless there is no more room."""
+        if self._payload_bytes + row.nbytes > PAYLOAD_BYTES:
+            return None
+        [payload] = row_payloads(row)
+        self._payload_bytes += len(payload)
+        return payload
 
     def rows(self) -> list[tuple[str, Any]]:
         """Return the rows to send: kind and content."""
@@ -90,7 +105,7 @@ class CaptureReport:
             rows.append(("too many", self.too_many))
         else:
             for letter in self.dead_letters:
-                payload = base64.b64encode(letter.payload).decode()
+                payload = letter.payload and base64.b64encode(letter.payload).decode()
                 rows.append(("dead", {**asdict(letter), "payload": payload}))
         if self.replaced:
             rows.append(("replaced", True))
@@ -107,7 +122,7 @@ class CaptureReport:
         elif kind == "too many":
             self.too_many = content
         elif kind == "dead":
-            payload = base64.b64decode(content["payload"])
+            payload = content["payload"] and base64.b64decode(content["payload"])
             self.dead_letters.append(SenderDeadLetter(**{**content, "payload": payload}))
         elif kind == "replaced":
             self.replaced = True
@@ -136,8 +151,9 @@ class CaptureTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A new name for each attempt of the task: two attempts never write the same frame.
         header = replace(self.header, attempt=new_attempt(self.header.attempt))
-        publisher = BatchPublisher(self.channel, header, self.limits)
         report = CaptureReport()
+        set_aside = partial(self._too_large, EventIds(header.table_id, self.table.keys), report)
+        publisher = BatchPublisher(self.channel, header, self.limits, set_aside)
         ready = self._ready(batches, report)
         events = self._keyed(ready, report) if self.table.keys else self._keyless(ready, report)
         publisher.publish(_noting_versions(events, report))
@@ -186,6 +202,8 @@ class CaptureTask:
                 change = (others.column(COMMIT_VERSION)[0], others.column(CHANGE_TYPE)[0])
                 report.changes.append((change[0].as_py(), change[1].as_py()))
                 return
+            if self._too_many(report):
+                return
             creates = np.full(batch.num_rows, Operation.CREATE)
             versions = batch.column(COMMIT_VERSION)
             yield with_event_columns(creates, versions, own_columns(batch)), None
@@ -197,39 +215,90 @@ class CaptureTask:
     def _set_aside(
         self, rows: pa.RecordBatch, cause: str, ids: EventIds, report: CaptureReport
     ) -> None:
-        """Turn rows into dead letters, at most one more than the limit."""
+        """Turn change rows into dead letters, at most one more than the limit."""
         rows = rows.slice(0, self.table.max_dead_letters + 1 - len(report.dead_letters))
-        content = own_columns(rows)
         if rows.num_rows == 0:
             return
-        readable = pa.RecordBatch.from_arrays(
-            [as_type(column, _readable(column.type)) for column in content.columns],
-            names=content.schema.names,
-        )
-        versions = rows.column(COMMIT_VERSION).to_pylist()
         operations = [
             Operation.PUT if rank else Operation.DESTROY
             for rank in rows.column(RANK_COLUMN).to_pylist()
         ]
+        versions = rows.column(COMMIT_VERSION).to_pylist()
+        self._add_letters(own_columns(rows), versions, operations, cause, ids, report)
+
+    def _too_large(
+        self, ids: EventIds, report: CaptureReport, event: pa.RecordBatch, size: int
+    ) -> pa.RecordBatch | None:
+        """Turn an event that alone is larger than a frame may be into a dead letter. Of a destroy,
+        return one with its key alone."""
+        if self._too_many(report):
+            return None
+        [version], [operation] = (event.column(name).to_pylist() for name in (VERSION, OP))
+        if operation == Operation.DESTROY:
+            smaller = _without_values(event, (VERSION, OP, *self.table.keys))
+            if smaller.nbytes < event.nbytes:
+                return smaller
+        content = event.select([name for name in event.schema.names if name not in (VERSION, OP)])
+        cause = f"too_large: {self.limits.exceeded(size)}"
+        self._add_letters(content, [version], [Operation(operation)], cause, ids, report)
+        return None
+
+    def _add_letters(
+        self,
+        content: pa.RecordBatch,
+        versions: list[int],
+        operations: list[Operation],
+        cause: str,
+        ids: EventIds,
+        report: CaptureReport,
+    ) -> None:
+        readable = pa.RecordBatch.from_arrays(
+            [as_type(column, _readable(column.type)) for column in content.columns],
+            names=content.schema.names,
+        )
         event_ids = ids.of(content, versions, operations)
-        for index, payload in enumerate(row_payloads(content)):
+        for index, operation in enumerate(operations):
             letter = SenderDeadLetter(
                 event_id=event_ids[index],
                 table=self.header.table,
                 stream=self.header.stream,
                 version=versions[index],
-                operation=operations[index].name.lower(),
+                operation=operation.name.lower(),
                 cause=cause,
-                row=json.dumps(readable.slice(index, 1).to_pylist()[0], default=str),
-                payload=payload,
+                row=json.dumps(_shortened(readable.slice(index, 1).to_pylist()[0]), default=str),
+                payload=report.payload_of(content.slice(index, 1)),
             )
             report.dead_letters.append(letter)
+
+
+def _without_values(event: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
+    """Return an event with nulls in all columns but some."""
+    columns = [
+        column if field.name in kept else pa.nulls(len(column), field.type)
+        for field, column in zip(event.schema, event.columns, strict=True)
+    ]
+    fields = [field.with_nullable(True) for field in event.schema]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _noting_versions(events: Events, report: CaptureReport) -> Events:
     for batch, starts in events:
         report.versions.update(pc.unique(batch.column(VERSION)).to_pylist())
         yield batch, starts
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value for people to read: what is long is cut."""
+    if isinstance(value, dict):
+        return {name: _shortened(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        shown = [_shortened(each) for each in value[:SHOWN]]
+        return shown + [f"… ({len(value):,} items)"] if len(value) > SHOWN else shown
+    if isinstance(value, str) and len(value) > SHOWN:
+        return f"{value[:SHOWN]} … ({len(value):,} characters)"
+    if isinstance(value, bytes) and len(value) > SHOWN:
+        return f"{value[:SHOWN]!r} … ({len(value):,} bytes)"
+    return value
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:

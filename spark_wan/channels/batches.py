@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,13 @@ class BatchLimits:
     max_frame_bytes: int = MAX_FRAME_BYTES
     digests: bool = False
     """Whether manifests are signed, and so have the digests of frames."""
+    received: str = ""
+    """What the receiving sites allow, for messages: ``<bytes> at site <name>``."""
+
+    def exceeded(self, size: int) -> str:
+        """Return, for people, that an event is larger than a frame may be."""
+        ours = f"{size:,} bytes; max_frame_bytes is {self.max_frame_bytes:,} at the sender"
+        return f"{ours}, {self.received}" if self.received else ours
 
 
 @dataclass
@@ -45,31 +52,45 @@ class BatchPublisher:
     channel: Channel
     header: FrameHeader
     limits: BatchLimits
+    set_aside: Callable[[pa.RecordBatch, int], pa.RecordBatch | None] | None = None
+    """Takes an event that alone is larger than ``max_frame_bytes``, and its size. Returns a smaller
+    event to send in its place, or None. Without this function, such an event is an error."""
     refs: list[FrameRef] = field(default_factory=list)
     split_runs: bool = False
     """A key's events went to two frames (it alone has more than a batch holds)."""
+    _next: int = 0
 
     def publish(self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]) -> None:
         """Write events as frames, several at once. Each batch comes with the rows at which another
         key begins (None: cut anywhere)."""
-        frames = (
-            (index, events.num_rows, self._encoded(index, events))
-            for index, events in enumerate(self._cut(batches), len(self.refs))
-        )
+        frames = (frame for events in self._cut(batches) for frame in self._frames(events))
         self.refs += in_order(self._put, frames, size=lambda frame: len(frame[2]))
 
-    def _encoded(self, index: int, events: pa.RecordBatch) -> bytes:
-        header = replace(self.header, index=index, events=events.num_rows)
-        most, size = self.limits.max_frame_bytes, events.nbytes
-        data = b"" if size > most else encode_frame(header, events)
-        size = size if size > most else unpacked_bytes(data, events)
-        if size > most:
+    def _frames(self, events: pa.RecordBatch) -> Iterator[tuple[int, int, bytes]]:
+        """Yield number, rows and content of a frame with these events; of several, where what a
+        frame adds to them makes it larger than a receiver unpacks."""
+        most, size, data = self.limits.max_frame_bytes, events.nbytes, b""
+        if size <= most:
+            header = replace(self.header, index=self._next, events=events.num_rows)
+            data = encode_frame(header, events)
+            size = unpacked_bytes(data, events)
+        if size <= most:
+            self._next += 1
+            yield self._next - 1, events.num_rows, data
+        elif events.num_rows > 1:
+            self.split_runs = True  # perhaps
+            half = events.num_rows // 2
+            yield from self._frames(events.slice(0, half))
+            yield from self._frames(events.slice(half))
+        elif self.set_aside is not None:
+            smaller = self.set_aside(events, size)
+            if smaller is not None:
+                yield from self._frames(smaller)
+        else:
             raise FrameError(
-                f"{self.header.stream}: a gateway batch with {events.num_rows} events has "
-                f"{size:,} bytes, more than max_frame_bytes of the sender ({most:,}); it is not "
-                "sent. Raise max_frame_bytes at the receiving sites, then of the sender."
+                f"{self.header.stream}: an event is too large to be sent: "
+                f"{self.limits.exceeded(size)}."
             )
-        return data
 
     def _put(self, frame: tuple[int, int, bytes]) -> FrameRef:
         index, rows, data = frame

@@ -55,7 +55,8 @@ operation       string   ``create``, ``put`` or ``destroy``
 key             string   JSON of the key columns; null without keys, and for a sender
 cause           string   why the event could not be applied or sent
 row             string   JSON of the row, for people to read
-payload         binary   the row as an Arrow IPC stream, exact in every type
+payload         binary   the row as an Arrow IPC stream, exact in every type; null for rows of a
+                         sender beyond 32 MiB in one task: the source has them
 token           string   of the apply that recorded it; null for a sender
 ==============  =======  ==========================================================================
 """

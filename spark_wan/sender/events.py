@@ -150,7 +150,15 @@ class EventsWriter:
             options.max_frame_bytes,
             digests=bool(options.signing_keys),
         )
-        publisher = BatchPublisher(self.channel, header, limits)
+
+        def refuse(event: pa.RecordBatch, size: int) -> None:
+            raise EventError(
+                f"wan sink, stream {options.stream}: the event {event.column(ID)[0]} is too large: "
+                f"{limits.exceeded(size)}. Nothing was sent. Filter it out before the sink; or "
+                "raise max_frame_bytes of the receiving sites, then maxFrameBytes of the sink."
+            )
+
+        publisher = BatchPublisher(self.channel, header, limits, refuse)
         publisher.publish((events, None) for events in self._events(batches))
         return WriteResult(
             frames=tuple(publisher.refs),

@@ -35,6 +35,7 @@ from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.routes import reached
 from spark_wan.topology.trust import sending_trust
 from spark_wan.units import milliseconds
 
@@ -204,6 +205,7 @@ class Sender:
                     sender.batch_bytes,
                     sender.max_frame_bytes,
                     digests=stream_log.trust.signer is not None,
+                    received=_least_received(self.topology, table, sender),
                 ),
                 partial(_record_dead_letters, ledger, status),
                 self.site.storage,
@@ -263,3 +265,10 @@ def _record_dead_letters(
     log.warning(
         "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause
     )
+
+
+def _least_received(topology: Topology, table: Table, sender: model.Sender) -> str:
+    """Return the lowest ``max_frame_bytes`` of the sites that get what a sender captures."""
+    sites = map(topology.site, reached(topology, table, sender))
+    least = min(sites, key=lambda site: site.max_frame_bytes, default=None)
+    return f"{least.max_frame_bytes:,} at site {least.name}" if least is not None else ""

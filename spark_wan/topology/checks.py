@@ -183,6 +183,7 @@ def _check_ways(topology: Topology, table: Table, problems: Problems) -> None:
                 "detach senders",
             )
             return
+        _check_forwarded_size(topology, stream, problems)
         for site in stream.addressees:
             found = ways.setdefault(site, [])
             found.append(stream.way(site))
@@ -200,6 +201,21 @@ def _check_ways(topology: Topology, table: Table, problems: Problems) -> None:
                 f"tables.{table.name}.at.{site}",
                 f"site {site!r} would never get the table; "
                 f"{_missing_sender(topology, table, site, ways)}, or take the site out of `at`",
+            )
+
+
+def _check_forwarded_size(topology: Topology, stream: Stream, problems: Problems) -> None:
+    """What the first sender sends must not be too large for the sites behind others either: a
+    frame is forwarded as it is."""
+    first = stream.senders[0]
+    for name in stream.addressees if stream.inbound is not None else ():
+        site = topology.sites.get(name)
+        if site is not None and first.max_frame_bytes > site.max_frame_bytes:
+            problems.add(
+                f"senders.{first.name}.max_frame_bytes",
+                f"{first.max_frame_bytes} is more than site {name!r} receives "
+                f"({stream.way(name)}); set it to {site.max_frame_bytes}, or raise "
+                f"sites.{name}.max_frame_bytes",
             )
 
 

@@ -56,6 +56,13 @@ def streams_of(topology: Topology, table: Table) -> Iterator[Stream]:
         found = list(chain.from_iterable(_forwarded(topology, table, each) for each in found))
 
 
+def reached(topology: Topology, table: Table, sender: Sender) -> list[str]:
+    """Return the sites that get what a sender sends of its own site's events, sorted: its remotes,
+    and those to which others forward it."""
+    streams = (each for each in streams_of(topology, table) if each.senders[0] == sender)
+    return sorted({site for stream in streams for site in stream.addressees})
+
+
 def all_streams(topology: Topology) -> list[Stream]:
     """Return all streams of all tables, sender by sender."""
     streams = chain.from_iterable(streams_of(topology, each) for each in topology.tables.values())

@@ -32,10 +32,15 @@ def orders(location: str = "/lake/orders", max_dead_letters: int = 10) -> Captur
     return CapturedTable("orders", location, ("id",), max_dead_letters)
 
 
-def capture_task(channel: Channel | None = None, max_dead_letters: int = 10) -> CaptureTask:
+def capture_task(
+    channel: Channel | None = None,
+    max_dead_letters: int = 10,
+    limits: BatchLimits = LIMITS,
+    keys: tuple[str, ...] = ("id",),
+) -> CaptureTask:
     """A task of a capture of ``orders``."""
-    table = orders(max_dead_letters=max_dead_letters)
-    return CaptureTask(channel or memory_channel(), LIMITS, table, HEADER)
+    table = CapturedTable("orders", "/lake/orders", keys, max_dead_letters)
+    return CaptureTask(channel or memory_channel(), limits, table, HEADER)
 
 
 def delta_source(

@@ -209,9 +209,41 @@ def test_tiny_limits_still_carry_everything(rows: int) -> None:
     assert lengths(frames) == [1] * 6
 
 
-def test_an_event_above_max_frame_bytes_is_refused_with_both_sizes() -> None:
-    """Frames before it may be there: no manifest names them."""
-    publisher = BatchPublisher(memory_channel(), HEADER, BatchLimits(1_000, 1_000, 50_000))
-    events = batch([1, 2, 3], [10, 60_000, 10])
-    with pytest.raises(FrameError, match=r"1 events has 60,\d{3} bytes, more than .*\(50,000\)"):
-        publisher.publish([(events, None)])
+def test_f19_an_event_above_max_frame_bytes_is_set_aside_and_those_around_it_travel() -> None:
+    """Frames are numbered without a gap. Fails without the limit on what a receiver unpacks."""
+    channel, aside = memory_channel(), []
+    limits = BatchLimits(1_000, 1_000, 50_000)
+
+    def set_aside(event: pa.RecordBatch, size: int) -> None:
+        aside.append((event.column("id").to_pylist(), size))
+
+    publisher = BatchPublisher(channel, HEADER, limits, set_aside)
+    publisher.publish([(batch([1, 2, 3], [10, 60_000, 10]), None)])
+    [([key], size)] = aside
+    assert key == 2 and 60_000 < size < 61_000
+    frames = [decode_frame(channel.get_frame(ref.path), ref.path, ref) for ref in publisher.refs]
+    assert [events.column("id").to_pylist() for _, events in frames] == [[1], [3]]
+    assert [header.index for header, _ in frames] == [0, 1]
+
+
+def test_f19_a_batch_that_unpacks_to_more_than_its_events_is_split() -> None:
+    """A row counts 16 bytes at least, whatever its columns take. Fails without the split: a hundred
+    rows of 8 bytes are refused as one event."""
+    channel = memory_channel()
+    publisher = BatchPublisher(channel, HEADER, BatchLimits(1_000, 1_000, 1_000))
+    rows = pa.record_batch({"id": pa.array(range(100), pa.int64())})
+    publisher.publish([(rows, None)])
+    frames = [
+        decode_frame(channel.get_frame(ref.path), ref.path, ref, 1_000)[1].column("id").to_pylist()
+        for ref in publisher.refs
+    ]
+    assert [key for keys in frames for key in keys] == [*range(100)]
+    assert len(frames) > 1 and publisher.split_runs
+
+
+def test_an_event_that_nobody_sets_aside_is_an_error_with_both_limits() -> None:
+    limits = BatchLimits(10, 1_000, 50_000, received="60,000 at site seattle")
+    publisher = BatchPublisher(memory_channel(), HEADER, limits)
+    message = r"60,\d{3} bytes; max_frame_bytes is 50,000 at the sender, 60,000 at site seattle"
+    with pytest.raises(FrameError, match=message):
+        publisher.publish([(batch([2], [60_000]), None)])

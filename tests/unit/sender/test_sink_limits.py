@@ -34,6 +34,18 @@ def test_tasks_with_too_many_rows_together_are_refused() -> None:
     assert sink.log.since(0) == []
 
 
+def test_f19_an_event_that_cannot_fit_is_refused_with_its_id() -> None:
+    """Whoever writes the query has to decide: nothing of the micro-batch is sent."""
+    sink = Sink(batch_bytes=1_000, max_frame_bytes=10_000)
+    with pytest.raises(
+        EventError,
+        match=r"the event e2 is too large: 20,\d{3} bytes; max_frame_bytes is 10,000 at the "
+        r"sender\. Nothing was sent\. .* raise max_frame_bytes of the receiving sites, then max",
+    ):
+        sink.task(row("e1", 1), row("e2", 2, "x" * 20_000))
+    assert sink.log.since(0) == []
+
+
 def test_a_replay_of_an_appended_epoch_ignores_the_limit_of_rows() -> None:
     sink = Sink()
     rows = [row(f"e{n}", n) for n in range(4)]

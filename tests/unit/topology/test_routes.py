@@ -15,7 +15,7 @@ import pytest
 from spark_wan.errors import TopologyError
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
-from spark_wan.topology.routes import streams_of
+from spark_wan.topology.routes import reached, streams_of
 
 GRAPHS = 10_000
 
@@ -217,3 +217,21 @@ def test_two_forwarded_streams_of_one_name_are_refused() -> None:
     data["tables"]["t"]["senders"] = list(senders)
     with pytest.raises(TopologyError, match=r"would be 'b\.c\.s~a\.a0\.t', as for sender"):
         parse_topology(data, "wan.yaml")
+
+
+def test_a_frame_must_not_be_too_large_for_sites_to_which_it_is_forwarded() -> None:
+    """Frames are forwarded as they are. Fails without ``_check_forwarded_size``: the last site
+    holds the stream."""
+    content = topology_of({"a": [["b"]], "b": [["c"]], "c": []})
+    content["sites"]["c"]["max_frame_bytes"] = "64MiB"
+    content["senders"]["b0"]["max_frame_bytes"] = "64MiB"
+    with pytest.raises(TopologyError) as error:
+        parse_topology(content, "t.yaml")
+    assert (
+        "senders.a0.max_frame_bytes: 1073741824 is more than site 'c' receives "
+        "(a -> a0 -> b -> b0 -> c); set it to 67108864, or raise sites.c.max_frame_bytes"
+    ) in str(error.value)
+    content["senders"]["a0"]["max_frame_bytes"] = "64MiB"
+    topology = parse_topology(content, "t.yaml")
+    assert reached(topology, topology.table("t"), topology.sender("a0")) == ["b", "c"]
+    assert reached(topology, topology.table("t"), topology.sender("b0")) == []
