@@ -486,6 +486,78 @@ GUARDS = {
     - self.header.attempt
     + __import__('uuid').uuid4().hex
     """,
+    "unit/capture/test_large_events.py": """
+    [large event]
+    test_f19_an_event_that_cannot_fit_is_a_dead_letter_that_names_both_limits
+    CaptureTask.__call__
+    - BatchPublisher(self.channel, header, self.limits, set_aside)
+    + BatchPublisher(self.channel, header, self.limits)
+
+    [large destroy]
+    test_f19_a_row_that_is_too_large_can_be_deleted_everywhere
+    CaptureTask._too_large
+    - operation == Operation.DESTROY
+    + False
+
+    [large letters]
+    test_dead_letters_keep_as_much_of_their_rows_as_the_driver_has_room_for
+    CaptureReport.payload_of
+    - self._payload_bytes + row.nbytes > PAYLOAD_BYTES
+    + False
+
+    [letterless]
+    test_too_many_events_that_are_too_large_hold_the_stream[keys]
+    test_too_many_events_that_are_too_large_hold_the_stream[no keys]
+    CaptureTask.__call__
+    - self._too_many(report)
+    + False
+    """,
+    "unit/topology/test_routes.py": """
+    [forwarded size]
+    test_a_frame_must_not_be_too_large_for_sites_to_which_it_is_forwarded
+    _check_ways
+    - _check_forwarded_size(topology, stream, problems)
+    + pass
+    """,
+    "unit/channels/test_kafka_window.py": """
+    [window]
+    test_a_record_is_acknowledged_in_time_however_slow_the_line_is[700000]
+    test_those_of_one_window_halve_it_once
+    Window._adapt
+    - max(LEAST_BYTES, self.bytes // 2)
+    + self._most
+
+    [window once]
+    test_those_of_one_window_halve_it_once
+    Window._adapt
+    - began < self._changed
+    + False
+
+    [window grows]
+    test_the_line_is_never_idle[50000000]
+    Window._adapt
+    - min(self._most, 2 * self.bytes)
+    + self.bytes
+
+    [window full]
+    test_a_window_that_is_not_full_does_not_grow
+    Window._adapt
+    - took < self._aim / 2 and is_full
+    + took < self._aim / 2
+
+    [window room]
+    test_a_record_waits_for_room
+    Window.enter
+    - lambda: not self._under_way or self._under_way + size <= self.bytes
+    + lambda: True
+    """,
+    "unit/channels/test_kafka_brokers.py": """
+    [opening]
+    test_an_attempt_to_open_a_client_that_fails_fails_for_all_that_wait
+    KafkaBroker._share
+    - opening.ended > asked and opening.error is not None
+    + False
+    """,
     "unit/capture/test_change_feed.py": """
     [java-time-connect]
     test_a_remote_session_is_not_changed

@@ -9,9 +9,9 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ from spark_wan.channels.kafka.options import (
     ClusterOptions,
     parse_options,
 )
-from spark_wan.channels.parallel import AT_ONCE
+from spark_wan.channels.kafka.window import Window
+from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE
 from spark_wan.errors import ChannelError
 
 CONNECT_TIMEOUT = 10_000
@@ -76,6 +77,17 @@ class Shared:
     users: int = 1
 
 
+@dataclass
+class Opening:
+    """The attempts to open a client that several threads use."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: int = 0
+    """Number of attempts that have ended."""
+    error: BaseException | None = None
+    """Of the last one."""
+
+
 class KafkaBroker:
     """The brokers of a cluster (:class:`~spark_wan.channels.kafka.broker.Broker`).
 
@@ -94,12 +106,15 @@ class KafkaBroker:
         self._connect_timeout = min(CONNECT_TIMEOUT, client["request_timeout_ms"])
         client["bootstrap_timeout_ms"] = self._connect_timeout
         self._client = _with_context(client)
+        longest = options.producer.get("delivery_timeout_ms", client["request_timeout_ms"])
+        longest = min(longest, client["request_timeout_ms"]) / 1000
+        self._window = Window(longest / 4, BYTES_AT_ONCE)
         self._said = LoggedCauses(self._name)
         self._client["bootstrap_servers"] = list(options.servers)
         self._client["client_id"] = f"{client.get('client_id', 'spark_wan')}-{self._name}"
         self._lock = threading.Lock()
         # Opening a client takes as long as the brokers are away. Readers need not wait for it.
-        self._opening = {kind: threading.Lock() for kind in (KafkaProducer, KafkaAdminClient)}
+        self._opening = {kind: Opening() for kind in (KafkaProducer, KafkaAdminClient)}
         self._shared: dict[type, Shared] = {}
         """Kind of client -> the producer, and the admin client."""
         self._idle: dict[int, list[Any]] = {ONE_BATCH: [], FETCH_BYTES: []}
@@ -117,22 +132,27 @@ class KafkaBroker:
             absent = {name: each for name, each in topics.items() if name not in there}
             if absent:
                 self._make(admin, absent)
-            self._check(admin, topics)
-        self._wait_until_known(topics)
+            self._check(admin, topics, self._known(admin, topics))
 
-    def _wait_until_known(self, topics: Iterable[str]) -> None:
-        """Wait for the other brokers to learn of topics that one of them has just made."""
+    def _known(self, admin: Any, topics: Mapping[str, object]) -> list[dict[str, Any]]:
+        """Return what brokers say of topics, once they know all: another one may have made some a
+        moment ago."""
         end = time.monotonic() + CONNECT_TIMEOUT / 1000
-        for topic in topics:
-            while True:
-                try:
-                    self.partitions(topic)
-                    break
-                except ChannelError as error:
-                    absent = isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
-                    if not absent or time.monotonic() > end:
-                        raise
-                time.sleep(0.1)
+        while True:
+            described = self._described(admin, topics)
+            if len(described) == len(topics) and all(map(self._can_be_read, topics)):
+                return described
+            if time.monotonic() > end:
+                raise errors.UnknownTopicOrPartitionError(f"of {', '.join(topics)}")
+            time.sleep(0.1)
+
+    def _can_be_read(self, topic: str) -> bool:
+        try:
+            return self.partitions(topic) > 0
+        except ChannelError as error:
+            if isinstance(error.__cause__, errors.UnknownTopicOrPartitionError):
+                return False
+            raise
 
     def _described(self, admin: Any, names: Mapping[str, object]) -> list[dict[str, Any]]:
         found = []
@@ -161,14 +181,11 @@ class KafkaBroker:
             with suppress(errors.TopicAlreadyExistsError):  # another process was faster
                 admin.create_topics({name: settings}, wait_for_metadata=True)
 
-    def _check(self, admin: Any, topics: Mapping[str, TopicSettings]) -> None:
+    def _check(
+        self, admin: Any, topics: Mapping[str, TopicSettings], described: list[dict[str, Any]]
+    ) -> None:
         """Compare the topics with their settings. Raises ChannelError for the first that differs,
         with the command that mends it."""
-        described = self._described(admin, topics)
-        end = time.monotonic() + CONNECT_TIMEOUT / 1000
-        while len(described) < len(topics) and time.monotonic() < end:
-            time.sleep(0.1)  # another broker than the one that made them may not know them yet
-            described = self._described(admin, topics)
         replicas = {
             each["name"]: (
                 len(each["partitions"]),
@@ -179,10 +196,6 @@ class KafkaBroker:
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
         found = admin.describe_configs(resources, config_filter="all").get("topic", {})
         for name, settings in topics.items():
-            if name not in replicas:
-                raise ChannelError(
-                    f"the topic {name} is not there yet; its brokers are making it. Try again."
-                )
             partitions, copies = replicas[name]
             if settings.partitions not in (None, partitions):
                 raise ChannelError(
@@ -248,10 +261,7 @@ class KafkaBroker:
         self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
     ) -> list[Written]:
         with self._asking(f"write to {topic}"), self._sharing(KafkaProducer) as producer:
-            futures = [
-                producer.send(topic, key=key or None, value=value or None, partition=partition)
-                for key, value in records
-            ]
+            futures = [self._send(producer, topic, partition, *record) for record in records]
             # Each has its own deadline, so the first ones' errors do not leave others behind.
             written, failed = [], None
             for future in futures:
@@ -263,6 +273,19 @@ class KafkaBroker:
             if failed is not None:
                 raise failed
             return written
+
+    def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes) -> Any:
+        """Hand a record to the producer, once the line has carried enough of those before."""
+        # What is small need not wait behind the frames of others.
+        leave = self._window.enter(len(value)) if len(value) > BATCH_BYTES else lambda _: None
+        try:
+            future = producer.send(topic, key=key or None, value=value or None, partition=partition)
+        except BaseException:
+            leave(False)
+            raise
+        future.add_callback(lambda _: leave(True))
+        future.add_errback(lambda _: leave(False))
+        return future
 
     def read(
         self, topic: str, partition: int, start: int, end: int, exact: bool = False
@@ -328,15 +351,27 @@ class KafkaBroker:
                 _close(shared.client)
 
     def _share(self, kind: type) -> Shared:
-        """Return the client of a kind, with one more user."""
-        with self._opening[kind]:
+        """Return the client of a kind, with one more user. An attempt to open one that fails while
+        others wait for it fails for them too: one after the other, they would wait for hours."""
+        opening = self._opening[kind]
+        asked = opening.ended
+        with opening.lock:
             with self._lock:
                 shared = self._shared.get(kind)
                 if shared is not None:
                     shared.users += 1
                     return shared
+            if opening.ended > asked and opening.error is not None:
+                raise opening.error
             settings = self._producer_settings() if kind is KafkaProducer else {}
-            shared = Shared(self._opened(kind, **settings))
+            opening.error = None
+            try:
+                shared = Shared(self._opened(kind, **settings))
+            except BaseException as error:
+                opening.error = error
+                raise
+            finally:
+                opening.ended += 1
             with self._lock:
                 self._shared[kind] = shared
             return shared

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import time
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import STREAM
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_server import Cluster, running
-from waiting import until
+from waiting import DEADLINE, until, wait_until
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.kafka import client
@@ -146,6 +148,51 @@ def test_a_client_that_is_being_opened_holds_up_no_reader(monkeypatch: pytest.Mo
     go_on.set()
     thread.join()
     broker.close()
+
+
+def test_an_attempt_to_open_a_client_that_fails_fails_for_all_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails when each of them makes an attempt of its own: with the 16 writes of a task, the last
+    one would be told after minutes that the brokers are away."""
+    broker = KafkaBroker(parse_options("kafka://127.0.0.1:1/away", {}))
+    opened, failing, told = [], threading.Event(), []
+
+    def opening(kind: type, **_: Any) -> Any:
+        opened.append(kind)
+        assert failing.wait(DEADLINE)
+        raise errors.KafkaConnectionError("unable to bootstrap")
+
+    monkeypatch.setattr(broker, "_opened", opening)
+
+    def write() -> None:
+        with pytest.raises(ChannelError) as error:
+            broker.produce("away.log", 0, [(b"", b"")])
+        told.append(str(error.value))
+
+    threads = [threading.Thread(target=write) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(opened) == 1 and _are_waiting(threads), "all of them wait")
+    failing.set()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert len(told) == 16 and len(opened) == 1
+    write()
+    assert len(opened) == 2  # who asks later makes another attempt
+    broker.close()
+
+
+def _are_waiting(threads: list[threading.Thread]) -> bool:
+    """Whether all threads are where a client is opened."""
+    frames = sys._current_frames()
+    names = []
+    for thread in threads:
+        frame = frames.get(thread.ident or 0)
+        while frame is not None and frame.f_code.co_name != "_share":
+            frame = frame.f_back
+        names.append(frame)
+    return all(names)
 
 
 def test_a_channel_that_cannot_be_opened_leaves_no_log_handler(tmp_path: Path) -> None:
