@@ -42,6 +42,8 @@ class ChannelStreams:
         """What the channel refused for a stream in the last listing."""
         self._unreachable: str | None = None
         """Why the last listing of the channel failed."""
+        self.is_empty = False
+        """Whether the last listing of the channel found no stream, of any site."""
         self._acks_at = 0.0
         """When the acks are listed again; 0: they never were."""
         self._ack_tags: dict[str, str | None] = {}
@@ -86,6 +88,7 @@ class ChannelStreams:
             self._unreachable = str(error)
             raise
         self._unreachable = None
+        self.is_empty = not listings
         self._release_removed(listings)
         due: dict[str, list[Due]] = {}
         idle: dict[str, Due] = {}

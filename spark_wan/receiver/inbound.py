@@ -50,6 +50,8 @@ class InboundChannel(Activity):
     scheduler: Scheduler
     pace: Pace
     available_now: bool
+    _waits: bool = False
+    """Whether it was said that nothing is in the channel."""
 
     def __post_init__(self) -> None:
         self.name = self.channel.url
@@ -63,6 +65,13 @@ class InboundChannel(Activity):
                 raise
             log.warning("%s", error)
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
+        if self.streams.is_empty and not self._waits:
+            log.warning(
+                "channel %s: nothing has been sent through it yet. If something has, the sender's "
+                "topology has another channel: compare the URLs.",
+                self.channel.url,
+            )
+        self._waits = self.streams.is_empty
         if due:
             self.pace.happened()
         for name, streams in due.items():

@@ -71,6 +71,21 @@ def delta_receiver(topology: Topology, channel: Channel, **decisions: Decisions)
     return Inbound(ChannelStreams(topology, "seattle", "memory:///"), channel, InboundTables(make))
 
 
+def test_b14_a_channel_in_which_nothing_is_yet_is_said_once(
+    channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A receiver whose topology names another channel than the sender's would wait without a word,
+    and on Kafka even make its topics."""
+    here = receiver(channel)
+    for _ in range(3):
+        here.apply()
+    said = "nothing has been sent through it yet"
+    assert [said in record.getMessage() for record in caplog.records] == [True]
+    send(channel, "orders", 1)
+    here.apply()
+    assert len(caplog.records) == 1 and acked(channel, "orders") == 1
+
+
 # --- the order of work
 
 
