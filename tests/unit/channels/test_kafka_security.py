@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import logging
 import pickle
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ from spark_wan.errors import ChannelError
 
 PASSWORD = "corr3ct-h0rse"
 KEY_PASSWORD = "battery-stapl3"
+USERS = {
+    "SCRAM-SHA-256": dict.fromkeys(("sender", "receiver"), PASSWORD),
+    "SCRAM-SHA-512": {"sender-512": PASSWORD},
+}
+"""Mechanism -> name -> password. No user has logins of both."""
 pytestmark = pytest.mark.usefixtures("closing_brokers")
 
 
@@ -74,25 +80,33 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.file),
         "listener.name.ssl.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
+        "sasl.enabled.mechanisms": ",".join(USERS),
+        **{
+            f"listener.name.sasl_ssl.{mechanism.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+            for mechanism in USERS
+        },
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:sender;User:CN=client",
+        "super.users": "User:ANONYMOUS;User:sender;User:sender-512;User:CN=client",
     }
-    users = {"sender": PASSWORD, "receiver": PASSWORD}
     listeners = ("PLAINTEXT", "SSL", "SASL_SSL")
-    with running(folder / "kafka", 1, listeners, settings, users) as cluster:
+    with running(folder / "kafka", 1, listeners, settings, USERS) as cluster:
         client = authority.issue("client", password=KEY_PASSWORD)
         expired = authority.issue("expired", valid=-DAY, password=KEY_PASSWORD)
         yield Secured(cluster, authority, client, expired)
 
 
-@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+SHA_512 = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login("sender-512")}
+
+
+@pytest.mark.parametrize(
+    ("listener", "changes"), [("SSL", {}), ("SASL_SSL", {}), ("SASL_SSL", SHA_512)]
+)
 def test_a_channel_works_with_certificates_and_with_passwords(
     secured: Secured,
     listener: str,
+    changes: dict[str, str | None],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,7 +114,7 @@ def test_a_channel_works_with_certificates_and_with_passwords(
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "kafka")
     monkeypatch.setattr(logging.getLogger("kafka"), "propagate", True)
-    channel = secured.channel(listener, f"works-{listener}")
+    channel = secured.channel(listener, uuid.uuid4().hex, **changes)
     channel.prepare()
     path = channel.put_frame(STREAM, "c" * 32, 0, b"f")
     channel.append(STREAM, 1, b"m", "", [path])
@@ -143,6 +157,12 @@ def other_authority(secured: Secured) -> str:
     [
         ("SASL_SSL", {"sasl.jaas.config": login("sender", "wr0ng-secret")}, "user name, password"),
         ("SASL_SSL", {"sasl.jaas.config": login("nobody", "wr0ng-secret")}, "user name, password"),
+        (
+            "SASL_SSL",
+            {**SHA_512, "sasl.jaas.config": login("sender-512", "wr0ng-secret")},
+            "user name, password",
+        ),
+        ("SASL_SSL", {**SHA_512, "sasl.jaas.config": login("sender")}, "kafka.sasl.mechanism"),
         (
             "SASL_SSL",
             {
