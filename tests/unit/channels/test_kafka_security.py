@@ -7,9 +7,11 @@ import datetime
 import logging
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from certificates import DAY, Authority
@@ -18,16 +20,22 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 from kafka_server import Cluster, running
 
+from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
 from spark_wan.channels.kafka.client import KafkaChannel
 from spark_wan.errors import ChannelError
+from spark_wan.wire.manifest import fingerprint
 
 PASSWORD = "corr3ct-h0rse"
 KEY_PASSWORD = "battery-stapl3"
 USERS = {
-    "SCRAM-SHA-256": dict.fromkeys(("sender", "receiver"), PASSWORD),
+    "SCRAM-SHA-256": dict.fromkeys(("sender", "limited", "receiver"), PASSWORD),
     "SCRAM-SHA-512": {"sender-512": PASSWORD},
 }
 """Mechanism -> name -> password. No user has logins of both."""
+Permission: TypeAlias = tuple[str, ACLOperation]
+"""Part of the channel whose topic it is for, and what is permitted."""
+DELETE = (("frames", ACLOperation.DELETE), ("log", ACLOperation.DELETE))
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("closing_brokers")
 
 
@@ -221,8 +229,135 @@ def test_an_expired_certificate_of_the_broker_is_named(secured: Secured, tmp_pat
             channel.prepare()
 
 
-def test_receivers_need_to_write_acks_only(secured: Secured) -> None:
-    """The least permissions. Fails when a receiver writes elsewhere, or a missing permission is not
+# --- permissions
+
+
+def documented(who: str) -> list[Permission]:
+    """Return what docs/kafka.md lists for ``senders`` or ``receivers``: topic and operation."""
+    page = (ROOT / "docs" / "kafka.md").read_text()
+    rows = page.partition("## Permissions")[2].partition("##")[0].splitlines()
+    permissions, of = list[Permission](), ""
+    for row in rows:
+        if row.startswith("|"):
+            name, topics, operations = (cell.strip() for cell in row.strip("|").split("|"))
+            of = name or of
+            if of.startswith(who):
+                permissions += [
+                    (topic.strip("` "), ACLOperation[operation.strip().upper()])
+                    for topic in topics.split(",")
+                    for operation in operations.split(",")
+                ]
+    return permissions
+
+
+def grant(secured: Secured, user: str, prefix: str, *permissions: Permission) -> None:
+    set_acls(secured, user, prefix, ACLPermissionType.ALLOW, permissions)
+
+
+def deny(secured: Secured, user: str, prefix: str, *permissions: Permission) -> None:
+    """Take permissions away, also where another one implies them."""
+    set_acls(secured, user, prefix, ACLPermissionType.DENY, permissions)
+
+
+def set_acls(
+    secured: Secured,
+    user: str,
+    prefix: str,
+    permission_type: ACLPermissionType,
+    permissions: Sequence[Permission],
+) -> None:
+    acls = [
+        ACL(
+            principal=f"User:{user}",
+            host="*",
+            operation=operation,
+            permission_type=permission_type,
+            resource_pattern=ResourcePattern(ResourceType.TOPIC, f"{prefix}.{topic}"),
+        )
+        for topic, operation in permissions
+    ]
+    with closing(KafkaAdminClient(bootstrap_servers=secured.cluster.bootstrap)) as client:
+        client.create_acls(acls)
+
+
+@pytest.fixture
+def made(secured: Secured) -> KafkaChannel:
+    """A channel whose topics an administrator has made. They are empty."""
+    channel = secured.channel("SASL_SSL", uuid.uuid4().hex)
+    channel.storage["topics.partitions"] = "1"
+    settings = {"frames": FRAMES, "log": LOG, "acks": ACKS}
+    channel.broker.prepare({f"{channel.prefix}.{part}": each for part, each in settings.items()})
+    return channel
+
+
+def opened_by(secured: Secured, user: str, made: KafkaChannel) -> KafkaChannel:
+    channel = secured.channel("SASL_SSL", made.prefix, **{"sasl.jaas.config": login(user)})
+    channel.keeper.log_operations = channel.keeper.frames_at_once = 4
+    return channel
+
+
+def do_all_that_a_sender_does(channel: KafkaChannel) -> None:
+    """Publish some epochs, of which nobody reads the frames, read what is there, and trim. The
+    last epoch has no frame, so all frames can be deleted."""
+    channel.prepare()
+    previous = ""
+    for epoch in range(1, 9):
+        frames = [channel.put_frame(STREAM, f"{epoch:032}", 0, b"frame")] if epoch < 8 else []
+        manifest = b"manifest %d" % epoch
+        channel.announce(STREAM, epoch, 1)
+        channel.append(STREAM, epoch, manifest, previous, frames)
+        previous = fingerprint(manifest)
+    channel.withdraw(STREAM)
+    channel.put_sender_record(STREAM, b"record")
+    assert channel.heads().keys() == {STREAM}
+    assert channel.now() > 0
+    channel.ack_tags()
+    channel.trim_frames(STREAM, [channel.put_frame(STREAM, "f" * 32, 0, b"given up")])
+    channel.trim(STREAM, 7, [])
+
+
+def test_senders_need_what_the_page_lists(
+    secured: Secured, made: KafkaChannel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also to delete what all sites have acked. Fails when a sender asks for more than the page
+    lists."""
+    grant(secured, "limited", made.prefix, *documented("senders"))
+    made.put_ack(STREAM, "seattle", b"a")
+    sender = opened_by(secured, "limited", made)
+    do_all_that_a_sender_does(sender)
+    assert sender.acks(STREAM) == {"seattle": b"a"}
+    assert [each.getMessage() for each in caplog.records if "spark_wan" in each.name] == []
+    for part in ("frames", "log"):
+        assert made.broker.beginning(f"{made.prefix}.{part}", 0) > 4
+
+
+@pytest.mark.parametrize(
+    "missing", documented("senders"), ids=lambda missing: f"{missing[0]} {missing[1].name}"
+)
+def test_a_permission_that_a_sender_lacks_is_named(
+    secured: Secured,
+    made: KafkaChannel,
+    caplog: pytest.LogCaptureFixture,
+    missing: Permission,
+) -> None:
+    """In an error, or in a warning where only trimming needs it. Fails when a sender gets along
+    without a permission of the page, or does not say what it lacks."""
+    topic, operation = missing
+    made.put_ack(STREAM, "seattle", b"a")
+    grant(secured, "limited", made.prefix, *documented("senders"))
+    deny(secured, "limited", made.prefix, missing)
+    sender = opened_by(secured, "limited", made)
+    only_trimming = missing in (("frames", ACLOperation.READ), *DELETE)
+    with nullcontext() if only_trimming else pytest.raises(ChannelError) as error:
+        do_all_that_a_sender_does(sender)
+    said = caplog.text if only_trimming else str(error.value)
+    assert "permission (ACL)" in said
+    assert f"{made.prefix}.{topic}" in said
+    assert operation.name in said
+
+
+def test_receivers_need_what_the_page_lists(secured: Secured) -> None:
+    """They write acks only. Fails when a receiver writes elsewhere, or a missing permission is not
     named."""
     sender = secured.channel("SASL_SSL", "least")
     sender.prepare()
@@ -231,32 +366,15 @@ def test_receivers_need_to_write_acks_only(secured: Secured) -> None:
     receiver = secured.channel("SASL_SSL", "least", **{"sasl.jaas.config": login("receiver")})
     with pytest.raises(ChannelError, match=r"lacks a permission|not there"):
         receiver.heads()
-    grant(secured, "least.frames", ACLOperation.READ)
-    grant(secured, "least.log", ACLOperation.READ)
-    grant(secured, "least.acks", ACLOperation.READ)
+    write_acks = ("acks", ACLOperation.WRITE)
+    grant(secured, "receiver", "least", *({*documented("receivers")} - {write_acks}))
     receiver.close()
     receiver.prepare()
     assert receiver.get_frame(path) == b"f"
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
         receiver.put_ack(STREAM, "seattle", b"a")
-    grant(secured, "least.acks", ACLOperation.WRITE)
+    grant(secured, "receiver", "least", write_acks)
     receiver.put_ack(STREAM, "seattle", b"a")
     assert sender.acks(STREAM) == {"seattle": b"a"}
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
         receiver.announce(STREAM, 1, 1)
-
-
-def grant(secured: Secured, topic: str, operation: ACLOperation) -> None:
-    client = KafkaAdminClient(bootstrap_servers=secured.cluster.bootstrap)
-    client.create_acls(
-        [
-            ACL(
-                principal="User:receiver",
-                host="*",
-                operation=operation,
-                permission_type=ACLPermissionType.ALLOW,
-                resource_pattern=ResourcePattern(ResourceType.TOPIC, topic),
-            )
-        ]
-    )
-    client.close()
