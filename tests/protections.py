@@ -699,6 +699,19 @@ GUARDS = {
     Keeper._keep_frames
     - self._move_frames(aged)
     + pass
+
+    [may not begin]
+    test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
+    unit/channels/test_kafka_security.py::test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made
+    TopicChannel._begin
+    - NotPermittedError
+    + ManifestExists
+
+    [not begun yet]
+    test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
+    prepare_all
+    - not begins and any((isinstance(each, NotBegunError) for each in failed))
+    + False
     """,
     "unit/channels/test_kafka_security.py": """
     [missing permission]

@@ -22,7 +22,7 @@ from kafka_server import Cluster, running
 
 from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
 from spark_wan.channels.kafka.client import KafkaChannel
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, NotBegunError
 from spark_wan.wire.manifest import fingerprint
 
 PASSWORD = "corr3ct-h0rse"
@@ -354,6 +354,24 @@ def test_a_permission_that_a_sender_lacks_is_named(
     assert "permission (ACL)" in said
     assert f"{made.prefix}.{topic}" in said
     assert operation.name in said
+
+
+def test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made(
+    secured: Secured, made: KafkaChannel
+) -> None:
+    """It waits, and goes on once a sender has begun. Fails when it reports a missing permission,
+    which no receiver needs."""
+    grant(secured, "receiver", made.prefix, *documented("receivers"))
+    receiver = opened_by(secured, "receiver", made)
+    for _ in range(2):
+        with pytest.raises(NotBegunError, match=r"no sender has begun it yet.*Start the sender"):
+            receiver.ensure_prepared()
+    assert receiver.epochs() == {}
+    do_all_that_a_sender_does(made)
+    receiver.ensure_prepared()
+    assert receiver.epochs() == {STREAM: [8]}
+    receiver.put_ack(STREAM, "seattle", b"a")
+    assert made.acks(STREAM) == {"seattle": b"a"}
 
 
 def test_receivers_need_what_the_page_lists(secured: Secured) -> None:
