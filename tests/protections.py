@@ -727,6 +727,19 @@ GUARDS = {
     + False
     """,
     "unit/channels/test_kafka_security.py": """
+    [no password in errors]
+    test_commands_print_no_password[in place-text]
+    test_commands_print_no_password[by reference-json]
+    KafkaBroker._message
+    - explained(causes)
+    + tuple(each + str(self._client.get('sasl_plain_password')) for each in explained(causes))
+
+    [no value in errors]
+    test_commands_print_no_secret_that_cannot_be_used[login with a mistake]
+    parse_options
+    - f'option {name}: {error}'
+    + f'option {name}: {error} {text}'
+
     [missing permission]
     test_a_permission_that_a_sender_lacks_is_named[log READ]
     test_a_permission_that_a_sender_lacks_is_named[frames DELETE]

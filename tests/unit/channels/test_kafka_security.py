@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import logging
 import pickle
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -19,14 +20,17 @@ from fakes import STREAM
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 from kafka_server import Cluster, running
+from many_sites import ManySites
 
 from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
 from spark_wan.channels.kafka.client import KafkaChannel
+from spark_wan.cli.app import main
 from spark_wan.errors import ChannelError, NotBegunError
 from spark_wan.wire.manifest import fingerprint
 
 PASSWORD = "corr3ct-h0rse"
 KEY_PASSWORD = "battery-stapl3"
+WRONG = "wr0ng-secret"
 USERS = {
     "SCRAM-SHA-256": dict.fromkeys(("sender", "limited", "receiver"), PASSWORD),
     "SCRAM-SHA-512": {"sender-512": PASSWORD},
@@ -163,11 +167,11 @@ def other_authority(secured: Secured) -> str:
 @pytest.mark.parametrize(
     ("listener", "changes", "named"),
     [
-        ("SASL_SSL", {"sasl.jaas.config": login("sender", "wr0ng-secret")}, "user name, password"),
-        ("SASL_SSL", {"sasl.jaas.config": login("nobody", "wr0ng-secret")}, "user name, password"),
+        ("SASL_SSL", {"sasl.jaas.config": login("sender", WRONG)}, "user name, password"),
+        ("SASL_SSL", {"sasl.jaas.config": login("nobody", WRONG)}, "user name, password"),
         (
             "SASL_SSL",
-            {**SHA_512, "sasl.jaas.config": login("sender-512", "wr0ng-secret")},
+            {**SHA_512, "sasl.jaas.config": login("sender-512", WRONG)},
             "user name, password",
         ),
         ("SASL_SSL", {**SHA_512, "sasl.jaas.config": login("sender")}, "kafka.sasl.mechanism"),
@@ -211,7 +215,7 @@ def test_what_is_wrong_is_named(
         channel.prepare()
     message = str(error.value)
     assert any(each in message for each in named.split("|")), message
-    assert "wr0ng-secret" not in message
+    assert WRONG not in message
     assert PASSWORD not in message
 
 
@@ -227,6 +231,96 @@ def test_an_expired_certificate_of_the_broker_is_named(secured: Secured, tmp_pat
         channel = KafkaChannel(f"kafka://{cluster.servers('SSL')}/x", options)
         with pytest.raises(ChannelError, match="certificate has expired: renew it"):
             channel.prepare()
+
+
+# --- what commands print
+
+
+@dataclass
+class Commands:
+    """``spark-wan`` with a topology of its own for each command, over the secured broker."""
+
+    secured: Secured
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, command: str, form: str, listener: str, **changes: str | None) -> tuple[int, str]:
+        """Return the exit code of a command, and all that it prints."""
+        prefix = uuid.uuid4().hex
+        if command == "status":
+            self.secured.channel("SASL_SSL", f"{prefix}.newark0").prepare()
+        changes = {"request.timeout.ms": "2000", **changes}
+        channel = self.secured.channel(listener, f"{prefix}.newark0", **changes)
+        sites = ManySites.make(
+            self.folder / prefix,
+            {"newark": [["seattle"]], "seattle": []},
+            channels=channel.url.removesuffix("newark0"),
+            storage=channel.storage,
+        )
+        config = str(sites.folder / "wan.yaml")
+        words = ["spark-wan", command, "--config", config, "--output", form]
+        self.monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = self.capsys.readouterr()
+        return int(end.value.code or 0), printed.out + printed.err
+
+
+@pytest.fixture
+def commands(
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Commands:
+    return Commands(secured, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("given", ["in place", "by reference"])
+def test_commands_print_no_password(
+    commands: Commands, caplog: pytest.LogCaptureFixture, given: str, form: str
+) -> None:
+    """Nor log it, also where the login is refused. Fails when an error, a report or a log quotes
+    the options of a channel."""
+    caplog.set_level(logging.DEBUG)
+    for password, code in ((PASSWORD, 0), (WRONG, 1)):
+        commands.monkeypatch.setenv("WAN_KAFKA_PASSWORD", password)
+        written = password if given == "in place" else "${env:WAN_KAFKA_PASSWORD}"
+        jaas = {"sasl.jaas.config": login("sender", written)}
+        for command in ("validate", "status"):
+            ended, printed = commands.run(command, form, "SASL_SSL", **jaas)
+            assert ended == (0 if command == "validate" else code), printed
+            assert ("user name, password" in printed) == (ended == 1)
+            assert password not in printed + caplog.text
+            assert "newark0" in printed
+
+
+@pytest.mark.parametrize(
+    ("listener", "option", "secret", "of_commands"),
+    [
+        ("SSL", "ssl.key.password", WRONG, {"validate": 0, "status": 1}),
+        (
+            "SASL_SSL",
+            "sasl.jaas.config",
+            f'scram.ScramLoginModul required username="sender" password="{WRONG}";',
+            {"validate": 1, "status": 1},
+        ),
+        ("SASL_SSL", "sasl.mechanism.password", WRONG, {"validate": 1, "status": 1}),
+    ],
+    ids=["password of another key", "login with a mistake", "unknown option"],
+)
+def test_commands_print_no_secret_that_cannot_be_used(
+    commands: Commands, listener: str, option: str, secret: str, of_commands: dict[str, int]
+) -> None:
+    """The password of another key, a login with a mistake, an unknown option: each is named. Fails
+    when its value is quoted."""
+    for command, code in of_commands.items():
+        ended, printed = commands.run(command, "text", listener, **{option: secret})
+        assert ended == code, printed
+        assert (f"kafka.{option}" in printed) == (code == 1), printed
+        assert WRONG not in printed
 
 
 # --- permissions
