@@ -82,6 +82,10 @@ class ChannelError(WanError):
     retriable = True
 
 
+class NotBegunError(ChannelError):
+    """No sender has begun the channel yet, and this user may not begin it."""
+
+
 class ManifestExists(ChannelError):
     """Another writer appended this epoch; reload the log and replan."""
 

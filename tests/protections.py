@@ -667,6 +667,19 @@ GUARDS = {
     - constraints.joins
     + False
     """,
+    "integration/test_kafka.py": """
+    [brokers away]
+    test_f12_brokers_that_are_away_for_long_are_waited_for
+    KafkaBroker._opened
+    - each.close()
+    + pass
+
+    [waits for the sender]
+    test_b14_a_receiver_starts_before_the_sender_on_empty_topics
+    Receiver.start
+    - prepare_all([inbound.channel for inbound in channels], begins=False)
+    + prepare_all([inbound.channel for inbound in channels])
+    """,
     "unit/channels/test_topics.py": """
     [epochs follow]
     test_a_manifest_that_continues_nothing_does_not_count[4-]
@@ -771,6 +784,40 @@ GUARDS = {
     Keeper._keep_frames
     - self._move_frames(aged)
     + pass
+
+    [may not begin]
+    test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
+    unit/channels/test_kafka_security.py::test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made
+    TopicChannel._begin
+    - NotPermittedError
+    + ManifestExists
+
+    [not begun yet]
+    test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
+    prepare_all
+    - not begins and any((isinstance(each, NotBegunError) for each in failed))
+    + False
+    """,
+    "unit/channels/test_kafka_security.py": """
+    [no password in errors]
+    test_commands_print_no_password[in place-text]
+    test_commands_print_no_password[by reference-json]
+    KafkaBroker._message
+    - explained(causes)
+    + tuple(each + str(self._client.get('sasl_plain_password')) for each in explained(causes))
+
+    [no value in errors]
+    test_commands_print_no_secret_that_cannot_be_used[login with a mistake]
+    parse_options
+    - f'option {name}: {error}'
+    + f'option {name}: {error} {text}'
+
+    [missing permission]
+    test_a_permission_that_a_sender_lacks_is_named[log READ]
+    test_a_permission_that_a_sender_lacks_is_named[frames DELETE]
+    KafkaBroker._message
+    - explained(causes)
+    + (causes[0], 'It failed.')
     """,
     "unit/channels/test_channels.py": """
     [one channel per process]

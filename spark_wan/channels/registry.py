@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import ChannelError, nearest
+from spark_wan.errors import ChannelError, NotBegunError, nearest
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +72,12 @@ def check_options(url: str, storage: Mapping[str, str]) -> None:
         parse_options(url, storage, resolve=False)
 
 
-def prepare_all(channels: Sequence[Channel]) -> None:
-    """Prepare the channels of a job that starts. Those that do not answer are named in the log, and
-    the job prepares them when they do (:meth:`Channel.ensure_prepared`).
+def prepare_all(channels: Sequence[Channel], begins: bool = True) -> None:
+    """Prepare the channels of a job that starts. Those that cannot be used yet are named in the
+    log, and the job prepares them when they can (:meth:`Channel.ensure_prepared`).
 
-    Raises ChannelError when none answers.
+    ``begins=False``, for a receiver: a channel that a sender has yet to begin can be waited for.
+    Raises ChannelError when there is no other channel than those that cannot be used.
     """
     failed: list[ChannelError] = []
     for channel in channels:
@@ -84,7 +85,8 @@ def prepare_all(channels: Sequence[Channel]) -> None:
             channel.ensure_prepared(again=True)
         except ChannelError as error:
             failed.append(error)
-    if failed and len(failed) == len(channels):
+    waits = not begins and any(isinstance(each, NotBegunError) for each in failed)
+    if failed and len(failed) == len(channels) and not waits:
         raise failed[0]
     for each in failed:
         log.error("%s", each)

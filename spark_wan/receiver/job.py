@@ -116,7 +116,7 @@ class Receiver:
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
             )
-        prepare_all([inbound.channel for inbound in channels])
+        prepare_all([inbound.channel for inbound in channels], begins=False)
         if writer is None:
             handle.begin(channels)
         else:

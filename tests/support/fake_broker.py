@@ -9,7 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.channels.kafka.broker import OutOfRangeError, Record, TopicSettings, Written
+from spark_wan.channels.kafka.broker import (
+    NotPermittedError,
+    OutOfRangeError,
+    Record,
+    TopicSettings,
+    Written,
+)
 from spark_wan.channels.kafka.broker import TooLargeError as TooLargeError
 from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.errors import ChannelError
@@ -72,6 +78,8 @@ class FakeBroker:
         self.topics = topics
         self.faults = faults
         self.late: list[tuple[str, int, bytes, bytes]] = []
+        self.forbidden = ""
+        """The topic to which this client may not write."""
 
     def prepare(self, topics: Mapping[str, TopicSettings]) -> None:
         with self.topics.lock:
@@ -85,6 +93,8 @@ class FakeBroker:
         self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
     ) -> list[Written]:
         self._there(topic, partition)
+        if topic == self.forbidden:
+            raise NotPermittedError(f"scripted: no permission to write to {topic}")
         if any(len(key) + len(value) > self.topics.most for key, value in records):
             raise TooLargeError(f"more than {self.topics.most} bytes")
         return [self._produce(topic, partition, key, value) for key, value in records]

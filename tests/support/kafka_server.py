@@ -163,11 +163,12 @@ def running(
     brokers: int = 1,
     listeners: Sequence[str] = ("PLAINTEXT",),
     settings: Mapping[str, str] | None = None,
-    users: Mapping[str, str] | None = None,
+    users: Mapping[str, Mapping[str, str]] | None = None,
     host: str = "127.0.0.1",
     command: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """Run brokers. ``listeners``: names of security protocols; ``users``: SCRAM-SHA-256 logins.
+    """Run brokers. ``listeners``: names of security protocols; ``users``: SCRAM mechanism ->
+    name -> password.
 
     ``command`` runs them on another machine, which has the address ``host``.
     """
@@ -209,8 +210,9 @@ def running(
         broker.config.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
         formatting = [*java(place, "128m"), "kafka.tools.StorageTool", "format"]
         formatting += ["-t", cluster_id, "-c", str(broker.config)]
-        for name, password in (users or {}).items():
-            formatting += ["--add-scram", f"SCRAM-SHA-256=[name={name},password={password}]"]
+        for mechanism, logins in (users or {}).items():
+            for name, password in logins.items():
+                formatting += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
         done = subprocess.run(formatting, capture_output=True, text=True, timeout=DEADLINE)
         assert done.returncode == 0, done.stdout + done.stderr
     with ExitStack() as stack:

@@ -18,6 +18,10 @@ class TooLargeError(ChannelError):
     """The broker refuses a record of this size."""
 
 
+class NotPermittedError(ChannelError):
+    """The user lacks a permission for the topic."""
+
+
 class Record(NamedTuple):
     """A record as it is read."""
 
@@ -48,7 +52,8 @@ class TopicSettings:
 
 
 class Broker(Protocol):
-    """Topics, as a channel sees them. Threads share it. Every method raises ChannelError.
+    """Topics, as a channel sees them. Threads share it. Every method raises ChannelError, of
+    which NotPermittedError says that a permission is missing.
 
     A write that has returned is on as many replicas as the topic asks for, and every later read
     sees it. A write that raised may take effect, also later, and also twice.

@@ -24,6 +24,7 @@ from spark_wan.channels.base import PAGE, Channel
 from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.broker import (
     Broker,
+    NotPermittedError,
     OutOfRangeError,
     Record,
     TooLargeError,
@@ -35,7 +36,13 @@ from spark_wan.channels.kafka.keeper import Keeper
 from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import FramePath, Place, parse_path
 from spark_wan.channels.kafka.readers import AckReader, LogReader
-from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.errors import (
+    ChannelError,
+    FrameError,
+    ManifestError,
+    ManifestExists,
+    NotBegunError,
+)
 
 T = TypeVar("T")
 
@@ -103,20 +110,35 @@ class TopicChannel(Channel):
         return f"{self.prefix}.{part}"
 
     def prepare(self) -> None:
+        """Make the topics, and write the log's first record, unless they are there.
+
+        Raises NotBegunError when the log is empty and this user, a receiver's, may not write to it.
+        """
         topics = {"frames": FRAMES, "log": LOG, "acks": ACKS}
         self.broker.prepare({self._topic(part): each for part, each in topics.items()})
         self._log.check_topic()
         if self._log.fresh(lambda fold: fold.has_state):
             return
         if self.broker.end(self._topic("log"), 0) == 0:
-            identity = uuid.uuid4().hex
-            first = Operation(operations.CHANNEL, identity, id=identity)
-            self.broker.produce(self._topic("log"), 0, [(b"", first.encode())])
+            self._begin()
         if not self._log.fresh(lambda fold: fold.has_state):
             raise ChannelError(
                 f"channel {self.url}: the topic {self._topic('log')} has records, and the first is "
                 "not spark_wan's. Give the channel a prefix of its own."
             )
+
+    def _begin(self) -> None:
+        """Write the log's first record."""
+        identity = uuid.uuid4().hex
+        first = Operation(operations.CHANNEL, identity, id=identity)
+        try:
+            self.broker.produce(self._topic("log"), 0, [(b"", first.encode())])
+        except NotPermittedError as error:
+            raise NotBegunError(
+                f"channel {self.url}: no sender has begun it yet: the topic {self._topic('log')} "
+                "is empty. Start the sender; a receiver goes on by itself then. (A sender that "
+                f"says so lacks the permission (ACL) WRITE on {self._topic('log')}.)"
+            ) from error
 
     # --- frames ---------------------------------------------------------------------------------
 

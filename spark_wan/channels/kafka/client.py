@@ -20,6 +20,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.net.compat import KafkaNetClient
 
 from spark_wan.channels.kafka.broker import (
+    NotPermittedError,
     OutOfRangeError,
     Record,
     TooLargeError,
@@ -458,6 +459,8 @@ class KafkaBroker:
             raise OutOfRangeError(f"cannot {what}: {error}") from error
         except errors.MessageSizeTooLargeError as error:
             raise TooLargeError(f"cannot {what}: {error}") from error
+        except errors.TopicAuthorizationFailedError as error:
+            raise NotPermittedError(self._message(what, error)) from error
         except (errors.KafkaError, OSError, ssl.SSLError) as error:
             raise ChannelError(self._message(what, error)) from error
 

@@ -6,9 +6,13 @@ from __future__ import annotations
 import datetime
 import logging
 import pickle
-from collections.abc import Iterator
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from certificates import DAY, Authority
@@ -16,12 +20,26 @@ from fakes import STREAM
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 from kafka_server import Cluster, running
+from many_sites import ManySites
 
+from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
 from spark_wan.channels.kafka.client import KafkaChannel
-from spark_wan.errors import ChannelError
+from spark_wan.cli.app import main
+from spark_wan.errors import ChannelError, NotBegunError
+from spark_wan.wire.manifest import fingerprint
 
 PASSWORD = "corr3ct-h0rse"
 KEY_PASSWORD = "battery-stapl3"
+WRONG = "wr0ng-secret"
+USERS = {
+    "SCRAM-SHA-256": dict.fromkeys(("sender", "limited", "receiver"), PASSWORD),
+    "SCRAM-SHA-512": {"sender-512": PASSWORD},
+}
+"""Mechanism -> name -> password. No user has logins of both."""
+Permission: TypeAlias = tuple[str, ACLOperation]
+"""Part of the channel whose topic it is for, and what is permitted."""
+DELETE = (("frames", ACLOperation.DELETE), ("log", ACLOperation.DELETE))
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("closing_brokers")
 
 
@@ -74,25 +92,33 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.file),
         "listener.name.ssl.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
+        "sasl.enabled.mechanisms": ",".join(USERS),
+        **{
+            f"listener.name.sasl_ssl.{mechanism.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+            for mechanism in USERS
+        },
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:sender;User:CN=client",
+        "super.users": "User:ANONYMOUS;User:sender;User:sender-512;User:CN=client",
     }
-    users = {"sender": PASSWORD, "receiver": PASSWORD}
     listeners = ("PLAINTEXT", "SSL", "SASL_SSL")
-    with running(folder / "kafka", 1, listeners, settings, users) as cluster:
+    with running(folder / "kafka", 1, listeners, settings, USERS) as cluster:
         client = authority.issue("client", password=KEY_PASSWORD)
         expired = authority.issue("expired", valid=-DAY, password=KEY_PASSWORD)
         yield Secured(cluster, authority, client, expired)
 
 
-@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+SHA_512 = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login("sender-512")}
+
+
+@pytest.mark.parametrize(
+    ("listener", "changes"), [("SSL", {}), ("SASL_SSL", {}), ("SASL_SSL", SHA_512)]
+)
 def test_a_channel_works_with_certificates_and_with_passwords(
     secured: Secured,
     listener: str,
+    changes: dict[str, str | None],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -100,7 +126,7 @@ def test_a_channel_works_with_certificates_and_with_passwords(
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.DEBUG, "kafka")
     monkeypatch.setattr(logging.getLogger("kafka"), "propagate", True)
-    channel = secured.channel(listener, f"works-{listener}")
+    channel = secured.channel(listener, uuid.uuid4().hex, **changes)
     channel.prepare()
     path = channel.put_frame(STREAM, "c" * 32, 0, b"f")
     channel.append(STREAM, 1, b"m", "", [path])
@@ -141,8 +167,14 @@ def other_authority(secured: Secured) -> str:
 @pytest.mark.parametrize(
     ("listener", "changes", "named"),
     [
-        ("SASL_SSL", {"sasl.jaas.config": login("sender", "wr0ng-secret")}, "user name, password"),
-        ("SASL_SSL", {"sasl.jaas.config": login("nobody", "wr0ng-secret")}, "user name, password"),
+        ("SASL_SSL", {"sasl.jaas.config": login("sender", WRONG)}, "user name, password"),
+        ("SASL_SSL", {"sasl.jaas.config": login("nobody", WRONG)}, "user name, password"),
+        (
+            "SASL_SSL",
+            {**SHA_512, "sasl.jaas.config": login("sender-512", WRONG)},
+            "user name, password",
+        ),
+        ("SASL_SSL", {**SHA_512, "sasl.jaas.config": login("sender")}, "kafka.sasl.mechanism"),
         (
             "SASL_SSL",
             {
@@ -183,7 +215,7 @@ def test_what_is_wrong_is_named(
         channel.prepare()
     message = str(error.value)
     assert any(each in message for each in named.split("|")), message
-    assert "wr0ng-secret" not in message
+    assert WRONG not in message
     assert PASSWORD not in message
 
 
@@ -201,8 +233,243 @@ def test_an_expired_certificate_of_the_broker_is_named(secured: Secured, tmp_pat
             channel.prepare()
 
 
-def test_receivers_need_to_write_acks_only(secured: Secured) -> None:
-    """The least permissions. Fails when a receiver writes elsewhere, or a missing permission is not
+# --- what commands print
+
+
+@dataclass
+class Commands:
+    """``spark-wan`` with a topology of its own for each command, over the secured broker."""
+
+    secured: Secured
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, command: str, form: str, listener: str, **changes: str | None) -> tuple[int, str]:
+        """Return the exit code of a command, and all that it prints."""
+        prefix = uuid.uuid4().hex
+        if command == "status":
+            self.secured.channel("SASL_SSL", f"{prefix}.newark0").prepare()
+        changes = {"request.timeout.ms": "2000", **changes}
+        channel = self.secured.channel(listener, f"{prefix}.newark0", **changes)
+        sites = ManySites.make(
+            self.folder / prefix,
+            {"newark": [["seattle"]], "seattle": []},
+            channels=channel.url.removesuffix("newark0"),
+            storage=channel.storage,
+        )
+        config = str(sites.folder / "wan.yaml")
+        words = ["spark-wan", command, "--config", config, "--output", form]
+        self.monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = self.capsys.readouterr()
+        return int(end.value.code or 0), printed.out + printed.err
+
+
+@pytest.fixture
+def commands(
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Commands:
+    return Commands(secured, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("given", ["in place", "by reference"])
+def test_commands_print_no_password(
+    commands: Commands, caplog: pytest.LogCaptureFixture, given: str, form: str
+) -> None:
+    """Nor log it, also where the login is refused. Fails when an error, a report or a log quotes
+    the options of a channel."""
+    caplog.set_level(logging.DEBUG)
+    for password, code in ((PASSWORD, 0), (WRONG, 1)):
+        commands.monkeypatch.setenv("WAN_KAFKA_PASSWORD", password)
+        written = password if given == "in place" else "${env:WAN_KAFKA_PASSWORD}"
+        jaas = {"sasl.jaas.config": login("sender", written)}
+        for command in ("validate", "status"):
+            ended, printed = commands.run(command, form, "SASL_SSL", **jaas)
+            assert ended == (0 if command == "validate" else code), printed
+            assert ("user name, password" in printed) == (ended == 1)
+            assert password not in printed + caplog.text
+            assert "newark0" in printed
+
+
+@pytest.mark.parametrize(
+    ("listener", "option", "secret", "of_commands"),
+    [
+        ("SSL", "ssl.key.password", WRONG, {"validate": 0, "status": 1}),
+        (
+            "SASL_SSL",
+            "sasl.jaas.config",
+            f'scram.ScramLoginModul required username="sender" password="{WRONG}";',
+            {"validate": 1, "status": 1},
+        ),
+        ("SASL_SSL", "sasl.mechanism.password", WRONG, {"validate": 1, "status": 1}),
+    ],
+    ids=["password of another key", "login with a mistake", "unknown option"],
+)
+def test_commands_print_no_secret_that_cannot_be_used(
+    commands: Commands, listener: str, option: str, secret: str, of_commands: dict[str, int]
+) -> None:
+    """The password of another key, a login with a mistake, an unknown option: each is named. Fails
+    when its value is quoted."""
+    for command, code in of_commands.items():
+        ended, printed = commands.run(command, "text", listener, **{option: secret})
+        assert ended == code, printed
+        assert (f"kafka.{option}" in printed) == (code == 1), printed
+        assert WRONG not in printed
+
+
+# --- permissions
+
+
+def documented(who: str) -> list[Permission]:
+    """Return what docs/kafka.md lists for ``senders`` or ``receivers``: topic and operation."""
+    page = (ROOT / "docs" / "kafka.md").read_text()
+    rows = page.partition("## Permissions")[2].partition("##")[0].splitlines()
+    permissions, of = list[Permission](), ""
+    for row in rows:
+        if row.startswith("|"):
+            name, topics, operations = (cell.strip() for cell in row.strip("|").split("|"))
+            of = name or of
+            if of.startswith(who):
+                permissions += [
+                    (topic.strip("` "), ACLOperation[operation.strip().upper()])
+                    for topic in topics.split(",")
+                    for operation in operations.split(",")
+                ]
+    return permissions
+
+
+def grant(secured: Secured, user: str, prefix: str, *permissions: Permission) -> None:
+    set_acls(secured, user, prefix, ACLPermissionType.ALLOW, permissions)
+
+
+def deny(secured: Secured, user: str, prefix: str, *permissions: Permission) -> None:
+    """Take permissions away, also where another one implies them."""
+    set_acls(secured, user, prefix, ACLPermissionType.DENY, permissions)
+
+
+def set_acls(
+    secured: Secured,
+    user: str,
+    prefix: str,
+    permission_type: ACLPermissionType,
+    permissions: Sequence[Permission],
+) -> None:
+    acls = [
+        ACL(
+            principal=f"User:{user}",
+            host="*",
+            operation=operation,
+            permission_type=permission_type,
+            resource_pattern=ResourcePattern(ResourceType.TOPIC, f"{prefix}.{topic}"),
+        )
+        for topic, operation in permissions
+    ]
+    with closing(KafkaAdminClient(bootstrap_servers=secured.cluster.bootstrap)) as client:
+        client.create_acls(acls)
+
+
+@pytest.fixture
+def made(secured: Secured) -> KafkaChannel:
+    """A channel whose topics an administrator has made. They are empty."""
+    channel = secured.channel("SASL_SSL", uuid.uuid4().hex)
+    channel.storage["topics.partitions"] = "1"
+    settings = {"frames": FRAMES, "log": LOG, "acks": ACKS}
+    channel.broker.prepare({f"{channel.prefix}.{part}": each for part, each in settings.items()})
+    return channel
+
+
+def opened_by(secured: Secured, user: str, made: KafkaChannel) -> KafkaChannel:
+    channel = secured.channel("SASL_SSL", made.prefix, **{"sasl.jaas.config": login(user)})
+    channel.keeper.log_operations = channel.keeper.frames_at_once = 4
+    return channel
+
+
+def do_all_that_a_sender_does(channel: KafkaChannel) -> None:
+    """Publish some epochs, of which nobody reads the frames, read what is there, and trim. The
+    last epoch has no frame, so all frames can be deleted."""
+    channel.prepare()
+    previous = ""
+    for epoch in range(1, 9):
+        frames = [channel.put_frame(STREAM, f"{epoch:032}", 0, b"frame")] if epoch < 8 else []
+        manifest = b"manifest %d" % epoch
+        channel.announce(STREAM, epoch, 1)
+        channel.append(STREAM, epoch, manifest, previous, frames)
+        previous = fingerprint(manifest)
+    channel.withdraw(STREAM)
+    channel.put_sender_record(STREAM, b"record")
+    assert channel.heads().keys() == {STREAM}
+    assert channel.now() > 0
+    channel.ack_tags()
+    channel.trim_frames(STREAM, [channel.put_frame(STREAM, "f" * 32, 0, b"given up")])
+    channel.trim(STREAM, 7, [])
+
+
+def test_senders_need_what_the_page_lists(
+    secured: Secured, made: KafkaChannel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also to delete what all sites have acked. Fails when a sender asks for more than the page
+    lists."""
+    grant(secured, "limited", made.prefix, *documented("senders"))
+    made.put_ack(STREAM, "seattle", b"a")
+    sender = opened_by(secured, "limited", made)
+    do_all_that_a_sender_does(sender)
+    assert sender.acks(STREAM) == {"seattle": b"a"}
+    assert [each.getMessage() for each in caplog.records if "spark_wan" in each.name] == []
+    for part in ("frames", "log"):
+        assert made.broker.beginning(f"{made.prefix}.{part}", 0) > 4
+
+
+@pytest.mark.parametrize(
+    "missing", documented("senders"), ids=lambda missing: f"{missing[0]} {missing[1].name}"
+)
+def test_a_permission_that_a_sender_lacks_is_named(
+    secured: Secured,
+    made: KafkaChannel,
+    caplog: pytest.LogCaptureFixture,
+    missing: Permission,
+) -> None:
+    """In an error, or in a warning where only trimming needs it. Fails when a sender gets along
+    without a permission of the page, or does not say what it lacks."""
+    topic, operation = missing
+    made.put_ack(STREAM, "seattle", b"a")
+    grant(secured, "limited", made.prefix, *documented("senders"))
+    deny(secured, "limited", made.prefix, missing)
+    sender = opened_by(secured, "limited", made)
+    only_trimming = missing in (("frames", ACLOperation.READ), *DELETE)
+    with nullcontext() if only_trimming else pytest.raises(ChannelError) as error:
+        do_all_that_a_sender_does(sender)
+    said = caplog.text if only_trimming else str(error.value)
+    assert "permission (ACL)" in said
+    assert f"{made.prefix}.{topic}" in said
+    assert operation.name in said
+
+
+def test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made(
+    secured: Secured, made: KafkaChannel
+) -> None:
+    """It waits, and goes on once a sender has begun. Fails when it reports a missing permission,
+    which no receiver needs."""
+    grant(secured, "receiver", made.prefix, *documented("receivers"))
+    receiver = opened_by(secured, "receiver", made)
+    for _ in range(2):
+        with pytest.raises(NotBegunError, match=r"no sender has begun it yet.*Start the sender"):
+            receiver.ensure_prepared()
+    assert receiver.epochs() == {}
+    do_all_that_a_sender_does(made)
+    receiver.ensure_prepared()
+    assert receiver.epochs() == {STREAM: [8]}
+    receiver.put_ack(STREAM, "seattle", b"a")
+    assert made.acks(STREAM) == {"seattle": b"a"}
+
+
+def test_receivers_need_what_the_page_lists(secured: Secured) -> None:
+    """They write acks only. Fails when a receiver writes elsewhere, or a missing permission is not
     named."""
     sender = secured.channel("SASL_SSL", "least")
     sender.prepare()
@@ -211,32 +478,15 @@ def test_receivers_need_to_write_acks_only(secured: Secured) -> None:
     receiver = secured.channel("SASL_SSL", "least", **{"sasl.jaas.config": login("receiver")})
     with pytest.raises(ChannelError, match=r"lacks a permission|not there"):
         receiver.heads()
-    grant(secured, "least.frames", ACLOperation.READ)
-    grant(secured, "least.log", ACLOperation.READ)
-    grant(secured, "least.acks", ACLOperation.READ)
+    write_acks = ("acks", ACLOperation.WRITE)
+    grant(secured, "receiver", "least", *({*documented("receivers")} - {write_acks}))
     receiver.close()
     receiver.prepare()
     assert receiver.get_frame(path) == b"f"
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
         receiver.put_ack(STREAM, "seattle", b"a")
-    grant(secured, "least.acks", ACLOperation.WRITE)
+    grant(secured, "receiver", "least", write_acks)
     receiver.put_ack(STREAM, "seattle", b"a")
     assert sender.acks(STREAM) == {"seattle": b"a"}
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
         receiver.announce(STREAM, 1, 1)
-
-
-def grant(secured: Secured, topic: str, operation: ACLOperation) -> None:
-    client = KafkaAdminClient(bootstrap_servers=secured.cluster.bootstrap)
-    client.create_acls(
-        [
-            ACL(
-                principal="User:receiver",
-                host="*",
-                operation=operation,
-                permission_type=ACLPermissionType.ALLOW,
-                resource_pattern=ResourcePattern(ResourceType.TOPIC, topic),
-            )
-        ]
-    )
-    client.close()

@@ -20,16 +20,26 @@ from fakes import STREAM, publish
 
 from spark_wan.channels.kafka import fold, operations
 from spark_wan.channels.kafka.broker import Record
-from spark_wan.channels.kafka.channel import ATTEMPTS, LEAST_RECORD_BYTES, LOG
+from spark_wan.channels.kafka.channel import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
 from spark_wan.channels.log import StreamLog
-from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.channels.registry import prepare_all
+from spark_wan.errors import (
+    ChannelError,
+    FrameError,
+    ManifestError,
+    ManifestExists,
+    NotBegunError,
+)
+from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.manifest import fingerprint
 
 ATTEMPT = "c" * 32
+TWO_SITES = Path(__file__).parents[3] / "conf" / "two_sites.yaml"
 
 
 @pytest.fixture
@@ -872,6 +882,30 @@ def test_acks_survive_compaction(url: str) -> None:
         topics(channel).compact("wan.acks")
     newest = {"site0": b"18", "site1": b"19", "site2": b"17"}
     assert channel.acks(STREAM) == opened(url).acks(STREAM) == newest
+
+
+def test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Topics that an administrator has made, where a receiver writes acks only. Fails when a
+    receiver cannot start before the sender, or says nothing, or a sender starts all the same."""
+    FakeBroker(clusters[url]).prepare({"wan.frames": FRAMES, "wan.log": LOG, "wan.acks": ACKS})
+    channel = FakeTopicChannel(url)
+    channel.broker.forbidden = "wan.log"  # type: ignore[attr-defined]
+    streams = ChannelStreams(load_topology(TWO_SITES), "seattle", url)
+    prepare_all([channel], begins=False)
+    assert "no sender has begun it yet" in caplog.text
+    with pytest.raises(NotBegunError, match=r"Start the sender.*WRITE on wan\.log"):
+        prepare_all([channel])
+    for _ in range(2):
+        with pytest.raises(NotBegunError):
+            streams.due(channel)
+    [status] = streams.statuses()
+    assert "no sender has begun it yet" in str(status.held)
+    append(opened(url), STREAM, 1)
+    streams.due(channel)
+    assert [each.name for each in streams.all() if each.name != url] == [STREAM]
+    assert "no sender has begun" not in str(streams.statuses())
 
 
 def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
