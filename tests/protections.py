@@ -694,6 +694,38 @@ GUARDS = {
     - self._verdict(operation) is None
     + True
 
+    [acks made again]
+    test_f17_acks_made_again_with_as_many_records_are_noticed[False-1]
+    test_f17_a_topic_made_again_with_as_many_records_is_noticed
+    TopicReader._continued
+    - check and record != self._last
+    + False
+
+    [acks when a job starts]
+    test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts
+    TopicChannel.prepare
+    - self._acks.check_topic()
+    + pass
+
+    [large ack]
+    test_an_ack_that_is_too_large_is_none
+    AckReader._kept
+    - len(record.value) <= MAX_RECORD_BYTES
+    + True
+
+    [verdict]
+    test_f17_a_caller_is_told_of_an_operation_that_does_not_count[announce-made again]
+    test_f17_a_caller_is_told_of_an_operation_that_does_not_count[remove-voided]
+    TopicChannel._do
+    - not counts and not self._log.known(done)
+    + False
+
+    [lowest record]
+    test_the_time_of_a_frame_is_asked_of_its_lowest_record
+    TopicChannel.frame_time
+    - self._records(parsed, (lowest,), first_part=part)
+    + self._records(parsed, moved or parsed.places)
+
     [moved frames]
     test_a_stream_that_is_held_does_not_keep_the_frames_of_others
     Keeper._keep_frames

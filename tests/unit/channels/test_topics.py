@@ -18,6 +18,8 @@ import pytest
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
 from fakes import STREAM, publish
 
+from spark_wan.channels.base import MAX_RECORD_BYTES
+from spark_wan.channels.kafka import channel as kafka_channel
 from spark_wan.channels.kafka import fold, operations
 from spark_wan.channels.kafka.broker import Record
 from spark_wan.channels.kafka.channel import ATTEMPTS, LEAST_RECORD_BYTES, LOG
@@ -25,6 +27,7 @@ from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
+from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
 from spark_wan.wire.manifest import fingerprint
@@ -293,9 +296,41 @@ def test_a_frame_that_is_not_where_its_path_says_is_refused(url: str) -> None:
         missing = str(parsed._replace(places=places))
         with pytest.raises(FrameError, match=r"is not there.*mirror"):
             channel.get_frame(missing)
-        assert channel.frame_time(missing) is None
+        if places[0] != parsed.places[0]:
+            assert channel.frame_time(missing) is None
     with pytest.raises(FrameError):
         channel.get_frame("frames/../../etc/passwd")
+
+
+def test_the_time_of_a_frame_is_asked_of_its_lowest_record(url: str) -> None:
+    """Fails when the whole frame is read for it. Requests that are repeated may change the order of
+    the records, and a topic is deleted from its beginning."""
+    channel = opened(url)
+    topics(channel).most = 3_000
+    topics(channel).time = 1e9
+    path = channel.put_frame(STREAM, ATTEMPT, 0, bytes(50_000))
+    parsed = parse_path(path)
+    assert parsed is not None and len(parsed.places) > 10
+    [place] = {place.partition for place in parsed.places}
+    taken: list[Record] = []
+    real = channel.broker.read
+
+    def counted(*asked: Any, **more: Any) -> Iterator[Record]:
+        for record in real(*asked, **more):
+            taken.append(record)
+            yield record
+
+    channel.broker.read = counted  # type: ignore[method-assign]
+    assert channel.frame_time(path) == 1e9
+    assert [record.offset for record in taken] == [parsed.places[0].offset]
+    topics(channel).time = 2e9
+    [late] = channel.broker.produce("wan.frames", place, [(parsed.key(0), b"again")])
+    repeated = (Place(place, late.offset), *parsed.places[1:])
+    assert channel.frame_time(str(parsed._replace(places=repeated))) == 1e9
+    swapped = (parsed.places[1], parsed.places[0], *parsed.places[2:])
+    assert channel.frame_time(str(parsed._replace(places=swapped))) is None
+    topics(channel).cut("wan.frames", place, parsed.places[1].offset)
+    assert channel.frame_time(path) is None
 
 
 def test_f18_partitions_that_are_added_are_used(url: str) -> None:
@@ -825,6 +860,171 @@ def test_f17_acks_made_again_are_read_anew(url: str) -> None:
     other = opened(url)
     other.put_ack(STREAM, "denver", b"9")
     assert channel.acks(STREAM) == {"denver": b"9"}
+
+
+@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_f17_acks_made_again_with_as_many_records_are_noticed(
+    url: str, compacted: bool, more: int
+) -> None:
+    """Fails when the next offset alone says what is new: acks of the old topic stay, and those of
+    the new one below that offset are never read."""
+    channel, other = opened(url), opened(url)
+    for ack in (b"1", b"2"):
+        channel.put_ack(STREAM, "seattle", ack)
+    assert channel.acks(STREAM) == {"seattle": b"2"}
+    topics(channel).delete("wan.acks")
+    other.prepare()
+    other.put_ack(STREAM, "denver", b"3")
+    for number in range(1 + more):
+        other.put_ack(STREAM, "seattle" if compacted else "austin", b"%d" % number)
+    if compacted:  # the new topic has no record at the old one's last offset
+        topics(channel).compact("wan.acks")
+    newest = {"seattle" if compacted else "austin": b"%d" % more, "denver": b"3"}
+    assert channel.acks(STREAM) == newest
+    asked = requests(channel)
+    assert channel.acks(STREAM) == newest
+    assert asked == ["end"]
+
+
+def test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts(url: str) -> None:
+    channel, other = opened(url), opened(url)
+    channel.put_ack(STREAM, "seattle", b"1")
+    assert channel.acks(STREAM) == {"seattle": b"1"}
+    topics(channel).delete("wan.acks")
+    other.prepare()
+    other.put_ack(STREAM, "denver", b"2")
+    channel.prepare()
+    assert channel.acks(STREAM) == {"denver": b"2"}
+
+
+def test_acks_that_follow_on_are_two_requests(url: str) -> None:
+    channel, other = opened(url), opened(url)
+    other.put_ack(STREAM, "seattle", b"1")
+    channel.acks(STREAM)
+    other.put_ack(STREAM, "seattle", b"2")
+    asked = requests(channel)
+    assert channel.acks(STREAM) == {"seattle": b"2"}
+    assert asked == ["end", "read"]
+
+
+def test_acks_compacted_behind_a_reader_are_read_anew(url: str) -> None:
+    """Its last record is gone, as a newer one of that site is there; one of which nothing is left
+    was removed. Fails when what a reader knew before stays."""
+    channel, other = opened(url), opened(url)
+    other.put_ack(STREAM, "denver", b"1")
+    other.put_ack(STREAM, "seattle", b"2")
+    assert channel.acks(STREAM) == {"denver": b"1", "seattle": b"2"}
+    other.remove(STREAM)
+    other.put_ack(STREAM, "seattle", b"3")
+    topics(channel).compact("wan.acks")
+    topics(channel).partitions["wan.acks"][0].records.pop(0)  # one without a value goes at last
+    assert channel.acks(STREAM) == opened(url).acks(STREAM) == {"seattle": b"3"}
+    assert channel.ack_tags() == opened(url).ack_tags()
+
+
+def test_an_ack_that_is_too_large_is_none(url: str) -> None:
+    """As in files and objects. Fails when its bytes stay in memory, or it leaves the ack before."""
+    channel = opened(url)
+    topics(channel).most = 10 * MAX_RECORD_BYTES
+    for value, kept in ((bytes(MAX_RECORD_BYTES), None), (bytes(MAX_RECORD_BYTES + 1), NO_ACK)):
+        channel.put_ack(STREAM, "seattle", value)
+        assert channel.ack(STREAM, "seattle") == (kept or value)
+    assert StreamLog(channel, STREAM).acks() == {}
+    channel.put_ack("s" * MAX_KEY_BYTES, "seattle", b"1")
+    channel.put_ack(STREAM, "seattle", b"1")
+    assert {*channel.ack_tags()} == {STREAM}
+    assert channel.acks(STREAM) == {"seattle": b"1"}
+
+
+# --- operations that do not count
+
+
+def made_again(channel: FakeTopicChannel) -> None:
+    """Make the topics again as soon as the channel has taken its ID."""
+    real = channel.channel_id
+
+    def taken() -> str:
+        identity = real()
+        channel.channel_id = real  # type: ignore[method-assign]
+        for topic in ("wan.log", "wan.frames", "wan.acks"):
+            topics(channel).delete(topic)
+        append(opened(channel.url), "other", 1)
+        return identity
+
+    channel.channel_id = taken  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("outcome", ["made again", "voided"])
+@pytest.mark.parametrize(
+    "ask", ["announce", "withdraw", "put_sender_record", "remove", "trim_frames", "trim"]
+)
+def test_f17_a_caller_is_told_of_an_operation_that_does_not_count(
+    url: str, ask: str, outcome: str
+) -> None:
+    """Fails when it takes for done what is not: an announcement that nobody reads, say."""
+    channel = opened(url)
+    paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
+    channel.announce(STREAM, 1, 1)
+    channel.put_ack(STREAM, "seattle", b"1")
+    calls: dict[str, Callable[[], object]] = {
+        "announce": lambda: channel.announce(STREAM, 1, 2),
+        "withdraw": lambda: channel.withdraw(STREAM),
+        "put_sender_record": lambda: channel.put_sender_record(STREAM, b"record"),
+        "remove": lambda: channel.remove(STREAM),
+        "trim_frames": lambda: channel.trim_frames(STREAM, paths[:1]),
+        "trim": lambda: channel.trim(STREAM, 2, []),
+    }
+    if outcome == "voided":
+        channel._verdict = lambda *_: None  # type: ignore[method-assign]
+        match = "voided again and again"
+    elif ask == "trim":  # nothing is left to trim
+        made_again(channel)
+        calls[ask]()
+        return
+    else:
+        made_again(channel)
+        match = "does not count.*made again"
+    with pytest.raises(ChannelError, match=match):
+        calls[ask]()
+    if outcome == "voided":
+        assert channel.acks(STREAM) == {"seattle": b"1"}
+
+
+def test_a_trim_that_another_process_was_faster_with_is_done(url: str) -> None:
+    """Fails when a sender takes it for an error; and when one that is not done is taken for it."""
+    channel, other = opened(url), opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    real = channel.submit
+
+    def late(*operation: Any) -> bool | None:
+        other.trim(STREAM, 2, [])
+        return real(*operation)
+
+    channel.submit = late  # type: ignore[method-assign]
+    channel.trim(STREAM, 2, [])
+    assert channel.stream_epochs(STREAM) == [3]
+    channel.submit = lambda *_: False  # type: ignore[method-assign]
+    append(other, STREAM, 4)
+    with pytest.raises(ChannelError, match=r"'trim' .*does not count"):
+        channel.trim(STREAM, 3, [])
+
+
+def test_many_frames_are_discarded_in_several_operations(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when an operation is larger than readers take."""
+    monkeypatch.setattr(kafka_channel, "DISCARDED_AT_ONCE", 2)
+    channel = opened(url)
+    paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(5)]
+    before = len(log_topic(channel).records)
+    channel.trim_frames(STREAM, paths)
+    assert len(log_topic(channel).records) == before + 3
+    dead = channel.with_fold(
+        lambda fold: [range(*each) for d in fold.state.dead.values() for each in d]
+    )
+    assert sum(map(len, dead)) == 5
 
 
 def test_f16_a_log_cut_by_a_retention_is_loud(url: str) -> None:
