@@ -49,8 +49,9 @@ ATTEMPTS = 5
 DISCARDED_AT_ONCE = 10_000
 """Number of frames that an operation discards, at most."""
 
-# A broker that compresses anew may choose what kafka-python alone cannot read.
-_AS_WRITTEN = {"compression.type": "producer", "message.timestamp.type": "LogAppendTime"}
+# A reader unpacks a batch of records whole. So the broker unpacks what others compress, and refuses
+# what is larger than max.message.bytes then. spark_wan compresses frames, not records.
+_AS_WRITTEN = {"compression.type": "uncompressed", "message.timestamp.type": "LogAppendTime"}
 _KEPT = {
     **_AS_WRITTEN,
     "cleanup.policy": "delete",
