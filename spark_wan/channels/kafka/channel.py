@@ -20,7 +20,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
 from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.broker import (
     Broker,
@@ -36,6 +36,7 @@ from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import FramePath, Place, parse_path
 from spark_wan.channels.kafka.readers import AckReader, LogReader
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
 
 T = TypeVar("T")
 
@@ -46,8 +47,8 @@ RECORD_BYTES = 900_000
 LEAST_RECORD_BYTES = 1_024
 ATTEMPTS = 5
 """How often an operation is written whose parts a checkpoint voided."""
-DISCARDED_AT_ONCE = 10_000
-"""Number of frames that an operation discards, at most."""
+DISCARDED_AT_ONCE = 500_000
+"""Size of the paths of frames that an operation discards together, at most: one record."""
 
 # A reader unpacks a batch of records whole. So the broker unpacks what others compress, and refuses
 # what is larger than max.message.bytes then. spark_wan compresses frames, not records.
@@ -224,9 +225,15 @@ class TopicChannel(Channel):
             self.keeper.keep_in_time()
 
     def _discard(self, paths: Sequence[str]) -> None:
-        for start in range(0, len(paths), DISCARDED_AT_ONCE):
-            frames = paths[start : start + DISCARDED_AT_ONCE]
-            self._do(operations.DISCARD, {"frames": frames})
+        frames: list[str] = []
+        size = 0
+        for path in paths:
+            size += len(path)
+            if frames and size > DISCARDED_AT_ONCE:
+                self._do(operations.DISCARD, {"frames": frames})
+                frames, size = [], len(path)
+            frames.append(path)
+        self._do(operations.DISCARD, {"frames": frames})
 
     def move_frame(self, path: str) -> None:
         """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile.
@@ -255,6 +262,11 @@ class TopicChannel(Channel):
         previous: str = "",
         frames: Iterable[str] = (),
     ) -> None:
+        if len(manifest) > MAX_MANIFEST_BYTES:
+            raise ManifestError(
+                f"channel {self.url}: manifest {epoch} of {stream} has {len(manifest):,} bytes; "
+                f"readers take {MAX_MANIFEST_BYTES:,}. It was not written."
+            )
         fields = {"stream": stream, "epoch": epoch, "previous": previous, "frames": [*frames]}
         counts = self.submit(operations.MANIFEST, fields, manifest)
         if counts:
@@ -455,6 +467,11 @@ class TopicChannel(Channel):
     # --- senders' records -----------------------------------------------------------------------
 
     def put_sender_record(self, stream: str, record: bytes) -> None:
+        if len(record) > MAX_RECORD_BYTES:
+            raise ChannelError(
+                f"channel {self.url}: the sender's record of {stream} has {len(record):,} bytes; "
+                f"readers take {MAX_RECORD_BYTES:,}. It was not written."
+            )
         self._do(operations.SENDER, {"stream": stream}, record)
         self.keeper.keep_in_time()
 

@@ -65,7 +65,8 @@ class TopicReader(ABC):
 
     def _forget(self) -> None:
         """Forget what was read: it is no answer for those who wait."""
-        self._next, self._last, self._whole = 0, None, 0
+        self._next, self._last = 0, None
+        self._whole = 0
 
     def _kept(self, record: Record) -> Record:
         """Return a record as it is kept."""

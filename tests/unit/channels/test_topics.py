@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
 from fakes import STREAM, publish
 
 from spark_wan.channels.base import MAX_RECORD_BYTES
 from spark_wan.channels.kafka import channel as kafka_channel
-from spark_wan.channels.kafka import fold, operations
+from spark_wan.channels.kafka import fold, operations, parts
 from spark_wan.channels.kafka.broker import Record
 from spark_wan.channels.kafka.channel import ATTEMPTS, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
@@ -937,6 +938,223 @@ def test_an_ack_that_is_too_large_is_none(url: str) -> None:
     assert channel.acks(STREAM) == {"seattle": b"1"}
 
 
+# --- what is too large
+
+
+def manifest_operation(channel: FakeTopicChannel, payload: bytes) -> Operation:
+    fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+    return Operation(operations.MANIFEST, channel.channel_id(), fields, payload)
+
+
+def write(channel: FakeTopicChannel, *values: bytes) -> None:
+    """Write records to the log, as anyone does who may."""
+    for value in values:
+        topics(channel).append("wan.log", 0, b"", value)
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MAX_OPERATION_BYTES", 6_000)
+    monkeypatch.setattr(parts, "MAX_UNFINISHED_BYTES", 12_000)
+    monkeypatch.setattr(parts, "MAX_CHECKPOINT_BYTES", 100_000)
+
+
+def kept_bytes(channel: FakeTopicChannel) -> int:
+    """Return the size of the operations that are not whole yet, by what is kept of them."""
+    kept = channel.with_fold(lambda fold: [*fold._unfinished._unfinished.values()])
+    size = sum(len(part.data) + parts.PART_BYTES for each in kept for part in each.parts)
+    assert size == sum(channel._log._fold._unfinished._sizes.values())
+    return size
+
+
+@pytest.mark.parametrize("most", [100, 10_000])
+def test_a_manifest_above_the_limit_does_not_count(
+    url: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whoever wrote it. Fails when all readers keep it; the next one takes its place."""
+    channel = opened(url)
+    monkeypatch.setattr(fold, "MAX_MANIFEST_BYTES", 1_000)
+    write(channel, *manifest_operation(channel, bytes(1_001)).records(most))
+    assert channel.epochs() == {}
+    channel.append(STREAM, 1, bytes(1_000))
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_what_readers_would_not_take_is_not_written(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a writer learns of it by a verdict that says something else, or never."""
+    channel = opened(url)
+    monkeypatch.setattr(kafka_channel, "MAX_MANIFEST_BYTES", 1_000)
+    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    before = log_topic(channel).end
+    with pytest.raises(
+        ManifestError, match=r"1,001 bytes; readers take 1,000\. It was not written"
+    ):
+        channel.append(STREAM, 1, bytes(1_001))
+    with pytest.raises(ChannelError, match=r"1,048,577 bytes; readers take 1,048,576"):
+        channel.put_sender_record(STREAM, bytes(MAX_RECORD_BYTES + 1))
+    with pytest.raises(ChannelError, match=r"bytes without its payload; readers take 1,000"):
+        channel.announce("s" * 1_000, 1, 1)
+    assert log_topic(channel).end == before
+
+
+def test_a_senders_record_above_the_limit_does_not_count(url: str) -> None:
+    channel = opened(url)
+    channel.put_sender_record(STREAM, b"record")
+    fields = {"stream": STREAM}
+    for size, kept in ((MAX_RECORD_BYTES + 1, b"record"), (MAX_RECORD_BYTES, bytes(2**20))):
+        large = Operation(operations.SENDER, channel.channel_id(), fields, bytes(size))
+        write(channel, large.encode())
+        assert channel.sender_record(STREAM) == kept
+
+
+def test_an_operation_with_a_head_above_the_limit_is_foreign(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when its JSON is parsed: it takes many times its size."""
+    channel = opened(url)
+    operation = replace(manifest_operation(channel, b"m"), fields={"x": "y" * 1_000})
+    value = operation.encode()
+    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    write(channel, value)
+    assert len(channel.foreign()) == 1
+
+
+@pytest.mark.parametrize("identity", ["a" * 900_000, "", "A" * 32, "a" * 33])
+def test_an_operation_with_another_id_is_foreign(url: str, identity: str) -> None:
+    """Readers keep IDs of thousands of operations. Fails when they have any size."""
+    channel = opened(url)
+    write(channel, replace(manifest_operation(channel, b"m"), id=identity).encode())
+    assert (channel.epochs(), len(channel.foreign())) == ({}, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 700])
+def test_operations_without_an_end_are_kept_within_limits(
+    url: str, small_limits: None, data: bytes
+) -> None:
+    """Many that were begun, one that claims a billion parts, and checkpoints. Fails when memory
+    grows with what anyone writes to the topic."""
+    channel = opened(url)
+    checksum = b"%08x" % crc32c(data)
+    most = 0
+    for number in range(100):
+        write(channel, b"WANP 1 %032x 0 1000000000 %s\n%s" % (number, checksum, data))
+        write(channel, b"WANP 1 %032x %d 999999999 %s\n%s" % (10**6, number, checksum, data))
+        begun = b'WANO 1 00000000\n{"kind":"checkpoint",' + data
+        line = b"WANP 1 %032x 0 2 %08x\n" % (10**9 + number, crc32c(begun))
+        write(channel, line + begun)
+        most = max(most, kept_bytes(channel))
+    assert most <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
+    append(channel, STREAM, 1, frames=1)
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_an_operation_of_parts_above_the_limit_is_dropped(url: str, small_limits: None) -> None:
+    """Fails when one operation takes what is for all."""
+    channel = opened(url)
+    write(channel, *manifest_operation(channel, bytes(6_000)).records(1_000))
+    assert (channel.epochs(), kept_bytes(channel)) == ({}, 0)
+    write(channel, *manifest_operation(channel, bytes(5_500)).records(1_000))
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_a_checkpoint_has_a_limit_of_its_own(url: str, small_limits: None) -> None:
+    """Fails when a large state is never taken: the log grows for ever."""
+    channel = opened(url)
+    channel._most = 1_000
+    chance = random.Random(1)
+    for epoch in range(1, 10):
+        previous = fingerprint(channel.manifest(STREAM, epoch - 1)) if epoch > 1 else ""
+        channel.append(STREAM, epoch, chance.randbytes(3_000), previous)
+    channel.keeper._checkpoint()
+    assert log_topic(channel).beginning > 0
+    assert sum(len(each.value) for each in log_topic(channel).records) > 2 * 12_000
+    assert seen(opened(url)) == seen(channel)
+
+
+@pytest.mark.parametrize("times", [1, ATTEMPTS])
+def test_an_operation_that_others_displace_is_written_again(
+    url: str, small_limits: None, times: int
+) -> None:
+    """Others begin operations between its parts. Fails when it is lost in silence."""
+    channel = opened(url)
+    channel._most = 1_000
+    broker, displaced = channel.broker, []
+    real = broker.produce
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        if len(records) == 1 or len(displaced) >= times:
+            return real(topic, partition, records)
+        displaced.append(records)
+        real(topic, partition, records[:1])
+        for _ in range(12):
+            large = manifest_operation(channel, bytes(2_000))
+            write(channel, large.records(1_500)[0])
+        return real(topic, partition, records[1:])
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    if times == 1:
+        channel.append(STREAM, 1, bytes(4_000))
+        assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+    else:
+        with pytest.raises(ChannelError, match="before it could be read back"):
+            channel.append(STREAM, 1, bytes(4_000))
+        assert channel.epochs() == opened(url).epochs() == {}
+    assert len(displaced) == times
+
+
+def test_a_begin_of_several_records_is_none(url: str) -> None:
+    """Fails when readers void parts at it, and one that begins to read there does not see it."""
+    channel = opened(url)
+    large = manifest_operation(channel, bytes(2_000)).records(1_500)
+    begin = Operation(operations.BEGIN, channel.channel_id(), {"x": "y" * 100}).records(100)
+    write(channel, large[0], *begin, *large[1:])
+    assert channel.epochs() == {STREAM: [1]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_readers_agree_on_what_is_dropped(url: str, small_limits: None, seed: int) -> None:
+    """A forger writes parts of all kinds between those of writers, and keepers checkpoints. Readers
+    begin at the first record, or at any checkpoint."""
+    chance = random.Random(seed)
+    writers = [opened(url, keep=chance.choice((8, 30))) for _ in range(2)]
+    for writer in writers:
+        writer._most = chance.choice((150, 700))
+        writer.faults = None
+    known: list[bytes] = []
+    broker = writers[0].broker
+    assert isinstance(broker, FakeBroker)
+    real = broker.topics.append
+
+    def between(topic: str, partition: int, key: bytes, value: bytes) -> object:
+        while topic == "wan.log" and chance.random() < 0.5:
+            if value.startswith(b"WANP"):
+                known.append(value)
+            if known and chance.random() < 0.4:  # once more, or under the ID of another
+                forged = chance.choice(known)
+            else:
+                data = chance.randbytes(chance.choice((0, 10, 900)))
+                of = chance.choice((2, 10**9 - 1))
+                place = b"%032x %d %d" % (chance.randrange(9), chance.randrange(3), of)
+                forged = b"WANP 1 %s %08x\n%s" % (place, crc32c(data), data)
+            real(topic, partition, b"", forged)
+        return real(topic, partition, key, value)
+
+    broker.topics.append = between  # type: ignore[method-assign, assignment]
+    for step in range(60):
+        writer = chance.choice(writers)
+        with suppress(ChannelError):
+            last = writer.head(STREAM)
+            previous = fingerprint(writer.manifest(STREAM, last)) if last else ""
+            writer.append(STREAM, last + 1, b"%d " % step * chance.choice((1, 500)), previous)
+            if last > 1 and chance.random() < 0.4:
+                writer.trim(STREAM, last - 1, [])
+        assert kept_bytes(writer) <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
+        assert seen(FakeTopicChannel(url)) == seen(writers[0]) == seen(writers[1]), f"seed {seed}"
+    assert log_topic(writers[0]).beginning > 0
+
+
 # --- operations that do not count
 
 
@@ -1015,7 +1233,7 @@ def test_many_frames_are_discarded_in_several_operations(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fails when an operation is larger than readers take."""
-    monkeypatch.setattr(kafka_channel, "DISCARDED_AT_ONCE", 2)
+    monkeypatch.setattr(kafka_channel, "DISCARDED_AT_ONCE", 2 * 90)
     channel = opened(url)
     paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(5)]
     before = len(log_topic(channel).records)
@@ -1266,8 +1484,8 @@ def test_operations_are_read_as_they_were_written() -> None:
         operation = Operation(operations.MANIFEST, "c", {"stream": "s", "epoch": 1}, payload)
         for most in (37, 1_000, 10**6):
             read = [read_record(value, "here") for value in operation.records(most)]
-            parts = [each for each in read if isinstance(each, Part)]
-            assert (joined(parts, "here") if parts else read[0]) == operation
+            pieces = [each for each in read if isinstance(each, Part)]
+            assert (joined(pieces, "here") if pieces else read[0]) == operation
 
 
 def test_a_state_is_read_as_it_was_written(url: str) -> None:
