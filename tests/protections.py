@@ -557,6 +557,15 @@ GUARDS = {
     KafkaBroker._share
     - opening.ended > asked and opening.error is not None
     + False
+
+    [compressed by others]
+    test_no_reader_unpacks_what_others_have_compressed
+    KafkaBroker._make
+    - {**settings.configs, **settings.hints, **shared}
+    + {**settings.configs, **settings.hints, **shared, 'compression.type': 'producer'}
+    KafkaBroker._check
+    - dict(settings.configs)
+    + {}
     """,
     "unit/capture/test_change_feed.py": """
     [java-time-connect]
@@ -733,7 +742,7 @@ GUARDS = {
     [void parts]
     test_parts_before_a_checkpoint_begins_are_void
     Fold.add
-    - self._parts.clear()
+    - self._unfinished.void()
     + pass
 
     [its own begin]
@@ -757,7 +766,7 @@ GUARDS = {
 
     [forgotten read]
     test_f15_a_read_that_fails_is_no_answer_for_those_who_wait[log-read-True]
-    LogReader._forget
+    TopicReader._forget
     - self._whole = 0
     + pass
 
@@ -778,6 +787,100 @@ GUARDS = {
     TopicChannel.submit
     - self._verdict(operation) is None
     + True
+
+    [large manifest]
+    test_a_manifest_above_the_limit_does_not_count[100]
+    test_a_manifest_above_the_limit_does_not_count[10000]
+    State._manifest
+    - len(payload) > MAX_MANIFEST_BYTES
+    + False
+
+    [large manifest is not written]
+    test_what_readers_would_not_take_is_not_written
+    TopicChannel.append
+    - len(manifest) > MAX_MANIFEST_BYTES
+    + False
+
+    [large record]
+    test_a_senders_record_above_the_limit_does_not_count
+    State._sender
+    - len(payload) > MAX_RECORD_BYTES
+    + False
+
+    [large head]
+    test_an_operation_with_a_head_above_the_limit_is_foreign
+    _operation
+    - len(line) > MAX_HEAD_BYTES
+    + False
+
+    [operation's ID]
+    test_an_operation_with_another_id_is_foreign
+    _operation
+    - _ID.fullmatch(identity) is None
+    + False
+
+    [unfinished operations]
+    test_operations_without_an_end_are_kept_within_limits[]
+    test_all_readers_agree_on_what_is_dropped[0]
+    UnfinishedOperations._keep_within_limits
+    - self._sizes[added.is_checkpoint] > of_all
+    + False
+
+    [one unfinished operation]
+    test_an_operation_of_parts_above_the_limit_is_dropped
+    UnfinishedOperations._keep_within_limits
+    - added.size - PART_BYTES * len(added.parts) > of_one or added.size > of_all
+    + False
+
+    [checkpoint's limit]
+    test_a_checkpoint_has_a_limit_of_its_own
+    UnfinishedOperations.add
+    - _CHECKPOINT.match(part.data) is not None
+    + False
+
+    [displaced operation]
+    test_an_operation_that_others_displace_is_written_again[1]
+    TopicChannel.submit
+    - counts is not None
+    + True
+
+    [begin is one record]
+    test_a_begin_of_several_records_is_none
+    Fold.add
+    - read is None or read.kind == operations.BEGIN
+    + read is None
+
+    [acks made again]
+    test_f17_acks_made_again_with_as_many_records_are_noticed[False-1]
+    test_f17_a_topic_made_again_with_as_many_records_is_noticed
+    TopicReader._continued
+    - check and record != self._last
+    + False
+
+    [acks when a job starts]
+    test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts
+    TopicChannel.prepare
+    - self._acks.check_topic()
+    + pass
+
+    [large ack]
+    test_an_ack_that_is_too_large_is_none
+    AckReader._kept
+    - len(record.value) <= MAX_RECORD_BYTES
+    + True
+
+    [verdict]
+    test_f17_a_caller_is_told_of_an_operation_that_does_not_count[announce-made again]
+    test_f17_a_caller_is_told_of_an_operation_that_does_not_count[remove-voided]
+    TopicChannel._do
+    - not counts and not self._log.known(done)
+    + False
+
+    [lowest record]
+    test_the_time_of_a_frame_is_asked_of_its_lowest_record
+    TopicChannel.frame_time
+    - self._records(parsed, (lowest,), first_part=part)
+    + self._records(parsed, moved or parsed.places)
 
     [moved frames]
     test_a_stream_that_is_held_does_not_keep_the_frames_of_others

@@ -18,6 +18,9 @@ from spark_wan.wire.names import is_safe
 PAGE = 1_000
 """Number of names in one answer of a listing, at most: what object stores return per request."""
 
+MAX_RECORD_BYTES = 2**20
+"""Size of an ack, a sender's record or another small record, at most."""
+
 _WRITE_DIGITS = 16
 
 

@@ -32,15 +32,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
 from spark_wan.wire.records import UNREADABLE
 
 MARKER = "wan-channel.json"
 CHANNEL_VERSION = 1
-MAX_RECORD_BYTES = 2**20
-"""Size of an ack, a head or another small record, at most."""
 WHOLE_LISTING_INTERVAL = 300.0
 """Seconds after which :meth:`ObjectChannel.heads` lists the logs too: a writer may have died
 between a manifest and its head, or be of a version that writes none."""

@@ -32,7 +32,7 @@ from fakes import HEADER, STREAM, manifest, schema
 
 from fuzz.mutations_of import as_json, mutated_bytes, mutated_value
 from spark_wan.channels.kafka import fold as folding
-from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka import operations, parts
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import parse_path
@@ -287,6 +287,11 @@ def logs(chance: random.Random) -> Iterator[bytes]:
                     content = mutated_value(chance, {**head, **operation.fields})
                 body = as_json(chance, content) + b"\n" + payload
                 records.append(f"WANO 1 {crc32c(body):08x}\n".encode() + body)
+        for number in range(chance.choice((0, 0, 40))):  # operations that nobody ends
+            data = chance.choice((b"", bytes(50_000)))
+            start = b'WANO 1 00000000\n{"kind":"checkpoint",' if chance.random() < 0.5 else b""
+            line = b"WANP 1 %032x 0 %d %08x\n" % (number, 10**9 - 1, crc32c(start + data))
+            records.insert(chance.randrange(1, len(records)), line + start + data)
         if chance.random() < 0.01:  # a small record that is large once it is decompressed
             records.append(replace(valid[9], payload=large).encode())
         yield b"".join(struct.pack("<I", len(each)) + each for each in records)
@@ -295,6 +300,8 @@ def logs(chance: random.Random) -> Iterator[bytes]:
 def read_log(data: bytes) -> object:
     """Both from the beginning and from the checkpoint. What counts can be written and read."""
     folding.MAX_STATE_BYTES = MAX_FRAME
+    parts.MAX_OPERATION_BYTES = parts.MAX_UNFINISHED_BYTES = MAX_FRAME // 2
+    parts.MAX_CHECKPOINT_BYTES = MAX_FRAME // 2
     at, records = 0, []
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
@@ -303,6 +310,7 @@ def read_log(data: bytes) -> object:
     fold = Fold("log")
     for offset, record in enumerate(records):
         fold.add(offset, record)
+        assert sum(fold._unfinished._sizes.values()) <= MAX_FRAME
     for path, places in fold.state.frames.items():
         assert parse_path(path) is not None
         assert all(0 <= part < 2**31 and 0 <= offset < 2**63 for part, offset in places)

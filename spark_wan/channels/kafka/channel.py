@@ -17,10 +17,10 @@ import itertools
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
 from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.broker import (
     Broker,
@@ -43,6 +43,7 @@ from spark_wan.errors import (
     ManifestExists,
     NotBegunError,
 )
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
 
 T = TypeVar("T")
 
@@ -53,9 +54,12 @@ RECORD_BYTES = 900_000
 LEAST_RECORD_BYTES = 1_024
 ATTEMPTS = 5
 """How often an operation is written whose parts a checkpoint voided."""
+DISCARDED_AT_ONCE = 500_000
+"""Size of the paths of frames that an operation discards together, at most: one record."""
 
-# A broker that compresses anew may choose what kafka-python alone cannot read.
-_AS_WRITTEN = {"compression.type": "producer", "message.timestamp.type": "LogAppendTime"}
+# A reader unpacks a batch of records whole. So the broker unpacks what others compress, and refuses
+# what is larger than max.message.bytes then. spark_wan compresses frames, not records.
+_AS_WRITTEN = {"compression.type": "uncompressed", "message.timestamp.type": "LogAppendTime"}
 _KEPT = {
     **_AS_WRITTEN,
     "cleanup.policy": "delete",
@@ -117,6 +121,7 @@ class TopicChannel(Channel):
         topics = {"frames": FRAMES, "log": LOG, "acks": ACKS}
         self.broker.prepare({self._topic(part): each for part, each in topics.items()})
         self._log.check_topic()
+        self._acks.check_topic()
         if self._log.fresh(lambda fold: fold.has_state):
             return
         if self.broker.end(self._topic("log"), 0) == 0:
@@ -187,9 +192,13 @@ class TopicChannel(Channel):
         return None if records is None else b"".join(record.value for record in records)
 
     def _records(
-        self, frame: FramePath, places: tuple[Place, ...], max_bytes: int | None = None
+        self,
+        frame: FramePath,
+        places: tuple[Place, ...],
+        max_bytes: int | None = None,
+        first_part: int = 0,
     ) -> list[Record] | None:
-        """Return the records of a frame, when they are at these places."""
+        """Return the records of a frame from a part on, when they are at these places."""
         topic = self._topic("frames")
         partition, first = places[0]
         in_a_row = tuple(Place(partition, first + part) for part in range(len(places)))
@@ -212,7 +221,7 @@ class TopicChannel(Channel):
                         )
             except OutOfRangeError:
                 return None
-        keys = [frame.key(part) for part in range(len(places))]
+        keys = [frame.key(first_part + part) for part in range(len(places))]
         return records if [record.key for record in records] == keys else None
 
     def frame_time(self, path: str) -> float | None:
@@ -220,8 +229,12 @@ class TopicChannel(Channel):
         if parsed is None:
             return None
         moved = self._log.fresh(lambda fold: fold.state.frames.get(path))
-        records = self._records(parsed, moved or parsed.places)
-        return None if records is None else min(record.time for record in records)
+        # A topic is deleted from its beginning: where the lowest record is there, all are, and none
+        # is older.
+        places = [*enumerate(moved or parsed.places)]
+        part, lowest = min(places, key=lambda each: each[1].offset)
+        records = self._records(parsed, (lowest,), first_part=part)
+        return None if records is None else records[0].time
 
     def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
         return []
@@ -230,8 +243,19 @@ class TopicChannel(Channel):
         """Say that frames are not needed. A topic is deleted from its beginning, by the keeper."""
         listed = [*paths]
         if listed:
-            self.submit(operations.DISCARD, {"frames": listed})
+            self._discard(listed)
             self.keeper.keep_in_time()
+
+    def _discard(self, paths: Sequence[str]) -> None:
+        frames: list[str] = []
+        size = 0
+        for path in paths:
+            size += len(path)
+            if frames and size > DISCARDED_AT_ONCE:
+                self._do(operations.DISCARD, {"frames": frames})
+                frames, size = [], len(path)
+            frames.append(path)
+        self._do(operations.DISCARD, {"frames": frames})
 
     def move_frame(self, path: str) -> None:
         """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile.
@@ -245,6 +269,9 @@ class TopicChannel(Channel):
         attempt, _, index = parsed.name.partition("-")
         copy = parse_path(self.put_frame(parsed.stream, attempt, int(index), self.get_frame(path)))
         assert copy is not None
+        # One that does not count is harmless, and so is one of which that cannot be told: another
+        # keeper moved the frame, or it was trimmed. Readers find it where the log says. The copy
+        # stays for a day, as all frames that no manifest names.
         self.submit(operations.MOVE, {"path": path, "from": old, "to": copy.places})
 
     # --- logs -----------------------------------------------------------------------------------
@@ -257,6 +284,11 @@ class TopicChannel(Channel):
         previous: str = "",
         frames: Iterable[str] = (),
     ) -> None:
+        if len(manifest) > MAX_MANIFEST_BYTES:
+            raise ManifestError(
+                f"channel {self.url}: manifest {epoch} of {stream} has {len(manifest):,} bytes; "
+                f"readers take {MAX_MANIFEST_BYTES:,}. It was not written."
+            )
         fields = {"stream": stream, "epoch": epoch, "previous": previous, "frames": [*frames]}
         counts = self.submit(operations.MANIFEST, fields, manifest)
         if counts:
@@ -312,14 +344,36 @@ class TopicChannel(Channel):
             kept = [path for path in listed if path in named and path in fold.state.frames]
             return epochs.get(through), kept
 
+        def is_trimmed(fold: Fold) -> bool:
+            """Another process trimmed at the same time."""
+            return next(iter(fold.state.stream(stream).epochs), through + 1) > through
+
         # The newest manifest stays, also where its frames are not needed any more.
         found, of_later = self._log.fresh(look)
         if of_later:
-            self.submit(operations.DISCARD, {"frames": of_later})
+            self._discard(of_later)
         if found is not None:
             fields = {"stream": stream, "through": through, "fingerprint": found.fingerprint}
-            self.submit(operations.TRIM, fields)
+            self._do(operations.TRIM, fields, done=is_trimmed)
         self.keeper.keep_in_time()
+
+    def _do(
+        self,
+        kind: str,
+        fields: Mapping[str, object],
+        payload: bytes = b"",
+        done: Callable[[Fold], bool] = lambda _: False,
+    ) -> None:
+        """Write an operation that must count. Raises ChannelError when it does not, unless what it
+        is for is ``done``, or when that cannot be told. Callers try again."""
+        counts = self.submit(kind, fields, payload)
+        if not counts and not self._log.known(done):
+            raise ChannelError(
+                f"channel {self.url}: the operation {kind!r} on {fields.get('stream', 'frames')} "
+                + ("does not count" if counts is False else "was voided again and again")
+                + f": the topic {self._topic('log')} was made again, or changed meanwhile. It will "
+                "be tried again."
+            )
 
     def submit(self, kind: str, fields: Mapping[str, object], payload: bytes = b"") -> bool | None:
         """Write an operation, and return whether it counts; None when that cannot be told.
@@ -397,14 +451,14 @@ class TopicChannel(Channel):
         return self._log.fresh(tags)
 
     def announce(self, stream: str, epoch: int, attempt: int) -> None:
-        self.submit(operations.ANNOUNCE, {"stream": stream, "epoch": epoch, "attempt": attempt})
+        self._do(operations.ANNOUNCE, {"stream": stream, "epoch": epoch, "attempt": attempt})
 
     def announced(self, stream: str) -> tuple[int, int] | None:
         return self._log.fresh(lambda fold: fold.state.stream(stream).announced)
 
     def withdraw(self, stream: str) -> None:
         if self.announced(stream) is not None:
-            self.submit(operations.WITHDRAW, {"stream": stream})
+            self._do(operations.WITHDRAW, {"stream": stream})
 
     # --- acks -----------------------------------------------------------------------------------
 
@@ -435,7 +489,12 @@ class TopicChannel(Channel):
     # --- senders' records -----------------------------------------------------------------------
 
     def put_sender_record(self, stream: str, record: bytes) -> None:
-        self.submit(operations.SENDER, {"stream": stream}, record)
+        if len(record) > MAX_RECORD_BYTES:
+            raise ChannelError(
+                f"channel {self.url}: the sender's record of {stream} has {len(record):,} bytes; "
+                f"readers take {MAX_RECORD_BYTES:,}. It was not written."
+            )
+        self._do(operations.SENDER, {"stream": stream}, record)
         self.keeper.keep_in_time()
 
     def sender_record(self, stream: str) -> bytes | None:
@@ -455,7 +514,7 @@ class TopicChannel(Channel):
         return self._log.fresh(all_epochs)
 
     def remove(self, stream: str) -> None:
-        self.submit(operations.REMOVE, {"stream": stream})
+        self._do(operations.REMOVE, {"stream": stream})
         acks = [
             (f"{stream}/{site}".encode(), b"") for site in self.ack_tags(stream).get(stream, {})
         ]

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_wan.channels.base import MAX_RECORD_BYTES
 from spark_wan.channels.kafka import operations
-from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
+from spark_wan.channels.kafka.operations import Operation, Part, read_record
+from spark_wan.channels.kafka.parts import MAX_STATE_BYTES, UnfinishedOperations
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
 from spark_wan.errors import ChannelError
-from spark_wan.wire.manifest import fingerprint
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, fingerprint
 from spark_wan.wire.records import UNREADABLE
 
 FOREIGN_SHOWN = 100
 """Number of foreign records that are named, at most."""
-MAX_STATE_BYTES = 1 << 30
-"""Size of the state in a checkpoint, decompressed, at most."""
 REMEMBERED_IDS = 10_000
 """Number of operations whose verdict is kept for who waits for it."""
 
@@ -88,6 +88,8 @@ class State:
 
     def _manifest(self, fields: Mapping[str, Any], payload: bytes) -> bool:
         name, epoch, previous = str(fields["stream"]), _whole(fields["epoch"]), fields["previous"]
+        if len(payload) > MAX_MANIFEST_BYTES:
+            return False
         paths = tuple(map(str, fields["frames"]))
         stream = self.stream(name)
         last = stream.epochs.get(stream.newest)
@@ -131,6 +133,8 @@ class State:
         return True
 
     def _sender(self, fields: Mapping[str, Any], payload: bytes) -> bool:
+        if len(payload) > MAX_RECORD_BYTES:
+            return False
         self._known_stream(fields).record = payload
         return True
 
@@ -262,7 +266,7 @@ class Fold:
         """Number of operations since the newest checkpoint began."""
         self.checkpointed: int | None = None
         """Offset of the ``begin`` of the newest whole checkpoint."""
-        self._parts: dict[str, list[Part]] = {}
+        self._unfinished = UnfinishedOperations()
         self._begins: dict[str, int] = {}
         self._seeking: list[tuple[int, Operation]] = []
         self._verdicts: dict[str, bool] = {}
@@ -294,8 +298,9 @@ class Fold:
         """Take the next record. Raises ChannelError for one of a newer spark_wan."""
         read = read_record(value, f"{self.where}@{offset}")
         if isinstance(read, Part):
-            read = self._add_part(offset, read)
-            if read is None:
+            read = self._unfinished.add(read, f"{self.where}@{offset}")
+            # A ``begin`` is where others begin to read: one of several records is none.
+            if read is None or read.kind == operations.BEGIN:
                 return
         if read is None:
             if len(self.foreign) < FOREIGN_SHOWN:
@@ -303,24 +308,11 @@ class Fold:
             return
         if read.kind == operations.BEGIN:
             # Here, by the records' own order: :meth:`_seek` takes operations once more, later.
-            self._parts.clear()
+            self._unfinished.void()
             if read.id not in self._begins:
                 self._begins[read.id] = offset
                 self.since_checkpoint = 0
         self._add_operation(offset, read)
-
-    def _add_part(self, offset: int, part: Part) -> Operation | None:
-        known = self._parts.get(part.id, [])
-        if part.number < len(known):  # a request that was repeated
-            return None
-        if part.number > len(known):  # its first parts were voided
-            self._parts.pop(part.id, None)
-            return None
-        parts = self._parts[part.id] = [*known, part]
-        if len(parts) < part.of:
-            return None
-        del self._parts[part.id]
-        return joined(parts, f"{self.where}@{offset}")
 
     def _add_operation(self, offset: int, operation: Operation) -> None:
         self.since_checkpoint += 1

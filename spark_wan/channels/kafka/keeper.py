@@ -20,7 +20,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.kafka import operations
-from spark_wan.channels.kafka.fold import MAX_STATE_BYTES, Fold
+from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.kafka.parts import MAX_STATE_BYTES
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
 

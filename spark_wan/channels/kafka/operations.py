@@ -37,7 +37,11 @@ kind            fields                                              payload
 An operation that is larger than a record may be is several records: each a line
 ``WANP <version> <id> <part, from 0> <number of parts> <CRC-32C>`` and a piece of the operation.
 The operation takes effect at its last part. A ``begin`` in between voids the parts before it: a
-reader that starts there has not seen them. Its writer then writes it again.
+reader that starts there has not seen them. So does a limit on what is not whole yet
+(:mod:`spark_wan.channels.kafka.parts`). Its writer then writes it again. A ``begin`` is one record.
+
+A manifest above 64 MiB, a sender's record above 1 MiB and an operation that has more than 64 MiB
+beside its payload do not count.
 """
 
 from __future__ import annotations
@@ -52,9 +56,12 @@ from typing import Any
 from crc32c import crc32c
 
 from spark_wan.errors import ChannelError
+from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
 from spark_wan.wire.records import UNREADABLE
 
 VERSION = 1
+MAX_HEAD_BYTES = MAX_MANIFEST_BYTES
+"""Size of the line of JSON, at most. Of a manifest it has paths that the manifest has, too."""
 CHANNEL, MANIFEST, TRIM, DISCARD = "channel", "manifest", "trim", "discard"
 ANNOUNCE, WITHDRAW, SENDER, REMOVE = "announce", "withdraw", "sender", "remove"
 MOVE, FLOOR, BEGIN, CHECKPOINT, CLOCK = "move", "floor", "begin", "checkpoint", "clock"
@@ -75,8 +82,15 @@ class Operation:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def encode(self) -> bytes:
+        """Return the operation as a record's value. Raises ChannelError when it is too large."""
         head = {"kind": self.kind, "id": self.id, "channel": self.channel, **self.fields}
-        content = json.dumps(head, separators=(",", ":")).encode() + b"\n" + self.payload
+        line = json.dumps(head, separators=(",", ":")).encode()
+        if len(line) > MAX_HEAD_BYTES:
+            raise ChannelError(
+                f"the operation {self.kind!r} would have {len(line):,} bytes without its payload; "
+                f"readers take {MAX_HEAD_BYTES:,}"
+            )
+        content = line + b"\n" + self.payload
         return f"WANO {VERSION} {crc32c(content):08x}\n".encode() + content
 
     def records(self, most: int) -> list[bytes]:
@@ -102,6 +116,7 @@ class Part:
     data: bytes
 
 
+_ID = re.compile(r"[0-9a-f]{32}")
 _OPERATION = re.compile(rb"WANO (\d{1,9}) ([0-9a-f]{8})")
 _PART = re.compile(rb"WANP (\d{1,9}) ([0-9a-f]{32}) (\d{1,9}) (\d{1,9}) ([0-9a-f]{8})")
 
@@ -130,10 +145,14 @@ def joined(parts: list[Part], where: str) -> Operation | None:
 
 def _operation(content: bytes, where: str) -> Operation | None:
     line, _, payload = content.partition(b"\n")
+    if len(line) > MAX_HEAD_BYTES:
+        return None
     try:
         fields = dict(json.loads(line))
         kind, identity, channel = (str(fields.pop(name)) for name in ("kind", "id", "channel"))
     except UNREADABLE:
+        return None
+    if _ID.fullmatch(identity) is None:  # readers keep it
         return None
     if kind not in KINDS or fields.get("requires"):
         raise ChannelError(

@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from spark_wan.channels.base import MAX_RECORD_BYTES
 from spark_wan.channels.kafka.broker import Broker, OutOfRangeError, Record
 from spark_wan.channels.kafka.fold import Fold
 from spark_wan.errors import ChannelError
 
 T = TypeVar("T")
+
+MAX_KEY_BYTES = 1_024
+"""Size of a key of the topic of acks, at most: two names, of up to 255 characters each."""
+NO_ACK = b"?"
+"""Value of a record that was too large for an ack."""
 
 
 class TopicReader(ABC):
@@ -26,6 +32,10 @@ class TopicReader(ABC):
         """Number of reads to the end that have begun."""
         self._whole = 0
         """The newest of them that succeeded; 0 when what it read is forgotten."""
+        self._next = 0
+        """The next offset to read."""
+        self._last: Record | None = None
+        """The last record that was read."""
 
     @contextmanager
     def _at_end(self) -> Iterator[None]:
@@ -38,12 +48,59 @@ class TopicReader(ABC):
                 self._whole = self._begun
             yield
 
+    def check_topic(self) -> None:
+        """Forget what was read, if the topic does not have it any more: it was made again."""
+        with self._lock:
+            if self._last is not None and not self._continued(self._broker(), self._next):
+                self._forget()
+
     @abstractmethod
     def _read(self, end: int) -> None:
-        """Read on to an offset. Called with the lock. Raises ChannelError.
+        """Read on to an offset. Called with the lock. Raises ChannelError."""
 
-        Who forgets what was read before sets ``_whole`` to 0: it is no answer for those who wait.
+    @abstractmethod
+    def _take(self, record: Record) -> None:
+        """Add a record, and note it as the last one. What was taken stays when the read fails
+        behind it: over a bad line, a long topic would never be read to its end."""
+
+    def _forget(self) -> None:
+        """Forget what was read: it is no answer for those who wait."""
+        self._next, self._last = 0, None
+        self._whole = 0
+
+    def _kept(self, record: Record) -> Record:
+        """Return a record as it is kept."""
+        return record
+
+    def _continued(self, broker: Broker, end: int) -> bool:
+        """Read on, and return whether the topic still has the record that was read last.
+
+        One that was deleted and made again has another record there, or none.
         """
+        start = broker.beginning(self._topic, 0) if self._last is None else self._last.offset
+        check = self._last is not None
+        try:
+            for each in broker.read(self._topic, 0, start, end) if start < end else ():
+                record = self._kept(each)
+                if check and record != self._last:
+                    return False
+                if not check:
+                    self._take(record)
+                check = False
+        except OutOfRangeError:
+            return False
+        self._next = end
+        return not check
+
+    def _begun_anew(self, broker: Broker) -> bool:
+        """Read from the beginning. Return whether that was there until it was read."""
+        self._forget()
+        return self._continued(broker, broker.end(self._topic, 0))
+
+    def _read_anew(self, broker: Broker) -> None:
+        # Twice: the beginning may be deleted while it is read.
+        if not (self._begun_anew(broker) or self._begun_anew(broker)):
+            raise ChannelError(f"the topic {self._topic} is deleted while it is read")
 
 
 class LogReader(TopicReader):
@@ -51,7 +108,7 @@ class LogReader(TopicReader):
 
     def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
         super().__init__(broker, topic)
-        self._forget()
+        self._fold = Fold(topic)
 
     def known(self, look: Callable[[Fold], T]) -> T:
         """Return what ``look`` finds in what was read before."""
@@ -72,31 +129,17 @@ class LogReader(TopicReader):
                 self._read(through + 1)
             return look(self._fold)
 
-    def check_topic(self) -> None:
-        """Forget what was read, if the topic does not have it any more: it was made again."""
-        with self._lock:
-            if self._last is not None and not self._continued(self._broker(), self._next):
-                self._forget()
-
     def _forget(self) -> None:
+        super()._forget()
         self._fold = Fold(self._topic)
-        self._next = 0
-        """The next offset to read."""
-        self._last: Record | None = None
-        """The last record that was read."""
-        self._whole = 0
 
     def _read(self, end: int) -> None:
         broker = self._broker()
         if end == self._next and (self._fold.has_state or end == 0):
             return
-        # Twice: the beginning may be deleted while it is read.
-        if not (
-            (end >= self._next and self._continued(broker, end))
-            or self._begun_anew(broker)
-            or self._begun_anew(broker)
-        ):
-            raise ChannelError(f"the topic {self._topic} is deleted while it is read")
+        # A log that was trimmed beyond what was read has a checkpoint, from which it is read anew.
+        if end < self._next or not self._continued(broker, end):
+            self._read_anew(broker)
         if end and not self._fold.has_state and not self._is_foreign(broker):
             raise ChannelError(
                 f"the topic {self._topic} does not begin with the channel's first record, nor with "
@@ -110,29 +153,7 @@ class LogReader(TopicReader):
         """Whether the topic holds nothing of spark_wan's."""
         return len(self._fold.foreign) > 0 and broker.beginning(self._topic, 0) == 0
 
-    def _continued(self, broker: Broker, end: int) -> bool:
-        """Read on, and return whether the topic still has the record that was read last.
-
-        One that was deleted and made again has another record there, or none. One that was trimmed
-        beyond it has a checkpoint, from which all is read again.
-        """
-        start = broker.beginning(self._topic, 0) if self._last is None else self._last.offset
-        check = self._last is not None
-        try:
-            for record in broker.read(self._topic, 0, start, end) if start < end else ():
-                if check and record != self._last:
-                    return False
-                if not check:
-                    self._take(record)
-                check = False
-        except OutOfRangeError:
-            return False
-        self._next = end
-        return not check
-
     def _take(self, record: Record) -> None:
-        """Add a record. What was taken stays when the read fails behind it: over a bad line, a long
-        log would never be read to its end."""
         try:
             self._fold.add(record.offset, record.value)
         except BaseException:
@@ -140,35 +161,49 @@ class LogReader(TopicReader):
             raise
         self._last, self._next = record, record.offset + 1
 
-    def _begun_anew(self, broker: Broker) -> bool:
-        """Read from the beginning. Return whether that was there until it was read."""
-        self._forget()
-        return self._continued(broker, broker.end(self._topic, 0))
-
 
 class AckReader(TopicReader):
-    """Reads the topic of acks, and keeps the newest ack of each stream and site."""
+    """Reads the topic of acks, and keeps the newest ack of each stream and site.
+
+    Compaction deletes the record that was read last where the same site has acked once more, and
+    so may a topic that was made again and compacted have none there. Which it is does not show, so
+    all of it is read again: a record for each ack, and those that are not compacted yet.
+    """
 
     def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
         super().__init__(broker, topic)
         self._acks: dict[tuple[str, str], Record] = {}
-        self._next = 0
 
     def fresh(self) -> dict[tuple[str, str], Record]:
         """Return the acks by stream and site, as of this call."""
         with self._at_end():
             return dict(self._acks)
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._acks = {}
+
     def _read(self, end: int) -> None:
+        # Of as many records as before, nothing shows without another request at every tick. Acks
+        # that are known stay true until the next record, which brings those of the new topic.
+        if end == self._next:
+            return
         broker = self._broker()
-        if end < self._next:  # made again
-            self._acks, self._next, self._whole = {}, 0, 0
-        start = max(self._next, broker.beginning(self._topic, 0)) if end > self._next else end
-        for record in broker.read(self._topic, 0, start, end) if start < end else ():
-            stream, _, site = record.key.decode(errors="replace").rpartition("/")
-            if stream and site and "/" not in stream:
-                self._acks.pop((stream, site), None)
-                if record.value:  # a record without one removes the ack
-                    self._acks[stream, site] = record
-            self._next = record.offset + 1
-        self._next = end
+        if end < self._next or not self._continued(broker, end):
+            self._read_anew(broker)
+
+    def _kept(self, record: Record) -> Record:
+        """Return a record without a value that is too large for an ack.
+
+        No site wrote it. Like an object of that size, it replaces the ack before, and is none.
+        """
+        return record if len(record.value) <= MAX_RECORD_BYTES else record._replace(value=NO_ACK)
+
+    def _take(self, record: Record) -> None:
+        key = record.key if len(record.key) <= MAX_KEY_BYTES else b""
+        stream, _, site = key.decode(errors="replace").rpartition("/")
+        if stream and site and "/" not in stream:
+            self._acks.pop((stream, site), None)
+            if record.value:  # a record without one removes the ack
+                self._acks[stream, site] = record
+        self._last, self._next = record, record.offset + 1

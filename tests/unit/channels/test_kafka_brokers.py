@@ -17,6 +17,7 @@ import pytest
 from fakes import STREAM
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.record.default_records import DefaultRecordBatch
 from kafka_server import Cluster, running
 from waiting import DEADLINE, until, wait_until
 
@@ -67,7 +68,7 @@ def test_topics_are_made_with_settings_that_keep_what_is_needed(kafka: Cluster) 
         assert values == ["delete", "-1", "-1"]
     for name in names:
         values = [found[name][key]["value"] for key in written]
-        assert values == ["LogAppendTime", "producer"]
+        assert values == ["LogAppendTime", "uncompressed"]
     assert found["made.acks"]["cleanup.policy"]["value"] == "compact"
 
 
@@ -79,7 +80,8 @@ def test_topics_are_made_with_settings_that_keep_what_is_needed(kafka: Cluster) 
         ("log", "retention.bytes", "1000000", "-1"),
         ("acks", "cleanup.policy", "delete", "compact"),
         ("frames", "message.timestamp.type", "CreateTime", "LogAppendTime"),
-        ("acks", "compression.type", "gzip", "producer"),
+        ("acks", "compression.type", "gzip", "uncompressed"),
+        ("frames", "compression.type", "producer", "uncompressed"),
         ("log", "min.insync.replicas", "2", "1"),
     ],
 )
@@ -93,6 +95,7 @@ def test_a_topic_with_another_setting_is_refused_with_the_command_that_mends_it(
     rest = {"log": {"retention.ms": "-1"}}.get(topic, {})
     settings["configs"] = {
         "message.timestamp.type": "LogAppendTime",
+        "compression.type": "uncompressed",
         "cleanup.policy": "compact" if topic == "acks" else "delete",
         "retention.ms": "-1",
         **rest,
@@ -105,6 +108,42 @@ def test_a_topic_with_another_setting_is_refused_with_the_command_that_mends_it(
     message = str(refused.value)
     assert f"{name} has {setting}={value}, and must have {must}" in message
     assert f"--entity-name {name} --add-config {setting}={must}" in message
+
+
+def test_no_reader_unpacks_what_others_have_compressed(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver may write acks, and a reader unpacks a batch whole, whatever it unpacks to. Fails
+    when a topic keeps batches as they were written."""
+    channel = opened(kafka)
+    channel.prepare()
+    forger = KafkaProducer(
+        bootstrap_servers=kafka.bootstrap,
+        compression_type="gzip",
+        max_request_size=2**30,
+        enable_idempotence=False,
+    )
+    for topic in ("acks", "log", "frames"):
+        name = f"{channel.prefix}.{topic}"
+        with pytest.raises(errors.MessageSizeTooLargeError):
+            forger.send(name, key=b"s/a", value=bytes(20_000_000), partition=0).get(30)
+        forger.send(name, key=f"{STREAM}/seattle".encode(), value=bytes(500_000), partition=0).get(
+            30
+        )
+    forger.close()
+    kinds: list[int] = []
+    real = DefaultRecordBatch.__init__
+
+    def noted(batch: DefaultRecordBatch, buffer: bytes) -> None:
+        real(batch, buffer)
+        kinds.append(batch.compression_type)
+
+    monkeypatch.setattr(DefaultRecordBatch, "__init__", noted)
+    assert channel.acks(STREAM) == {"seattle": bytes(500_000)}
+    assert (channel.epochs(), len(channel.foreign())) == ({}, 1)
+    assert len(kinds) >= 3
+    assert {*kinds} == {DefaultRecordBatch.CODEC_NONE}
+    assert kafka.brokers[0].log_bytes(f"{channel.prefix}.frames") > 500_000
 
 
 def test_brokers_that_do_not_know_a_new_topic_yet_are_waited_for(

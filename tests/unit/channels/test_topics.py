@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
 from fakes import STREAM, publish
 
-from spark_wan.channels.kafka import fold, operations
+from spark_wan.channels.base import MAX_RECORD_BYTES
+from spark_wan.channels.kafka import channel as kafka_channel
+from spark_wan.channels.kafka import fold, operations, parts
 from spark_wan.channels.kafka.broker import Record
 from spark_wan.channels.kafka.channel import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
+from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import prepare_all
 from spark_wan.errors import (
@@ -303,9 +307,41 @@ def test_a_frame_that_is_not_where_its_path_says_is_refused(url: str) -> None:
         missing = str(parsed._replace(places=places))
         with pytest.raises(FrameError, match=r"is not there.*mirror"):
             channel.get_frame(missing)
-        assert channel.frame_time(missing) is None
+        if places[0] != parsed.places[0]:
+            assert channel.frame_time(missing) is None
     with pytest.raises(FrameError):
         channel.get_frame("frames/../../etc/passwd")
+
+
+def test_the_time_of_a_frame_is_asked_of_its_lowest_record(url: str) -> None:
+    """Fails when the whole frame is read for it. Requests that are repeated may change the order of
+    the records, and a topic is deleted from its beginning."""
+    channel = opened(url)
+    topics(channel).most = 3_000
+    topics(channel).time = 1e9
+    path = channel.put_frame(STREAM, ATTEMPT, 0, bytes(50_000))
+    parsed = parse_path(path)
+    assert parsed is not None and len(parsed.places) > 10
+    [place] = {place.partition for place in parsed.places}
+    taken: list[Record] = []
+    real = channel.broker.read
+
+    def counted(*asked: Any, **more: Any) -> Iterator[Record]:
+        for record in real(*asked, **more):
+            taken.append(record)
+            yield record
+
+    channel.broker.read = counted  # type: ignore[method-assign]
+    assert channel.frame_time(path) == 1e9
+    assert [record.offset for record in taken] == [parsed.places[0].offset]
+    topics(channel).time = 2e9
+    [late] = channel.broker.produce("wan.frames", place, [(parsed.key(0), b"again")])
+    repeated = (Place(place, late.offset), *parsed.places[1:])
+    assert channel.frame_time(str(parsed._replace(places=repeated))) == 1e9
+    swapped = (parsed.places[1], parsed.places[0], *parsed.places[2:])
+    assert channel.frame_time(str(parsed._replace(places=swapped))) is None
+    topics(channel).cut("wan.frames", place, parsed.places[1].offset)
+    assert channel.frame_time(path) is None
 
 
 def test_f18_partitions_that_are_added_are_used(url: str) -> None:
@@ -837,6 +873,388 @@ def test_f17_acks_made_again_are_read_anew(url: str) -> None:
     assert channel.acks(STREAM) == {"denver": b"9"}
 
 
+@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_f17_acks_made_again_with_as_many_records_are_noticed(
+    url: str, compacted: bool, more: int
+) -> None:
+    """Fails when the next offset alone says what is new: acks of the old topic stay, and those of
+    the new one below that offset are never read."""
+    channel, other = opened(url), opened(url)
+    for ack in (b"1", b"2"):
+        channel.put_ack(STREAM, "seattle", ack)
+    assert channel.acks(STREAM) == {"seattle": b"2"}
+    topics(channel).delete("wan.acks")
+    other.prepare()
+    other.put_ack(STREAM, "denver", b"3")
+    for number in range(1 + more):
+        other.put_ack(STREAM, "seattle" if compacted else "austin", b"%d" % number)
+    if compacted:  # the new topic has no record at the old one's last offset
+        topics(channel).compact("wan.acks")
+    newest = {"seattle" if compacted else "austin": b"%d" % more, "denver": b"3"}
+    assert channel.acks(STREAM) == newest
+    asked = requests(channel)
+    assert channel.acks(STREAM) == newest
+    assert asked == ["end"]
+
+
+def test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts(url: str) -> None:
+    channel, other = opened(url), opened(url)
+    channel.put_ack(STREAM, "seattle", b"1")
+    assert channel.acks(STREAM) == {"seattle": b"1"}
+    topics(channel).delete("wan.acks")
+    other.prepare()
+    other.put_ack(STREAM, "denver", b"2")
+    channel.prepare()
+    assert channel.acks(STREAM) == {"denver": b"2"}
+
+
+def test_acks_that_follow_on_are_two_requests(url: str) -> None:
+    channel, other = opened(url), opened(url)
+    other.put_ack(STREAM, "seattle", b"1")
+    channel.acks(STREAM)
+    other.put_ack(STREAM, "seattle", b"2")
+    asked = requests(channel)
+    assert channel.acks(STREAM) == {"seattle": b"2"}
+    assert asked == ["end", "read"]
+
+
+def test_acks_compacted_behind_a_reader_are_read_anew(url: str) -> None:
+    """Its last record is gone, as a newer one of that site is there; one of which nothing is left
+    was removed. Fails when what a reader knew before stays."""
+    channel, other = opened(url), opened(url)
+    other.put_ack(STREAM, "denver", b"1")
+    other.put_ack(STREAM, "seattle", b"2")
+    assert channel.acks(STREAM) == {"denver": b"1", "seattle": b"2"}
+    other.remove(STREAM)
+    other.put_ack(STREAM, "seattle", b"3")
+    topics(channel).compact("wan.acks")
+    topics(channel).partitions["wan.acks"][0].records.pop(0)  # one without a value goes at last
+    assert channel.acks(STREAM) == opened(url).acks(STREAM) == {"seattle": b"3"}
+    assert channel.ack_tags() == opened(url).ack_tags()
+
+
+def test_an_ack_that_is_too_large_is_none(url: str) -> None:
+    """As in files and objects. Fails when its bytes stay in memory, or it leaves the ack before."""
+    channel = opened(url)
+    topics(channel).most = 10 * MAX_RECORD_BYTES
+    for value, kept in ((bytes(MAX_RECORD_BYTES), None), (bytes(MAX_RECORD_BYTES + 1), NO_ACK)):
+        channel.put_ack(STREAM, "seattle", value)
+        assert channel.ack(STREAM, "seattle") == (kept or value)
+    assert StreamLog(channel, STREAM).acks() == {}
+    channel.put_ack("s" * MAX_KEY_BYTES, "seattle", b"1")
+    channel.put_ack(STREAM, "seattle", b"1")
+    assert {*channel.ack_tags()} == {STREAM}
+    assert channel.acks(STREAM) == {"seattle": b"1"}
+
+
+# --- what is too large
+
+
+def manifest_operation(channel: FakeTopicChannel, payload: bytes) -> Operation:
+    fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+    return Operation(operations.MANIFEST, channel.channel_id(), fields, payload)
+
+
+def write(channel: FakeTopicChannel, *values: bytes) -> None:
+    """Write records to the log, as anyone does who may."""
+    for value in values:
+        topics(channel).append("wan.log", 0, b"", value)
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MAX_OPERATION_BYTES", 6_000)
+    monkeypatch.setattr(parts, "MAX_UNFINISHED_BYTES", 12_000)
+    monkeypatch.setattr(parts, "MAX_CHECKPOINT_BYTES", 100_000)
+
+
+def kept_bytes(channel: FakeTopicChannel) -> int:
+    """Return the size of the operations that are not whole yet, by what is kept of them."""
+    kept = channel.with_fold(lambda fold: [*fold._unfinished._unfinished.values()])
+    size = sum(len(part.data) + parts.PART_BYTES for each in kept for part in each.parts)
+    assert size == sum(channel._log._fold._unfinished._sizes.values())
+    return size
+
+
+@pytest.mark.parametrize("most", [100, 10_000])
+def test_a_manifest_above_the_limit_does_not_count(
+    url: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Whoever wrote it. Fails when all readers keep it; the next one takes its place."""
+    channel = opened(url)
+    monkeypatch.setattr(fold, "MAX_MANIFEST_BYTES", 1_000)
+    write(channel, *manifest_operation(channel, bytes(1_001)).records(most))
+    assert channel.epochs() == {}
+    channel.append(STREAM, 1, bytes(1_000))
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_what_readers_would_not_take_is_not_written(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a writer learns of it by a verdict that says something else, or never."""
+    channel = opened(url)
+    monkeypatch.setattr(kafka_channel, "MAX_MANIFEST_BYTES", 1_000)
+    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    before = log_topic(channel).end
+    with pytest.raises(
+        ManifestError, match=r"1,001 bytes; readers take 1,000\. It was not written"
+    ):
+        channel.append(STREAM, 1, bytes(1_001))
+    with pytest.raises(ChannelError, match=r"1,048,577 bytes; readers take 1,048,576"):
+        channel.put_sender_record(STREAM, bytes(MAX_RECORD_BYTES + 1))
+    with pytest.raises(ChannelError, match=r"bytes without its payload; readers take 1,000"):
+        channel.announce("s" * 1_000, 1, 1)
+    assert log_topic(channel).end == before
+
+
+def test_a_senders_record_above_the_limit_does_not_count(url: str) -> None:
+    channel = opened(url)
+    channel.put_sender_record(STREAM, b"record")
+    fields = {"stream": STREAM}
+    for size, kept in ((MAX_RECORD_BYTES + 1, b"record"), (MAX_RECORD_BYTES, bytes(2**20))):
+        large = Operation(operations.SENDER, channel.channel_id(), fields, bytes(size))
+        write(channel, large.encode())
+        assert channel.sender_record(STREAM) == kept
+
+
+def test_an_operation_with_a_head_above_the_limit_is_foreign(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when its JSON is parsed: it takes many times its size."""
+    channel = opened(url)
+    operation = replace(manifest_operation(channel, b"m"), fields={"x": "y" * 1_000})
+    value = operation.encode()
+    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    write(channel, value)
+    assert len(channel.foreign()) == 1
+
+
+@pytest.mark.parametrize("identity", ["a" * 900_000, "", "A" * 32, "a" * 33])
+def test_an_operation_with_another_id_is_foreign(url: str, identity: str) -> None:
+    """Readers keep IDs of thousands of operations. Fails when they have any size."""
+    channel = opened(url)
+    write(channel, replace(manifest_operation(channel, b"m"), id=identity).encode())
+    assert (channel.epochs(), len(channel.foreign())) == ({}, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 700])
+def test_operations_without_an_end_are_kept_within_limits(
+    url: str, small_limits: None, data: bytes
+) -> None:
+    """Many that were begun, one that claims a billion parts, and checkpoints. Fails when memory
+    grows with what anyone writes to the topic."""
+    channel = opened(url)
+    checksum = b"%08x" % crc32c(data)
+    most = 0
+    for number in range(100):
+        write(channel, b"WANP 1 %032x 0 1000000000 %s\n%s" % (number, checksum, data))
+        write(channel, b"WANP 1 %032x %d 999999999 %s\n%s" % (10**6, number, checksum, data))
+        begun = b'WANO 1 00000000\n{"kind":"checkpoint",' + data
+        line = b"WANP 1 %032x 0 2 %08x\n" % (10**9 + number, crc32c(begun))
+        write(channel, line + begun)
+        most = max(most, kept_bytes(channel))
+    assert most <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
+    append(channel, STREAM, 1, frames=1)
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_an_operation_of_parts_above_the_limit_is_dropped(url: str, small_limits: None) -> None:
+    """Fails when one operation takes what is for all."""
+    channel = opened(url)
+    write(channel, *manifest_operation(channel, bytes(6_000)).records(1_000))
+    assert (channel.epochs(), kept_bytes(channel)) == ({}, 0)
+    write(channel, *manifest_operation(channel, bytes(5_500)).records(1_000))
+    assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+
+
+def test_a_checkpoint_has_a_limit_of_its_own(url: str, small_limits: None) -> None:
+    """Fails when a large state is never taken: the log grows for ever."""
+    channel = opened(url)
+    channel._most = 1_000
+    chance = random.Random(1)
+    for epoch in range(1, 10):
+        previous = fingerprint(channel.manifest(STREAM, epoch - 1)) if epoch > 1 else ""
+        channel.append(STREAM, epoch, chance.randbytes(3_000), previous)
+    channel.keeper._checkpoint()
+    assert log_topic(channel).beginning > 0
+    assert sum(len(each.value) for each in log_topic(channel).records) > 2 * 12_000
+    assert seen(opened(url)) == seen(channel)
+
+
+@pytest.mark.parametrize("times", [1, ATTEMPTS])
+def test_an_operation_that_others_displace_is_written_again(
+    url: str, small_limits: None, times: int
+) -> None:
+    """Others begin operations between its parts. Fails when it is lost in silence."""
+    channel = opened(url)
+    channel._most = 1_000
+    broker, displaced = channel.broker, []
+    real = broker.produce
+
+    def produce(topic: str, partition: int, records: list[tuple[bytes, bytes]]) -> object:
+        if len(records) == 1 or len(displaced) >= times:
+            return real(topic, partition, records)
+        displaced.append(records)
+        real(topic, partition, records[:1])
+        for _ in range(12):
+            large = manifest_operation(channel, bytes(2_000))
+            write(channel, large.records(1_500)[0])
+        return real(topic, partition, records[1:])
+
+    broker.produce = produce  # type: ignore[method-assign, assignment]
+    if times == 1:
+        channel.append(STREAM, 1, bytes(4_000))
+        assert channel.epochs() == opened(url).epochs() == {STREAM: [1]}
+    else:
+        with pytest.raises(ChannelError, match="before it could be read back"):
+            channel.append(STREAM, 1, bytes(4_000))
+        assert channel.epochs() == opened(url).epochs() == {}
+    assert len(displaced) == times
+
+
+def test_a_begin_of_several_records_is_none(url: str) -> None:
+    """Fails when readers void parts at it, and one that begins to read there does not see it."""
+    channel = opened(url)
+    large = manifest_operation(channel, bytes(2_000)).records(1_500)
+    begin = Operation(operations.BEGIN, channel.channel_id(), {"x": "y" * 100}).records(100)
+    write(channel, large[0], *begin, *large[1:])
+    assert channel.epochs() == {STREAM: [1]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_readers_agree_on_what_is_dropped(url: str, small_limits: None, seed: int) -> None:
+    """A forger writes parts of all kinds between those of writers, and keepers checkpoints. Readers
+    begin at the first record, or at any checkpoint."""
+    chance = random.Random(seed)
+    writers = [opened(url, keep=chance.choice((8, 30))) for _ in range(2)]
+    for writer in writers:
+        writer._most = chance.choice((150, 700))
+        writer.faults = None
+    known: list[bytes] = []
+    broker = writers[0].broker
+    assert isinstance(broker, FakeBroker)
+    real = broker.topics.append
+
+    def between(topic: str, partition: int, key: bytes, value: bytes) -> object:
+        while topic == "wan.log" and chance.random() < 0.5:
+            if value.startswith(b"WANP"):
+                known.append(value)
+            if known and chance.random() < 0.4:  # once more, or under the ID of another
+                forged = chance.choice(known)
+            else:
+                data = chance.randbytes(chance.choice((0, 10, 900)))
+                of = chance.choice((2, 10**9 - 1))
+                place = b"%032x %d %d" % (chance.randrange(9), chance.randrange(3), of)
+                forged = b"WANP 1 %s %08x\n%s" % (place, crc32c(data), data)
+            real(topic, partition, b"", forged)
+        return real(topic, partition, key, value)
+
+    broker.topics.append = between  # type: ignore[method-assign, assignment]
+    for step in range(60):
+        writer = chance.choice(writers)
+        with suppress(ChannelError):
+            last = writer.head(STREAM)
+            previous = fingerprint(writer.manifest(STREAM, last)) if last else ""
+            writer.append(STREAM, last + 1, b"%d " % step * chance.choice((1, 500)), previous)
+            if last > 1 and chance.random() < 0.4:
+                writer.trim(STREAM, last - 1, [])
+        assert kept_bytes(writer) <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
+        assert seen(FakeTopicChannel(url)) == seen(writers[0]) == seen(writers[1]), f"seed {seed}"
+    assert log_topic(writers[0]).beginning > 0
+
+
+# --- operations that do not count
+
+
+def made_again(channel: FakeTopicChannel) -> None:
+    """Make the topics again as soon as the channel has taken its ID."""
+    real = channel.channel_id
+
+    def taken() -> str:
+        identity = real()
+        channel.channel_id = real  # type: ignore[method-assign]
+        for topic in ("wan.log", "wan.frames", "wan.acks"):
+            topics(channel).delete(topic)
+        append(opened(channel.url), "other", 1)
+        return identity
+
+    channel.channel_id = taken  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("outcome", ["made again", "voided"])
+@pytest.mark.parametrize(
+    "ask", ["announce", "withdraw", "put_sender_record", "remove", "trim_frames", "trim"]
+)
+def test_f17_a_caller_is_told_of_an_operation_that_does_not_count(
+    url: str, ask: str, outcome: str
+) -> None:
+    """Fails when it takes for done what is not: an announcement that nobody reads, say."""
+    channel = opened(url)
+    paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
+    channel.announce(STREAM, 1, 1)
+    channel.put_ack(STREAM, "seattle", b"1")
+    calls: dict[str, Callable[[], object]] = {
+        "announce": lambda: channel.announce(STREAM, 1, 2),
+        "withdraw": lambda: channel.withdraw(STREAM),
+        "put_sender_record": lambda: channel.put_sender_record(STREAM, b"record"),
+        "remove": lambda: channel.remove(STREAM),
+        "trim_frames": lambda: channel.trim_frames(STREAM, paths[:1]),
+        "trim": lambda: channel.trim(STREAM, 2, []),
+    }
+    if outcome == "voided":
+        channel._verdict = lambda *_: None  # type: ignore[method-assign]
+        match = "voided again and again"
+    elif ask == "trim":  # nothing is left to trim
+        made_again(channel)
+        calls[ask]()
+        return
+    else:
+        made_again(channel)
+        match = "does not count.*made again"
+    with pytest.raises(ChannelError, match=match):
+        calls[ask]()
+    if outcome == "voided":
+        assert channel.acks(STREAM) == {"seattle": b"1"}
+
+
+def test_a_trim_that_another_process_was_faster_with_is_done(url: str) -> None:
+    """Fails when a sender takes it for an error; and when one that is not done is taken for it."""
+    channel, other = opened(url), opened(url)
+    for epoch in (1, 2, 3):
+        append(channel, STREAM, epoch)
+    real = channel.submit
+
+    def late(*operation: Any) -> bool | None:
+        other.trim(STREAM, 2, [])
+        return real(*operation)
+
+    channel.submit = late  # type: ignore[method-assign]
+    channel.trim(STREAM, 2, [])
+    assert channel.stream_epochs(STREAM) == [3]
+    channel.submit = lambda *_: False  # type: ignore[method-assign]
+    append(other, STREAM, 4)
+    with pytest.raises(ChannelError, match=r"'trim' .*does not count"):
+        channel.trim(STREAM, 3, [])
+
+
+def test_many_frames_are_discarded_in_several_operations(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when an operation is larger than readers take."""
+    monkeypatch.setattr(kafka_channel, "DISCARDED_AT_ONCE", 2 * 90)
+    channel = opened(url)
+    paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(5)]
+    before = len(log_topic(channel).records)
+    channel.trim_frames(STREAM, paths)
+    assert len(log_topic(channel).records) == before + 3
+    dead = channel.with_fold(
+        lambda fold: [range(*each) for d in fold.state.dead.values() for each in d]
+    )
+    assert sum(map(len, dead)) == 5
+
+
 def test_f16_a_log_cut_by_a_retention_is_loud(url: str) -> None:
     """Fails when a reader takes what is left for the whole: nobody would miss what is gone."""
     channel = opened(url)
@@ -1100,8 +1518,8 @@ def test_operations_are_read_as_they_were_written() -> None:
         operation = Operation(operations.MANIFEST, "c", {"stream": "s", "epoch": 1}, payload)
         for most in (37, 1_000, 10**6):
             read = [read_record(value, "here") for value in operation.records(most)]
-            parts = [each for each in read if isinstance(each, Part)]
-            assert (joined(parts, "here") if parts else read[0]) == operation
+            pieces = [each for each in read if isinstance(each, Part)]
+            assert (joined(pieces, "here") if pieces else read[0]) == operation
 
 
 def test_a_state_is_read_as_it_was_written(url: str) -> None:
