@@ -4,6 +4,7 @@ Spark: the target decodes frames as the product does."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,17 @@ def key_file(folder: Path, name: str, secret: str = "") -> str:
     return f"file:{path}"
 
 
-def put_operations(channel: TopicChannel, stream: str, epoch: int, data: bytes) -> None:
+def put_operations(
+    channel: TopicChannel, stream: str, epoch: int, data: bytes, earlier: Sequence[bytes] = ()
+) -> None:
     """Write a manifest to a topic, in place of the one that is there and those behind it, as anyone
     can: remove the stream, and write it anew.
 
     The operations name no frames: those of a stream that was removed may not be named again, and
-    readers go by the manifests.
+    readers go by the manifests. ``earlier``: the manifests before it, if they are trimmed.
     """
-    manifests = [channel.manifest(stream, each) for each in range(1, epoch)] + [data]
+    manifests = [*earlier] or [channel.manifest(stream, each) for each in range(1, epoch)]
+    manifests.append(data)
     first = epoch
     if channel.head(stream) >= epoch:
         assert channel.submit(operations.REMOVE, {"stream": stream})
