@@ -689,6 +689,31 @@ GUARDS = {
     - prepare_all([inbound.channel for inbound in channels], begins=False)
     + prepare_all([inbound.channel for inbound in channels])
     """,
+    "unit/receiver/test_trust_on_topics.py": """
+    [unsigned on a topic]
+    test_a_forged_manifest_holds_its_stream[topics-nobody]
+    StreamLog.read
+    - manifest.refusal is not None
+    + False
+
+    [another stream on a topic]
+    test_a_forged_manifest_holds_its_stream[topics-another stream]
+    StreamLog._fetch
+    - (manifest.stream, manifest.epoch) != (self.stream, epoch)
+    + False
+
+    [frame of another stream on a topic]
+    test_a_frame_of_another_stream_is_refused[topics-frames/denver.west.prices/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-00000@0:0]
+    TopicChannel.is_frame_of
+    - parsed is not None and parsed.stream == stream
+    + True
+
+    [large frame on a topic]
+    test_a_frame_that_is_moved_to_another_record_is_refused[topics-size]
+    TopicChannel._records
+    - max_bytes is not None and size > max_bytes
+    + False
+    """,
     "unit/channels/test_topics.py": """
     [epochs follow]
     test_a_manifest_that_continues_nothing_does_not_count[4-]
@@ -765,7 +790,7 @@ GUARDS = {
     + self._begun == asked
 
     [forgotten read]
-    test_f15_a_read_that_fails_is_no_answer_for_those_who_wait[log-read-True]
+    test_f17_acks_that_are_read_anew_in_vain_are_no_answer_for_those_who_wait
     TopicReader._forget
     - self._whole = 0
     + pass
@@ -820,8 +845,8 @@ GUARDS = {
     + False
 
     [unfinished operations]
-    test_operations_without_an_end_are_kept_within_limits[]
-    test_all_readers_agree_on_what_is_dropped[0]
+    test_operations_without_an_end_are_kept_within_limits[empty]
+    test_operations_without_an_end_are_kept_within_limits[full]
     UnfinishedOperations._keep_within_limits
     - self._sizes[added.is_checkpoint] > of_all
     + False

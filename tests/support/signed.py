@@ -1,9 +1,10 @@
-"""Two sending sites and a receiving one on one directory channel, with keys. No Spark: the target
-decodes frames as the product does."""
+"""Two sending sites and a receiving one on one channel, in a directory or on topics, with keys. No
+Spark: the target decodes frames as the product does."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from inline import Inbound, Running, Woken
 
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.channels.kafka import operations
+from spark_wan.channels.kafka.channel import TopicChannel
+from spark_wan.channels.kafka.places import parse_path
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.ledger.ledger import Ledger
@@ -27,14 +31,15 @@ from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.trust import sending_trust
 from spark_wan.wire.frame import FrameRef, decode_frame, most_bytes
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import Manifest, fingerprint
 
 ORDERS, PRICES = "newark.east.orders", "denver.west.prices"
 
 
-def content(folder: Path, keys: dict[str, list[str]], **seattle: Any) -> dict[str, Any]:
+def content(
+    folder: Path, channel: str, keys: dict[str, list[str]], **seattle: Any
+) -> dict[str, Any]:
     """Return a topology in which newark sends orders and denver sends prices to seattle."""
-    channel = str(folder / "channel")
     places = {name: {"seattle": f"/seattle/{name}"} for name in ("orders", "prices")}
     return {
         "version": 1,
@@ -80,6 +85,27 @@ def key_file(folder: Path, name: str, secret: str = "") -> str:
     return f"file:{path}"
 
 
+def put_operations(
+    channel: TopicChannel, stream: str, epoch: int, data: bytes, earlier: Sequence[bytes] = ()
+) -> None:
+    """Write a manifest to a topic, in place of the one that is there and those behind it, as anyone
+    can: remove the stream, and write it anew.
+
+    The operations name no frames: those of a stream that was removed may not be named again, and
+    readers go by the manifests. ``earlier``: the manifests before it, if they are trimmed.
+    """
+    manifests = [*earlier] or [channel.manifest(stream, each) for each in range(1, epoch)]
+    manifests.append(data)
+    first = epoch
+    if channel.head(stream) >= epoch:
+        assert channel.submit(operations.REMOVE, {"stream": stream})
+        first = 1
+    for number in range(first, epoch + 1):
+        previous = fingerprint(manifests[number - 2]) if number > 1 else ""
+        fields = {"stream": stream, "epoch": number, "previous": previous, "frames": []}
+        assert channel.submit(operations.MANIFEST, fields, manifests[number - 1])
+
+
 class CheckingTarget(Target):
     most = 2**30
     """``max_frame_bytes``"""
@@ -110,19 +136,23 @@ class SignedTable(InboundTable):
 
 
 class SignedSites:
-    """The sites of :func:`content`, with the keys that each of them has now."""
+    """The sites of :func:`content`, with the keys that each of them has now.
 
-    def __init__(self, folder: Path, *signing: str, **seattle: Any) -> None:
+    :meth:`put` and :meth:`replace_frame` do what anyone can who may write to the channel.
+    """
+
+    def __init__(self, folder: Path, *signing: str, url: str = "", **seattle: Any) -> None:
         self.folder = folder
+        self.url = url or str(folder / "channel")
         self.keys = {name: [key_file(folder, name)] for name in signing}
         self.seattle = seattle
-        self.channel: Channel = open_channel(str(folder / "channel"))
+        self.channel: Channel = open_channel(self.url)
         self.channel.prepare()
         self.targets = {name: CheckingTarget(self.channel, name) for name in ("orders", "prices")}
 
     def topology(self, keys: dict[str, list[str]] | None = None) -> Topology:
         wanted = self.keys if keys is None else keys
-        return parse_topology(content(self.folder, wanted, **self.seattle), "wan.yaml")
+        return parse_topology(content(self.folder, self.url, wanted, **self.seattle), "wan.yaml")
 
     def log(self, sender: str = "east", stream: str | None = None, **keys: list[str]) -> StreamLog:
         """Return the log of a sender's stream, as its sender has it."""
@@ -167,11 +197,29 @@ class SignedSites:
         return self.folder / "channel" / "log" / stream / f"{epoch:020d}.json"
 
     def put(self, stream: str, epoch: int, data: bytes) -> None:
-        """Write a manifest as anyone does who may write to the channel."""
+        """Write a manifest, in place of the one that is there. In a topic it is the last one."""
+        if isinstance(self.channel, TopicChannel):
+            put_operations(self.channel, stream, epoch, data)
+            return
         path = self.path(stream, epoch)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         self.channel.put_head(stream, epoch, data)
+
+    def replace_frame(self, path: str, data: bytes, key: bytes = b"") -> None:
+        """Write another frame in place of one. On topics, its record is written elsewhere, with its
+        key or another, and an operation leads readers to it."""
+        if not isinstance(self.channel, TopicChannel):
+            (self.folder / "channel" / path).write_bytes(data)
+            return
+        parsed = parse_path(path)
+        assert parsed is not None
+        topic, _ = self.channel.names()
+        partition = parsed.places[0].partition
+        record = key or parsed.key(0), data
+        [written] = self.channel.broker.produce(topic, partition, [record])
+        fields = {"path": path, "from": parsed.places, "to": [(partition, written.offset)]}
+        assert self.channel.submit(operations.MOVE, fields)
 
     def receiver(self, **keys: list[str]) -> Inbound:
         """Return a new receiver of seattle."""
@@ -183,7 +231,7 @@ class SignedSites:
             made.target = self.targets[name]
             return made
 
-        streams = ChannelStreams(topology, "seattle", str(self.folder / "channel"))
+        streams = ChannelStreams(topology, "seattle", self.url)
         return Inbound(streams, self.channel, InboundTables(make), woken=Woken())
 
     def applied(self, stream: str) -> int:

@@ -22,7 +22,7 @@ def sites(tmp_path: Path) -> SignedSites:
 
 def partitions(sites: SignedSites, through: int) -> tuple[WanStreamReader, list[FramePartition]]:
     file = sites.folder / "wan.yaml"
-    file.write_text(yaml.safe_dump(content(sites.folder, sites.keys)))
+    file.write_text(yaml.safe_dump(content(sites.folder, sites.url, sites.keys)))
     options = {"config": str(file), "site": "seattle", "sender": "east"}
     reader = WanStreamReader(SourceOptions.parse(options))
     found = reader.partitions(offset({}, {}), offset({ORDERS: through}, {}))

@@ -1,19 +1,26 @@
-"""Whom a receiver believes: signatures, ``accept_from``, names and sizes, on a real directory."""
+"""Whom a receiver believes: signatures, ``accept_from``, names and sizes, on a real directory and
+topics in memory. ``test_trust_on_topics.py`` forges what only topics have."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
+from fake_broker import clusters
 from fakes import HEADER
 from signed import ORDERS, PRICES, SignedSites, held, key_file
 
+from spark_wan.channels import registry
+from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import SigningKeyError, TopologyError
@@ -22,10 +29,29 @@ from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef, encode_frame, frame_checksum, frame_digest
 from spark_wan.wire.manifest import Manifest
 
+Make = Callable[..., SignedSites]
+
+
+@pytest.fixture(params=["directory", "topics"])
+def make(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Make]:
+    """Make the sites, with a channel of each kind."""
+    monkeypatch.setitem(registry.CHANNELS, "topics", "fake_broker:FakeTopicChannel")
+    url = f"topics://{uuid.uuid4().hex}" if request.param == "topics" else ""
+    yield partial(SignedSites, tmp_path, url=url)
+    clusters.pop(url, None)
+
 
 @pytest.fixture
-def sites(tmp_path: Path) -> SignedSites:
+def sites(make: Make) -> SignedSites:
     """Both senders sign."""
+    return make("newark", "denver")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> SignedSites:
+    """The same, on a directory."""
     return SignedSites(tmp_path, "newark", "denver")
 
 
@@ -64,7 +90,7 @@ def test_signed_streams_are_applied_end_to_end(sites: SignedSites) -> None:
 def test_a_manifest_without_a_signature_is_refused(sites: SignedSites) -> None:
     """Of a site that has keys. Fails when a missing signature counts as none needed."""
     sites.send(1, 2)
-    sites.put(ORDERS, 2, altered(sites.path(ORDERS, 2).read_bytes(), signature=None))
+    sites.put(ORDERS, 2, altered(sites.channel.manifest(ORDERS, 2), signature=None))
     here = sites.receiver()
     here.apply()
     assert "not signed, but site 'newark' has signing_keys" in held(here, ORDERS)
@@ -87,7 +113,7 @@ def test_a_manifest_without_a_signature_is_refused(sites: SignedSites) -> None:
 def test_an_altered_manifest_is_refused(sites: SignedSites, changes: dict[str, Any]) -> None:
     """Whichever field was altered, and though its checksum is right."""
     sites.send(1)
-    sites.put(ORDERS, 1, altered(sites.path(ORDERS, 1).read_bytes(), **changes))
+    sites.put(ORDERS, 1, altered(sites.channel.manifest(ORDERS, 1), **changes))
     here = sites.receiver()
     here.apply()
     assert "its signature is wrong" in held(here, ORDERS)
@@ -128,7 +154,7 @@ def test_another_origin_cannot_be_claimed(sites: SignedSites) -> None:
 def test_a_manifest_under_another_stream_is_refused(sites: SignedSites) -> None:
     """As it is, it names another stream. With the name altered, its signature is wrong."""
     sites.send(1)
-    copied = sites.path(ORDERS, 1).read_bytes()
+    copied = sites.channel.manifest(ORDERS, 1)
     for stream in (PRICES, "newark.east.prices"):
         sites.put(stream, 1, copied)
     here = sites.receiver()
@@ -160,7 +186,7 @@ def test_a_channel_copied_to_another_place_is_refused(sites: SignedSites, tmp_pa
 
 
 def _trust(topology: Any, sites: SignedSites) -> Any:
-    return receiving_trust(topology, "seattle", str(sites.folder / "channel"))
+    return receiving_trust(topology, "seattle", sites.url)
 
 
 def test_two_keys_are_valid_while_one_replaces_the_other(sites: SignedSites) -> None:
@@ -201,11 +227,11 @@ def test_an_idle_stream_is_not_held_when_its_key_has_gone(sites: SignedSites) ->
 def test_a_replaced_frame_is_refused(sites: SignedSites) -> None:
     """With right checksums in the frame, and the same size. Fails without digests."""
     (manifest,) = sites.send(1)
-    path = sites.folder / "channel" / manifest.frames[0].path
-    data = bytearray(path.read_bytes())
+    path = manifest.frames[0].path
+    data = bytearray(sites.channel.get_frame(path))
     at = len(data) - 20
     data[at] ^= 1
-    path.write_bytes(data)
+    sites.replace_frame(path, bytes(data))
     here = sites.receiver()
     here.apply()
     assert "not the frame that its signed manifest names" in held(here, ORDERS)
@@ -236,18 +262,18 @@ def test_a_stream_that_the_topology_does_not_know_must_be_signed(sites: SignedSi
     assert "signature" not in held(here, signed) and "signed" not in held(here, signed)
 
 
-def test_without_keys_nothing_has_to_be_signed(tmp_path: Path) -> None:
-    sites = SignedSites(tmp_path)
+def test_without_keys_nothing_has_to_be_signed(make: Make) -> None:
+    sites = make()
     (manifest,) = sites.send(1)
     here = sites.receiver()
     here.apply()
     assert (manifest.signature, manifest.frames[0].digest) == (None, "")
-    assert b"signature" not in sites.path(ORDERS, 1).read_bytes()
+    assert b"signature" not in sites.channel.manifest(ORDERS, 1)
     assert (sites.applied(ORDERS), held(here, ORDERS)) == (1, "")
 
 
-def test_a_site_takes_events_only_from_those_that_it_accepts(tmp_path: Path) -> None:
-    sites = SignedSites(tmp_path, accept_from=["denver"])
+def test_a_site_takes_events_only_from_those_that_it_accepts(make: Make) -> None:
+    sites = make(accept_from=["denver"])
     sites.send(1)
     here = sites.receiver()
     here.apply()
@@ -258,8 +284,8 @@ def test_a_site_takes_events_only_from_those_that_it_accepts(tmp_path: Path) -> 
     others_go_on(sites, here)
 
 
-def test_an_accepted_site_may_not_bring_events_of_another(tmp_path: Path) -> None:
-    sites = SignedSites(tmp_path, accept_from=["newark", "denver"])
+def test_an_accepted_site_may_not_bring_events_of_another(make: Make) -> None:
+    sites = make(accept_from=["newark", "denver"])
     sites.send(1, origin="mallory")
     here = sites.receiver()
     here.apply()
@@ -300,7 +326,7 @@ def test_a_key_may_be_in_the_environment(
     here.apply()
     assert (sites.applied(ORDERS), held(here, ORDERS)) == (1, "")
     monkeypatch.delenv("WAN_NEWARK")
-    sites.put(ORDERS, 2, sites.path(ORDERS, 1).read_bytes())
+    sites.put(ORDERS, 2, sites.channel.manifest(ORDERS, 1))
     with pytest.raises(SigningKeyError, match="the environment variable is not set"):
         sites.send(2)
 
@@ -316,8 +342,13 @@ def test_no_key_is_in_what_is_shown_or_pickled(sites: SignedSites) -> None:
     for each in (topology, log.trust, manifest, here.streams.trust(ORDERS)):
         assert secret not in pickle.dumps(each)
         assert secret.decode() not in repr(each)
-    files = [path for path in (sites.folder / "channel").rglob("*") if path.is_file()]
-    assert files and all(secret not in path.read_bytes() for path in files)
+    if isinstance(sites.channel, TopicChannel):
+        topics = clusters[sites.url].partitions.values()
+        written = [r.key + r.value for topic in topics for of in topic for r in of.records]
+    else:
+        paths = (sites.folder / "channel").rglob("*")
+        written = [path.read_bytes() for path in paths if path.is_file()]
+    assert written and all(secret not in each for each in written)
 
 
 # --- acks
@@ -378,19 +409,19 @@ def sending_signer(sites: SignedSites, site: str) -> Any:
 
 
 @pytest.mark.parametrize("stream", ["..", ".", "a b", "x\ny", "-rf", "é"])
-def test_a_stream_with_an_unsafe_name_is_refused_by_name(sites: SignedSites, stream: str) -> None:
+def test_a_stream_with_an_unsafe_name_is_refused_by_name(files: SignedSites, stream: str) -> None:
     """Before anything of it is read. Fails (reads or writes elsewhere) without the check."""
-    here = sites.receiver()
+    here = files.receiver()
     here.apply()  # a head without a log is taken for what is left of a stream, at a first look
-    before = {path for path in sites.folder.rglob("*") if path.is_file()}
-    head = sites.folder / "channel" / "heads" / f"{stream}.json"
+    before = {path for path in files.folder.rglob("*") if path.is_file()}
+    head = files.folder / "channel" / "heads" / f"{stream}.json"
     head.parent.mkdir(exist_ok=True)
     head.write_text('{"version": 1, "epoch": 1, "manifest": "0"}')
     here.apply()
     (cause,) = [each.held for each in here.streams.statuses() if each.held]
     assert f"{stream!a} is not the name of a stream" in cause
-    others_go_on(sites, here)
-    left = {path for path in sites.folder.rglob("*") if path.is_file()} - before - {head}
+    others_go_on(files, here)
+    left = {path for path in files.folder.rglob("*") if path.is_file()} - before - {head}
     assert all(PRICES in str(path) for path in left)
     head.unlink()
     here.apply()
@@ -430,11 +461,11 @@ def test_a_frame_outside_the_streams_own_folder_is_refused(tmp_path: Path, path:
 
 @pytest.mark.parametrize("field", ["origin", "table", "sent_to", "addressees"])
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "x\0", "a\nb", "..", "a" * 300])
-def test_an_unsafe_name_in_a_manifest_is_refused(tmp_path: Path, field: str, name: str) -> None:
-    sites = SignedSites(tmp_path)
+def test_an_unsafe_name_in_a_manifest_is_refused(make: Make, field: str, name: str) -> None:
+    sites = make()
     value = name if field in ("origin", "table") else ["seattle", name]
     sites.send(1)
-    sites.put(ORDERS, 1, altered(sites.path(ORDERS, 1).read_bytes(), **{field: value}))
+    sites.put(ORDERS, 1, altered(sites.channel.manifest(ORDERS, 1), **{field: value}))
     here = sites.receiver()
     here.apply()
     assert f"{field} is " in held(here, ORDERS) and "not a name" in held(here, ORDERS)
@@ -444,9 +475,9 @@ def test_an_unsafe_name_in_a_manifest_is_refused(tmp_path: Path, field: str, nam
 # --- sizes
 
 
-def test_a_frame_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+def test_a_frame_that_unpacks_to_too_much_is_refused(make: Make) -> None:
     """By a sender that does not keep to its own limit. Its size in the channel is small."""
-    sites = SignedSites(tmp_path, "newark", "denver", max_frame_bytes=2**30)
+    sites = make("newark", "denver", max_frame_bytes=2**30)
     log = sites.log()
     header = replace(HEADER, stream=ORDERS, attempt="c" * 32, events=100_000)
     batch = pa.record_batch(
@@ -465,46 +496,46 @@ def test_a_frame_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     others_go_on(sites, here)
 
 
-def test_a_sender_may_not_send_what_its_remotes_refuse(tmp_path: Path) -> None:
-    sites = SignedSites(tmp_path, max_frame_bytes="1MiB")
+def test_a_sender_may_not_send_what_its_remotes_refuse(make: Make) -> None:
+    sites = make(max_frame_bytes="1MiB")
     with pytest.raises(TopologyError, match="is more than site 'seattle' receives; set it to 1048"):
         sites.topology()
 
 
-def test_an_object_that_is_larger_than_its_manifest_says_is_not_read(sites: SignedSites) -> None:
-    (manifest,) = sites.send(1)
-    with open(sites.folder / "channel" / manifest.frames[0].path, "ab") as file:
+def test_an_object_that_is_larger_than_its_manifest_says_is_not_read(files: SignedSites) -> None:
+    (manifest,) = files.send(1)
+    with open(files.folder / "channel" / manifest.frames[0].path, "ab") as file:
         file.truncate(10**9)  # a hole: no disk is used
-    here = sites.receiver()
+    here = files.receiver()
     here.apply()
     assert "larger than its manifest says (1,000,000,000 bytes" in held(here, ORDERS)
-    others_go_on(sites, here)
+    others_go_on(files, here)
 
 
-def test_a_huge_manifest_is_not_read(sites: SignedSites) -> None:
-    sites.send(1)
-    with open(sites.path(ORDERS, 1), "ab") as file:
+def test_a_huge_manifest_is_not_read(files: SignedSites) -> None:
+    files.send(1)
+    with open(files.path(ORDERS, 1), "ab") as file:
         file.truncate(10**10)
-    here = sites.receiver()
+    here = files.receiver()
     here.apply()
     assert "too large for a manifest (10,000,000,000 bytes" in held(here, ORDERS)
-    others_go_on(sites, here)
+    others_go_on(files, here)
 
 
-def test_a_huge_ack_is_none(sites: SignedSites) -> None:
-    sites.send(1)
-    sites.receiver().apply()
-    with open(sites.folder / "channel" / "acks" / ORDERS / "seattle.json", "ab") as file:
+def test_a_huge_ack_is_none(files: SignedSites) -> None:
+    files.send(1)
+    files.receiver().apply()
+    with open(files.folder / "channel" / "acks" / ORDERS / "seattle.json", "ab") as file:
         file.truncate(10**10)
-    assert sites.log().acks() == {}
+    assert files.log().acks() == {}
 
 
 def test_a_manifest_of_an_old_reader_and_a_new_one_is_the_same(sites: SignedSites) -> None:
     """The fingerprint is of all bytes, so a log goes on whoever reads it."""
     (manifest,) = sites.send(1)
-    data = sites.path(ORDERS, 1).read_bytes()
+    data = sites.channel.manifest(ORDERS, 1)
     read = Manifest.decode(data, "here")
     assert read == manifest
     assert read.fingerprint == manifest.fingerprint
     assert read.encode() == data
-    assert open_channel(str(sites.folder / "channel")) is sites.channel
+    assert open_channel(sites.url) is sites.channel
