@@ -22,7 +22,7 @@ demo: $(STAMP) ## replicate a year of flights with crashes, between two sites an
 
 CHANNELS  ?= directory
 KINDS     := $(if $(filter all,$(CHANNELS)),directory s3 kafka,$(CHANNELS))
-WITH_SPARK := tests/integration tests/crash
+WITH_SPARK := tests/cluster/test_cluster.py tests/integration tests/crash
 
 # Several processes, each with its own Spark session (tests/conftest.py sets the number). Files run
 # in their order, so that the longest, those of tests/crash, start first.

@@ -16,9 +16,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from default_channel import channel_settings, server_settings
 from deltalake import DeltaTable, write_deltalake
 from sites import COLUMNS, KEYS, NEWARK, SEATTLE, Sites, at, write_topology
-from spark_cluster import ROOT, Cluster, Job, build_archive, descendants, signal_all
+from spark_cluster import (
+    ROOT,
+    Cluster,
+    Job,
+    build_archive,
+    connected_ports,
+    descendants,
+    signal_all,
+)
 from waiting import DEADLINE, wait_until
 
 TRIES = 10
@@ -155,8 +164,12 @@ class Deployment:
 
     def attempts(self, table: str) -> set[str]:
         """Return the attempts of tasks of which there are frames."""
-        folder = Path(self.wan.channel(_sender(table)).url) / "frames" / self.wan.log(table).stream
-        names = os.listdir(folder) if folder.exists() else []
+        channel, stream = self.wan.channel(_sender(table)), self.wan.log(table).stream
+        if "://" in channel.url:
+            names = [Path(path).name for path in self.wan.frames(table)]
+        else:  # faster: what is looked for does not last
+            folder = Path(channel.url) / "frames" / stream
+            names = os.listdir(folder) if folder.exists() else []
         return {name.rpartition("-")[0] for name in names}
 
     def unnamed(self, table: str) -> set[str]:
@@ -244,8 +257,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     folder = tmp_path_factory.mktemp("cluster")
     archive = build_archive(folder / "package")
     senders = {
-        "east": {"channel": "./channel", "batch_size": FRAME},
-        "events": {"channel": "./events", "batch_size": FRAME},
+        name: {**channel_settings(folder / "wan", name), "batch_size": FRAME}
+        for name in ("east", "events")
     }
     write_topology(
         folder / "wan",
@@ -405,6 +418,41 @@ def test_b31_f02_a_query_goes_on_elsewhere_with_its_checkpoint(deployment: Deplo
     deployment.wan.assert_equal("clicks")
     assert deployment.published("clicks") > epoch
     assert deployment.unnamed("clicks")
+
+
+@pytest.mark.channels("directory")
+def test_f05_executors_use_a_channel_on_kafka(deployment: Deployment) -> None:
+    """An executor is killed while it writes frames to Kafka; the task's next attempt is named, the
+    lost one's frames stay. Executors of both jobs have connections to the broker: frames travel
+    through no driver. Fails when a task cannot open the channel that it was given.
+    """
+    for job in deployment.jobs.values():
+        job.kill()
+    deployment.jobs.clear()
+    folder = deployment.wan.folder.with_name("kafka")
+    settings = {**server_settings("kafka", folder, "channel"), "batch_size": FRAME}
+    write_topology(
+        folder,
+        {"east": settings},
+        {
+            "orders": {"keys": KEYS["orders"], "senders": ["east"], "start": "snapshot"},
+            "readings": {"keys": [], "senders": ["east"], "start": {"version": 0}},
+        },
+    )
+    over = Deployment(Sites(folder), deployment.newark, deployment.seattle)
+    over.wan.change(10)
+    try:
+        send, receive = over.running("send", "receive")
+        for _ in over.until_lost(lambda: over.unnamed("readings")):
+            with killed(over.catch_writing(send, "readings")):
+                over.settle("readings")
+        over.settle()
+        port = int(settings["channel"].split("/")[2].rpartition(":")[2])
+        for job in (send, receive):
+            assert port in connected_ports(tree(job.executors()))
+    finally:
+        for job in over.jobs.values():
+            job.kill()
 
 
 def _received(deployment: Deployment, rows: int) -> bool:

@@ -309,6 +309,23 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def connected_ports(pids: Iterable[int]) -> set[int]:
+    """Return the ports to which processes have TCP connections."""
+    held: set[str] = set()
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    held.add(os.readlink(entry))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            words = line.split()
+            if f"socket:[{words[9]}]" in held:
+                ports.add(int(words[2].rpartition(":")[2], 16))
+    return ports
+
+
 def kill_session(session: int) -> None:
     """Kill all processes of a session, also those that have left its process group."""
     while True:
