@@ -2,8 +2,8 @@
 
 A record's deadlines count from when the producer has it, and so include the time in which it waits
 for those before it. With a fixed number of bytes under way, a slow line would let every record time
-out, again and again. So the window is halved when an acknowledgement takes long, and grows while
-they come soon: additive increase and multiplicative decrease, as TCP does it, with factors of two.
+out, again and again. So the window is halved when an acknowledgement takes long, and doubled while
+they come soon.
 """
 
 from __future__ import annotations
