@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -156,6 +157,10 @@ def test_f12_brokers_that_are_away_for_long_are_waited_for(
         return message(of, what, error)
 
     monkeypatch.setattr(KafkaBroker, "_message", noted)
+    # pytest would keep what kafka-python logs, with its sockets, if a client was opened before.
+    logger = logging.getLogger("kafka")
+    kept = [each for each in logger.handlers if not type(each).__module__.startswith("_pytest")]
+    monkeypatch.setattr(logger, "handlers", kept)
     timeouts = {"kafka.request.timeout.ms": "1000", "kafka.delivery.timeout.ms": "1500"}
     channel = f"kafka://{kafka.bootstrap}/{tmp_path.name}"
     sites = Sites.make(tmp_path / "wan", channel=channel, storage=timeouts)

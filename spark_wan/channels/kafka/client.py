@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import ssl
 import tempfile
 import threading
@@ -86,7 +87,7 @@ class Opening:
     ended: int = 0
     """Number of attempts that have ended."""
     error: BaseException | None = None
-    """Of the last one."""
+    """Of the last one, without the frames that raised it: they hold its sockets."""
 
 
 class KafkaBroker:
@@ -369,7 +370,7 @@ class KafkaBroker:
             try:
                 shared = Shared(self._opened(kind, **settings))
             except BaseException as error:
-                opening.error = error
+                opening.error = copy.copy(error)
                 raise
             finally:
                 opening.ended += 1
