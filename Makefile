@@ -24,11 +24,13 @@ CHANNELS  ?= directory
 KINDS     := $(if $(filter all,$(CHANNELS)),directory s3 kafka,$(CHANNELS))
 WITH_SPARK := tests/cluster/test_cluster.py tests/integration tests/crash
 
-# Several processes, each with its own Spark session (tests/conftest.py sets the number). Files run
-# in their order, so that the longest, those of tests/crash, start first.
+# In this order: what SPARK_WAN_TEST_MINUTES skips on a slow machine is at the end.
+EVERYTHING := $(addprefix tests/,unit fuzz simulation crash integration cluster)
+
+# Several processes, each with its own Spark session (tests/conftest.py sets the number).
 define run_tests
 	SPARK_WAN_TEST_CHANNEL=$(1) $(PY) -m pytest --numprocesses auto --dist loadfile \
-	    --no-loadscope-reorder $(or $(TESTS),$(if $(filter directory,$(1)),tests,$(WITH_SPARK)))
+	    --no-loadscope-reorder $(or $(TESTS),$(if $(filter directory,$(1)),$(EVERYTHING),$(WITH_SPARK)))
 
 endef
 

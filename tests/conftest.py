@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,21 @@ settings.load_profile("any machine")
 
 MEMORY = 4 << 30
 """Maximum memory of a test process, in bytes, with its Spark session and the processes it kills."""
+
+
+MINUTES = os.environ.get("SPARK_WAN_TEST_MINUTES")
+"""For where a run is ended by a clock: tests that have not begun by then are skipped."""
+BEGAN = "SPARK_WAN_TESTS_BEGAN"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault(BEGAN, str(time.time()))  # for all processes of this run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if MINUTES is not None and time.time() - float(os.environ[BEGAN]) > 60 * float(MINUTES):
+        pytest.skip(f"not begun within SPARK_WAN_TEST_MINUTES={MINUTES} on this machine")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
