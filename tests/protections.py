@@ -534,7 +534,7 @@ GUARDS = {
     + False
 
     [window grows]
-    test_the_line_is_never_idle[50000000]
+    test_the_line_is_never_idle[200000000]
     Window._adapt
     - min(self._most, 2 * self.bytes)
     + self.bytes

@@ -57,7 +57,7 @@ def test_a_record_is_acknowledged_in_time_however_slow_the_line_is(rate: int) ->
     assert max(line.took[50:]) < 2 * AIM
 
 
-@pytest.mark.parametrize("rate", [700_000, 5_000_000, 50_000_000])
+@pytest.mark.parametrize("rate", [700_000, 5_000_000, 200_000_000])
 def test_the_line_is_never_idle(rate: int) -> None:
     """Fails when the window does not grow: a fast and long line then waits for each window."""
     line = Line(rate)
