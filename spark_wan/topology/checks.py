@@ -109,13 +109,7 @@ def _check_frame_sizes(topology: Topology, problems: Problems) -> None:
                 "lower it, or raise max_frame_bytes",
             )
         for name in sender.remotes:
-            remote = topology.sites.get(name)
-            if remote is not None and sender.max_frame_bytes > remote.max_frame_bytes:
-                problems.add(
-                    f"senders.{sender.name}.max_frame_bytes",
-                    f"{sender.max_frame_bytes} is more than site {name!r} receives; set it to "
-                    f"{remote.max_frame_bytes}, or raise sites.{name}.max_frame_bytes",
-                )
+            _check_received(topology, sender, name, problems)
 
 
 def _check_tables(topology: Topology, problems: Problems) -> None:
@@ -207,16 +201,21 @@ def _check_ways(topology: Topology, table: Table, problems: Problems) -> None:
 def _check_forwarded_size(topology: Topology, stream: Stream, problems: Problems) -> None:
     """What the first sender sends must not be too large for the sites behind others either: a
     frame is forwarded as it is."""
-    first = stream.senders[0]
     for name in stream.addressees if stream.inbound is not None else ():
-        site = topology.sites.get(name)
-        if site is not None and first.max_frame_bytes > site.max_frame_bytes:
-            problems.add(
-                f"senders.{first.name}.max_frame_bytes",
-                f"{first.max_frame_bytes} is more than site {name!r} receives "
-                f"({stream.way(name)}); set it to {site.max_frame_bytes}, or raise "
-                f"sites.{name}.max_frame_bytes",
-            )
+        _check_received(topology, stream.senders[0], name, problems, f" ({stream.way(name)})")
+
+
+def _check_received(
+    topology: Topology, sender: Sender, name: str, problems: Problems, way: str = ""
+) -> None:
+    """What a sender may send must not be more than a site takes that it reaches."""
+    site = topology.sites.get(name)
+    if site is not None and sender.max_frame_bytes > site.max_frame_bytes:
+        problems.add(
+            f"senders.{sender.name}.max_frame_bytes",
+            f"{sender.max_frame_bytes} is more than site {name!r} receives{way}; set it to "
+            f"{site.max_frame_bytes}, or raise sites.{name}.max_frame_bytes",
+        )
 
 
 def _missing_sender(

@@ -244,3 +244,12 @@ def held(here: Inbound, stream: str) -> str:
     """Return why a receiver holds a stream; empty: it does not."""
     found = [each.held for each in here.streams.statuses() if each.stream == stream]
     return found[0] or "" if found else ""
+
+
+def others_go_on(sites: SignedSites, here: Inbound) -> None:
+    """Check that the stream of the other sender is applied, whatever is wrong with orders."""
+    log = sites.log("west")
+    sites.send(log.newest_epoch() + 1, log=log)
+    here.apply()
+    assert held(here, PRICES) == ""
+    assert sites.applied(PRICES) == log.newest_epoch()

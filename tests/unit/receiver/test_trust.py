@@ -17,7 +17,7 @@ import pytest
 from crc32c import crc32c
 from fake_broker import clusters
 from fakes import HEADER
-from signed import ORDERS, PRICES, SignedSites, held, key_file
+from signed import ORDERS, PRICES, SignedSites, held, key_file, others_go_on
 
 from spark_wan.channels import registry
 from spark_wan.channels.kafka.channel import TopicChannel
@@ -60,15 +60,6 @@ def altered(data: bytes, **changes: Any) -> bytes:
     record = {**json.loads(data.partition(b"\n")[2]), **changes}
     body = json.dumps({name: each for name, each in record.items() if each is not None}).encode()
     return f"WANM 2 {crc32c(body):08x}\n".encode() + body
-
-
-def others_go_on(sites: SignedSites, here: Any) -> None:
-    """The stream of the other sender is applied, whatever is wrong with the first one."""
-    log = sites.log("west")
-    sites.send(log.newest_epoch() + 1, log=log)
-    here.apply()
-    assert held(here, PRICES) == ""
-    assert sites.applied(PRICES) == log.newest_epoch()
 
 
 def test_signed_streams_are_applied_end_to_end(sites: SignedSites) -> None:

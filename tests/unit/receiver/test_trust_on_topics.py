@@ -16,7 +16,7 @@ from fakes import manifest
 from kafka_server import Cluster
 from kafka_server import closing_brokers as closing_brokers
 from kafka_server import kafka as kafka
-from signed import ORDERS, PRICES, SignedSites, held, key_file
+from signed import ORDERS, PRICES, SignedSites, held, key_file, others_go_on
 
 from spark_wan.channels import registry
 from spark_wan.channels.kafka import operations
@@ -64,14 +64,6 @@ def write(sites: SignedSites, *values: bytes, topic: str = "log", key: bytes = b
     channel = topics(sites)
     name = f"{channel.prefix}.{topic}"
     channel.broker.produce(name, 0, [(key, value) for value in values])
-
-
-def others_go_on(sites: SignedSites, here: Any) -> None:
-    log = sites.log("west")
-    sites.send(log.newest_epoch() + 1, log=log)
-    here.apply()
-    assert held(here, PRICES) == ""
-    assert sites.applied(PRICES) == log.newest_epoch()
 
 
 def following(sites: SignedSites, **changes: Any) -> Manifest:
