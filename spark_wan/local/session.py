@@ -69,6 +69,6 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
             "spark.sql.adaptive.enabled": False,
         }
     settings |= conf
-    options = (settings.get("spark.driver.extraJavaOptions"), java_options(quick=quick))
+    options = (java_options(quick=quick), settings.get("spark.driver.extraJavaOptions"))
     settings["spark.driver.extraJavaOptions"] = " ".join(map(str, filter(None, options)))
     return builder.config(map=settings).getOrCreate()
