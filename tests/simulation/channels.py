@@ -107,6 +107,7 @@ class WatchedChannel:
             record.strays[epoch] = data
             return
         manifest = Manifest.decode(data, "the simulation")
+        self.world.check_order(manifest)
         invariants.extends_its_log(manifest, record.manifests.get(record.last))
         there = {ref.path for ref in manifest.frames if self.inner.frame_time(ref.path) is not None}
         invariants.names_only_frames_that_are_there(manifest, there)

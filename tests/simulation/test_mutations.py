@@ -329,7 +329,7 @@ FORWARDING_MUTATIONS = {
     own_remotes_as_sent_to: "goes from",
     sent_back: "goes from",
     acked_before_forwarded: "acks .*, but .* has forwarded through",
-    epochs_skipped: "is forwarded after epoch|begins at",
+    epochs_skipped: "is forwarded after epoch",
     frames_of_another_epoch: "has other frames than came|names frames that are not",
 }
 

@@ -282,6 +282,18 @@ class World:
 
     # --- what must hold
 
+    def check_order(self, manifest: Manifest) -> None:
+        """What is forwarded must follow what was forwarded before. Called before the versions are
+        looked at: they have a gap wherever an epoch is skipped."""
+        inbound = self.streams[manifest.stream].inbound
+        if inbound is not None:
+            via = manifest.via.epoch if manifest.via is not None else 0
+            invariants.follows_what_was_forwarded(
+                manifest,
+                self.forwarded(manifest.stream, manifest.epoch - 1),
+                self.record(inbound.name).manifests.get(via),
+            )
+
     def appended(self, manifest: Manifest) -> None:
         """An epoch was added to its log."""
         stream = self.streams[manifest.stream]
@@ -299,10 +311,8 @@ class World:
     def _forwarded(self, manifest: Manifest, stream: Stream, inbound: Stream) -> None:
         """An epoch was forwarded."""
         there = self.record(inbound.name).manifests
-        via = manifest.via.epoch if manifest.via is not None else 0
-        invariants.follows_what_was_forwarded(
-            manifest, self.forwarded(stream.name, manifest.epoch - 1), there.get(via)
-        )
+        assert manifest.via is not None  # see check_order
+        via = manifest.via.epoch
         invariants.goes_on_to_the_others(manifest, there[via], stream.sender, self.topology)
         invariants.has_the_same_frames(
             manifest,
