@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import default_channel
 import pytest
 from hypothesis import HealthCheck, settings
 from sites import Sites
+
+pytest_plugins = ["tiers", "failures"]
 
 # How long generating an example takes depends on the machine, not on the code.
 settings.register_profile(
@@ -24,21 +25,6 @@ MEMORY = 4 << 30
 """Maximum memory of a test process, in bytes, with its Spark session and the processes it kills."""
 
 
-MINUTES = os.environ.get("SPARK_WAN_TEST_MINUTES")
-"""For where a run is ended by a clock: tests that have not begun by then are skipped."""
-BEGAN = "SPARK_WAN_TESTS_BEGAN"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    os.environ.setdefault(BEGAN, str(time.time()))  # for all processes of this run
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if MINUTES is not None and time.time() - float(os.environ[BEGAN]) > 60 * float(MINUTES):
-        pytest.skip(f"not begun within SPARK_WAN_TEST_MINUTES={MINUTES} on this machine")
-
-
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process per core, as far as memory allows. More are no faster and slow each test down."""
     cores = (
@@ -49,15 +35,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
         memory = min(memory, int(text))
     return max(1, min(cores, memory // MEMORY))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is about other kinds of channel than the one that all tests have now."""
-    for item in items:
-        of_kinds = item.get_closest_marker("channels")
-        if of_kinds is not None and default_channel.KIND not in of_kinds.args:
-            kinds = " or ".join(of_kinds.args)
-            item.add_marker(pytest.mark.skip(reason=f"about channels of kind {kinds}"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,7 +52,9 @@ def _clients(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """One classic session for all tests in this process. Failed tasks are retried once, as on a
     cluster.
     """
@@ -95,8 +74,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.master": "local[2,2]",
             # A session keeps its last thousand queries: half an hour of tests needs more than 1 GB.
             "spark.driver.memory": "4g",
-            # In so long a session all of the JVM's compilers pay: 80 tests took 0.82 of the time.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+            # In a long session all of the JVM's compilers pay: 80 tests took 0.82 of the time.
+            "spark.driver.extraJavaOptions": (
+                "" if request.config.option.tier == "core" else "-XX:TieredStopAtLevel=4"
+            ),
             "spark.sql.ui.retainedExecutions": 50,
             "spark.ui.retainedJobs": 100,
             "spark.ui.retainedStages": 100,

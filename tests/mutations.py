@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,9 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
     changed = set()
     for function, before, after in mutations:
         pattern, new = _parsed(before, after)
-        defined = re.compile(rf"\b(def|class) {function.rpartition('.')[2]}\b")
-        for path in package.rglob("*.py"):
-            if path not in trees and defined.search(text := path.read_text()):
-                trees[path] = ast.parse(text)
+        for path in _defining(package).get(function.rpartition(".")[2], ()):
+            if path not in trees:
+                trees[path] = ast.parse(path.read_text())
         found = [
             (path, *place)
             for path, tree in trees.items()
@@ -52,6 +52,17 @@ def mutated(package: Path, mutations: list[Mutation]) -> dict[Path, str]:
             getattr(parent, field)[start : start + len(pattern)] = new
         changed.add(path)
     return {path: ast.unparse(ast.fix_missing_locations(trees[path])) for path in changed}
+
+
+@cache
+def _defining(package: Path) -> dict[str, set[Path]]:
+    """Return the files of a package by the functions and classes that they define. No mutation
+    changes these."""
+    found: dict[str, set[Path]] = {}
+    for path in package.rglob("*.py"):
+        for name in re.findall(r"\b(?:def|class) (\w+)", path.read_text()):
+            found.setdefault(name, set()).add(path)
+    return found
 
 
 def _parsed(before: str, after: str) -> tuple[list[Any], list[Any]]:

@@ -8,6 +8,8 @@ import shutil
 import sys
 
 from spark_wan.errors import WanError
+from spark_wan.local.cache import cache_folder
+from spark_wan.local.classes import class_archive
 from spark_wan.local.java import ensure_java
 from spark_wan.local.prepare import prepare_classes, prepare_jars
 
@@ -27,10 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
         ensure_java()
         print("Java:", os.environ.get("JAVA_HOME") or shutil.which("java"))
         if command == "prepare":
-            jars = prepare_jars()
-            print(f"Delta: {len(jars)} jars in {jars[0].parent}")
-            no_archive = "no archive, this Java cannot make one: sessions start slower"
-            print(f"Classes: {prepare_classes() or no_archive}")
+            print(f"Delta's jars: {cache_folder() / 'jars'}", flush=True)
+            prepare_jars()
+            print(f"Spark's classes, for a faster start: {class_archive()}", flush=True)
+            if prepare_classes() is None:
+                print("This Java cannot archive them: sessions start slower")
     except WanError as error:
         print(error, file=sys.stderr)
         return 1

@@ -11,28 +11,78 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from spark_wan.errors import WanError
 from spark_wan.local.cache import cache_folder
 from spark_wan.local.classes import class_archive
-from spark_wan.local.jars import cached_jars
+from spark_wan.local.jars import cached_jars, delta_artifact
 from spark_wan.local.session import local_session
 
 
 def prepare_jars() -> list[Path]:
-    """Download the Delta jars into the cache folder, unless it has them."""
+    """Download the Delta jars into the cache folder, unless it has them.
+
+    Raises:
+        WanError: they could not be downloaded; the message has the cause and names the log.
+    """
     if jars := cached_jars():
         return jars
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    # A home without .m2: other tools may leave one there with poms and no jars, which breaks Ivy.
-    options = {"spark.driver.extraJavaOptions": f'-Duser.home="{cache}"'}
-    local_session("spark_wan-prepare", quick=False, **options).stop()
+    _remove_unfinished("jars-*")
+    _run("resolve()", log := cache / "ivy.log")
     fresh = Path(tempfile.mkdtemp(prefix="jars-", dir=cache))
     fresh.chmod(0o755)
     for jar in _not_in_spark((cache / "ivy" / "jars").glob("*.jar")):
         shutil.copy2(jar, fresh)
+    if not any(jar.stem.endswith(delta_artifact()) for jar in fresh.glob("*.jar")):
+        shutil.rmtree(fresh)
+        raise WanError(
+            f"Delta's jars could not be downloaded: {_cause(log)}. What Ivy printed is in {log}"
+        )
     shutil.rmtree(cache / "jars", ignore_errors=True)
     fresh.rename(cache / "jars")
     return cached_jars()
+
+
+def resolve() -> None:
+    """Start a session that downloads the jars with Ivy."""
+    # A home without .m2: other tools may leave one there with poms and no jars, which breaks Ivy.
+    options = {"spark.driver.extraJavaOptions": f'-Duser.home="{cache_folder()}"'}
+    local_session("spark_wan-prepare", quick=False, **options).stop()
+
+
+def _remove_unfinished(pattern: str) -> None:
+    """Remove folders of earlier runs that were interrupted."""
+    for path in cache_folder().glob(pattern):
+        if path.is_dir():
+            shutil.rmtree(path)
+
+
+def _cause(log: Path) -> str:
+    text = log.read_text(errors="replace")
+    if "No space left on device" in text:
+        return "no space is left on the disk"
+    if re.search(r"(Host|Server access error|UnknownHostException|Connection refused)", text):
+        return "no network, or Maven Central is not reachable"
+    return "see the log"
+
+
+def _run(code: str, log: Path) -> None:
+    """Run a function of this module in a process of its own; what it and its JVM print goes to a
+    log."""
+    with log.open("wb") as output:
+        # The JVM ends after its Python. It inherits the pipe, and `run` returns once both are gone.
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import *; {code}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+        assert process.stdout is not None
+        with process.stdout as printed:
+            shutil.copyfileobj(printed, output)
+        process.wait()
 
 
 def _not_in_spark(jars: Iterable[Path]) -> list[Path]:
@@ -55,19 +105,10 @@ def prepare_classes() -> Path | None:
     if archive.is_file():
         return archive
     cache_folder().mkdir(parents=True, exist_ok=True)
+    _remove_unfinished("classes-*")
     with tempfile.TemporaryDirectory(prefix="classes-", dir=cache_folder()) as folder:
         fresh = Path(folder) / archive.name
-        code = f"from {__name__} import exercise; exercise({str(fresh)!r}, {folder!r})"
-        # The JVM writes the archive when it exits, after its Python. It inherits this pipe, and
-        # `run` returns when the pipe is closed.
-        subprocess.run(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            check=False,
-        )
+        _run(f"exercise({str(fresh)!r}, {folder!r})", cache_folder() / "classes.log")
         if not fresh.is_file():
             return None
         os.replace(fresh, archive)

@@ -1,15 +1,13 @@
 """A sink with a trigger: while the file ``<checkpoint>.armed`` exists, a process dies at the step
 that it names.
 
-``sink.3`` kills the process that commits. ``sink.3 <pid>`` first kills the driver with that ID and
-its JVM. ``task`` fails a task after it has written its frames. The trigger works once: the file is
-deleted first.
+``sink.3`` kills the process that commits. ``task`` fails a task after it has written its frames.
+The trigger works once: the file is deleted first.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-import spark_wan.steps as steps
 from spark_wan.datasource.format import WanDataSource
 from spark_wan.datasource.sink import WanStreamWriter
+from spark_wan.steps import CRASH_VARIABLE
 
 if TYPE_CHECKING:
     from sites import Sites
@@ -38,26 +36,9 @@ class ArmedWriter(WanStreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self.trigger.exists():
-            step, _, driver = self.trigger.read_text().partition(" ")
+            os.environ[CRASH_VARIABLE] = self.trigger.read_text()
             self.trigger.unlink()
-            os.environ[steps.CRASH_VARIABLE] = step
-            if driver:
-                steps.os = _Killing(int(driver))  # type: ignore[attr-defined]
         super().commit(messages, batchId)
-
-
-class _Killing:
-    """``os``, except that ``kill`` first kills the driver."""
-
-    environ = os.environ
-    getpid = staticmethod(os.getpid)
-
-    def __init__(self, driver: int) -> None:
-        self.driver = driver
-
-    def kill(self, pid: int, how: int) -> None:
-        os.killpg(self.driver, signal.SIGKILL)
-        os.kill(pid, how)
 
 
 class ArmedDataSource(WanDataSource):

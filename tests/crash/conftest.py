@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sites import Sites
 
-from crash.processes import Killed, Spares, Worker
+from crash.processes import Killed, Worker
 
 
-@pytest.fixture(scope="session")
-def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
-    spares = Spares(tmp_path_factory.mktemp("workers"))
-    yield spares
-    spares.end()
+@pytest.fixture(scope="module")
+def killed_at(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Killed]:
+    """``killed_at(sites, do=…)``: copies of ``sites``, one for each ``step`` of the file's tests,
+    after a process that ran there was killed with all its threads at that step."""
+    items = [item for item in request.session.items if item.path == request.path]
+    parameters = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    steps = sorted({each["step"] for each in parameters if "step" in each})
 
-
-@pytest.fixture(scope="session")
-def killed_at(spares: Spares, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Killed]:
-    """``killed_at(steps, sites, do=…)``: copies of ``sites`` by step, after a process that ran
-    there was killed with all its threads at that step."""
-
-    def kill(steps: Sequence[str], sites: Sites, **command: object) -> Killed:
+    def kill(sites: Sites, **command: object) -> Killed:
         folder = tmp_path_factory.mktemp("killed")
         copies = {step: sites.copy(folder / step) for step in steps}
-        worker = spares.take(0)
+        worker = Worker(folder / "worker.log")
         try:
             worker.killed_at(copies, **command)
         finally:
@@ -38,28 +36,17 @@ def killed_at(spares: Spares, tmp_path_factory: pytest.TempPathFactory) -> Calla
 
 
 @pytest.fixture
-def workers(spares: Spares, request: pytest.FixtureRequest) -> Iterator[Callable[[], Worker]]:
-    """``workers()``: a process to kill. Those left are killed after the test."""
-    items = request.session.items
-    later = [
-        item
-        for item in items[items.index(request.node) + 1 :]
-        if "workers" in getattr(item, "fixturenames", ())
-    ]
-    taken: list[Worker] = []
+def workers(tmp_path: Path) -> Iterator[Callable[[], Worker]]:
+    """``workers()``: one more process at work. All are killed after the test."""
+    started: list[Worker] = []
 
-    def take() -> Worker:
-        taken.append(spares.take(len(later)))
-        return taken[-1]
+    def start() -> Worker:
+        started.append(Worker(tmp_path / f"worker-{len(started)}.log"))
+        return started[-1]
 
-    yield take
-    for worker in taken:
+    yield start
+    for worker in started:
         worker.end()
-
-
-@pytest.fixture
-def worker(workers: Callable[[], Worker]) -> Worker:
-    return workers()
 
 
 @pytest.fixture(scope="session")

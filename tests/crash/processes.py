@@ -1,4 +1,4 @@
-"""Processes to kill: started ahead of time, given commands, awaited."""
+"""Processes to kill or to freeze: started, given commands, awaited."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ class Worker:
                 break
         raise AssertionError(f"no answer from the process: {self._log_tail()}")
 
-    def killed_by(self, sites: Sites, **command: object) -> None:
-        """Run ``command`` until its hook has killed the process."""
-        self.send(folder=str(sites.folder), **command)
-        self.wait_until_killed()
+    def held(self) -> list[str]:
+        """Return what holds the streams of a process that sends and receives."""
+        self.send(do="status")
+        held: list[str] = self.answer()["held"]
+        return held
 
     def killed_at(self, sites: Mapping[str, Sites], **command: object) -> None:
         """Run ``command`` at each of ``sites`` until all are at the step that names them; there
@@ -100,26 +101,3 @@ class Worker:
     def _stream(stream: IO[bytes] | None) -> IO[bytes]:
         assert stream is not None
         return stream
-
-
-class Spares:
-    """Workers that start during the test before, so that no test waits for a JVM."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._started = 0
-        self._waiting: list[Worker] = []
-
-    def take(self, needed_later: int) -> Worker:
-        taken = self._waiting.pop(0) if self._waiting else self._start()
-        if needed_later and not self._waiting:
-            self._waiting.append(self._start())
-        return taken
-
-    def end(self) -> None:
-        for worker in self._waiting:
-            worker.end()
-
-    def _start(self) -> Worker:
-        self._started += 1
-        return Worker(self.folder / f"worker-{self._started}.log")

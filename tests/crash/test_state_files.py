@@ -1,5 +1,5 @@
 """f55 with Spark: any one file of a site's state, or of the checkpoint of a user's query, is
-deleted, truncated, emptied or restored.
+deleted or truncated; with all files, also emptied or restored.
 
 The files are those of the ledger's Delta tables, the receivers' checkpoints, the decisions, and the
 checkpoint of a query that writes a user stream. Each is damaged alone, while epochs wait; one of
@@ -132,7 +132,7 @@ FEW: dict[Fault, list[str]] = {
         "query/metadata",
     ],
     cut_in_half: [f"{LEDGER}/applied/_delta_log/N.json"],
-    emptied: [f"{LEDGER}/event_ids/_delta_log/N.json", "seattle/_wan/decisions/orders.json"],
+    emptied: [],
     restored: [],
 }
 """Fault -> the kinds of files (:func:`kind_of`) to damage by default."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from sites import SEATTLE, Sites
 from waiting import wait_until
@@ -21,12 +22,6 @@ def until(steps: Steps[Any], name: str) -> None:
     """Run numbered steps through the one called ``name``."""
     while next(steps).split()[0] != name:
         pass
-
-
-def held_by(worker: Worker) -> list[str]:
-    worker.send(do="status")
-    held: list[str] = worker.answer()["held"]
-    return held
 
 
 def marks(sites: Sites, table: str) -> list[Mark]:
@@ -58,7 +53,7 @@ def test_f08_two_senders_and_two_receivers_apply_each_epoch_once(
             "equal sites",
         )
     # The loser of a race may hold a stream until its next retry.
-    wait_until(lambda: not any(held_by(worker) for worker in pair), "no hold")
+    wait_until(lambda: not any(worker.held() for worker in pair), "no hold")
     for worker in pair:
         worker.send(do="stop")
     for worker in pair:
@@ -75,27 +70,7 @@ def test_f08_two_senders_and_two_receivers_apply_each_epoch_once(
         assert applies == list(range(1, len(applies) + 1))
 
 
-def test_f08_a_sender_that_loses_the_race_publishes_nothing(spark: Any, replicated: Sites) -> None:
-    """A sender has written its frames when another one publishes the same commits. It then finds
-    nothing left to publish.
-
-    Fails without the store's create-if-absent.
-    """
-    replicated.change(50)
-    slow = replicated.publisher(spark, "readings").round()
-    until(slow, "publish.4")
-    fast = run(replicated.publisher(spark, "readings").round())
-    assert fast is not None and fast.epoch == 3
-    assert run(slow) is None
-    assert replicated.numbers("readings") == [1, 2, 3]
-    assert {frame.path for frame in replicated.log("readings").read(3).frames} == {
-        f.path for f in fast.frames
-    }
-    replicated.send(spark)
-    replicated.apply(spark)
-    replicated.assert_equal()
-
-
+@pytest.mark.core
 def test_f08_a_receiver_that_loses_the_race_writes_nothing(spark: Any, waiting: Sites) -> None:
     """A receiver is about to write when another one writes the same epoch under the same apply
     number. Delta accepts one of the writes, and the loser plans again.

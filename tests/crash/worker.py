@@ -1,10 +1,10 @@
 """Run senders and receivers until the process is killed.
 
-Reads one JSON command per line and prints one answer per line. A command has ``do`` (``send``,
-``receive``, ``sink``, ``both`` or ``each``), ``folder`` (see :mod:`sites`) and
-``crash_at`` or ``freeze_at``, the step at which this process kills or freezes itself
-(:mod:`spark_wan.steps`). ``receive`` may name a ``site``, else it is seattle. ``each`` has a list
-of commands, ``commands``, of which one may also be ``fold``: see :func:`run_each`.
+Reads one JSON command per line and prints one answer per line. A command has ``do`` and ``folder``
+(see :mod:`sites`). ``both`` runs a sender and a receiver, which freeze at the steps in
+``freeze_at`` (:mod:`spark_wan.steps`): see :func:`run_both`. ``each`` has a list of commands,
+``commands``, whose ``do`` is ``send``, ``receive`` or ``fold``: see :func:`run_each`. ``receive``
+may name a ``site``, else it is seattle.
 """
 
 from __future__ import annotations
@@ -26,86 +26,32 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sites import NEWARK, SEATTLE, Sites
 
 import spark_wan.receiver.table
-import spark_wan.sender.job as sender_job
 import spark_wan.sender.stream
-from crash.armed_sink import ArmedDataSource
-from crash.wrapped_channels import ChannelWrapper
 from spark_wan import steps
-from spark_wan.channels.base import Channel
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.local import local_session
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
-from spark_wan.steps import CRASH_VARIABLE, FREEZE_VARIABLE
+from spark_wan.steps import FREEZE_VARIABLE
 
 
-class DeadlyChannel(ChannelWrapper):
-    """Kills the driver and its JVM from within a task that has written frame ``index``."""
-
-    def __init__(self, inner: Channel, index: int, driver: int) -> None:
-        super().__init__(inner)
-        self.index, self.driver = index, driver
-
-    def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
-        path = self.inner.put_frame(stream, attempt, index, data)
-        if index == self.index:
-            os.killpg(self.driver, signal.SIGKILL)
-            time.sleep(600)
-        return path
-
-
-class FrozenChannel(ChannelWrapper):
-    """Freezes its process inside the first append, after the log was read."""
-
-    def __init__(self, inner: Channel) -> None:
-        super().__init__(inner)
-        self.frozen = False
-
-    def append(self, *manifest: Any) -> None:
-        if not self.frozen:
-            self.frozen = True
-            os.kill(os.getpid(), signal.SIGSTOP)
-        self.inner.append(*manifest)
-
-
-def wrap_channels(wrapper: Callable[[Channel], Any]) -> None:
-    """Wrap every channel that a sender opens from now on."""
-    opened = sender_job.open_channel
-    sender_job.open_channel = lambda url, storage=None: wrapper(opened(url, storage))
-
-
-def run(spark: Any, command: dict[str, Any]) -> None:
+def run_both(spark: Any, command: dict[str, Any]) -> None:
+    """Run a sender and a receiver, and answer what holds them, until the command is ``stop``."""
     sites = Sites(Path(command["folder"]))
-    if command.get("crash_at"):
-        os.environ[CRASH_VARIABLE] = command["crash_at"]
-    if command.get("freeze_at"):
-        os.environ[FREEZE_VARIABLE] = command["freeze_at"]
-    if (index := command.get("crash_at_frame")) is not None:
-        wrap_channels(lambda channel: DeadlyChannel(channel, index, os.getpid()))
-    if command.get("freeze_in_append"):
-        wrap_channels(FrozenChannel)
-    senders = command.get("senders", ["east"])
-    what = command["do"]
-    if what == "sink":
-        spark.dataSource.register(ArmedDataSource)
-        rows = spark.readStream.format("delta").load(str(sites.path("clicks")))
-        ArmedDataSource.start(rows, sites, command["checkpoint"]).awaitTermination()
-    elif what in ("send", "receive"):
-        start(spark, sites, command).await_termination()
-    else:
-        handles = [
-            Sender(spark, sites.topology, NEWARK, senders=senders).start(),
-            Receiver(spark, sites.topology, SEATTLE, senders=senders, interval=0.1).start(),
-        ]
-        answer({"running": os.getpid()})
-        while json.loads(sys.stdin.readline())["do"] != "stop":
-            answer({"held": held_by(handles)})
-        for handle in handles:
-            handle.stop()
-        errors = [str(handle.exception()) for handle in handles if handle.exception()]
-        answer({"held": held_by(handles), "errors": errors})
+    os.environ[FREEZE_VARIABLE] = command.get("freeze_at", "")
+    handles = [
+        Sender(spark, sites.topology, NEWARK, senders=["east"]).start(),
+        Receiver(spark, sites.topology, SEATTLE, senders=["east"], interval=0.1).start(),
+    ]
+    answer({"running": os.getpid()})
+    while json.loads(sys.stdin.readline())["do"] != "stop":
+        answer({"held": held_by(handles)})
+    for handle in handles:
+        handle.stop()
+    errors = [str(handle.exception()) for handle in handles if handle.exception()]
+    answer({"held": held_by(handles), "errors": errors})
 
 
 class Barrier:
@@ -198,7 +144,7 @@ def main() -> None:
         if command["do"] == "each":
             run_each(spark, command["commands"])
         else:
-            run(spark, command)
+            run_both(spark, command)
     spark.stop()
 
 

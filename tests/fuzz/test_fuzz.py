@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import seeds
 
 INPUTS = int(os.environ.get("SPARK_WAN_FUZZ_INPUTS", "8000"))
-SEED = int(os.environ.get("SPARK_WAN_SEED", "1"))
 FUZZER = Path(__file__).parent / "fuzzer.py"
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_what_is_wrong_is_refused_or_read(target: str, share: float, tmp_path: Path) -> None:
     """In a process of its own: a crash of Arrow, or too much memory, ends that one."""
-    words = [sys.executable, str(FUZZER), target, str(int(INPUTS * share)), str(SEED)]
+    words = [sys.executable, str(FUZZER), target, str(int(INPUTS * share)), str(seeds.seed())]
     paths = [ROOT, ROOT / "tests", ROOT / "tests" / "support"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)

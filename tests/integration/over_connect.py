@@ -1,4 +1,5 @@
-"""Replicate over Spark Connect, and print what was seen as one line of JSON."""
+"""Replicate over Spark Connect, then dates, then end the session; print what was seen as one line
+of JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dates import ZONE, carry_dates
+from ended_session import end_of_session
 from sites import NEWARK, SEATTLE, Sites
 from spark_connect import connect
 from waiting import wait_until
 
 import spark_wan.capture.source as source
 from spark_wan import Receiver, Sender
+from spark_wan.capture.change_feed import JAVA_TIME
 from spark_wan.delta.sessions import is_connect
 from spark_wan.sender.stream import SenderStream
 
@@ -76,10 +80,22 @@ def replicate(spark: Any, sites: Sites) -> dict[str, Any]:
     return report
 
 
+def replicate_dates(spark: Any, folder: Path) -> dict[str, Any]:
+    spark.conf.set(ZONE, "UTC")
+    rows = carry_dates(spark, folder, ["Europe/Amsterdam"])
+    settings = (JAVA_TIME, "spark.sql.readSideCharPadding")
+    return {"rows": rows, "settings": {name: spark.conf.get(name) for name in settings}}
+
+
 def main() -> None:
-    spark = connect()
-    report = {"connect": is_connect(spark), **replicate(spark, Sites(Path(sys.argv[1])))}
-    spark.stop()
+    sites, folder = Sites(Path(sys.argv[1])), Path(sys.argv[2])
+    spark = connect("-Duser.timezone=Africa/Monrovia")
+    report = {
+        "connect": is_connect(spark),
+        "replicated": replicate(spark, sites),
+        "dates": replicate_dates(spark, folder),
+        "ended": end_of_session(spark, sites, spark.stop),
+    }
     report["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("wan-")]
     print(json.dumps(report), flush=True)
 

@@ -20,9 +20,9 @@ from spark_wan.channels.log import StreamLog
 from spark_wan.errors import AckTimeoutError
 from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.job import Sender
 from spark_wan.sender.stream import StreamStatus
-from spark_wan.units import milliseconds
 
 ORDERS = "newark.east.orders"
 
@@ -100,12 +100,15 @@ def test_f11_a_lost_ack_is_restored_from_the_ledger(
     wan.assert_equal()
 
 
-def test_b34_a_hold_is_reported_and_retried(
+def test_b33_b34_a_hold_is_reported_and_retried(
     running: tuple[Sites, JobHandle[Any], JobHandle[Any]],
 ) -> None:
     """The target is away: the ack has the held epoch and the cause, the sender's status has the
     cause, and nothing of the epoch is trimmed. The other table is not affected. Once the target
     is back, the receiver continues by itself.
+
+    Fails without the check in `Ledger.catch_up` for a table that the ledger knows: the receiver
+    creates the table again, without its older rows.
     """
     wan, sender, receiver = running
     wait_until_all_acked(wan, sender, receiver)
@@ -120,6 +123,9 @@ def test_b34_a_hold_is_reported_and_retried(
     assert ack is not None and (ack.applied, ack.held) == (applied, applied + 1)
     assert ack.cause == status(sender).remote_holds[SEATTLE]
     assert "orders: the table is missing at site seattle" in str(ack.cause)
+    assert "restore it" in str(ack.cause)
+    held = [(each.table, each.held) for each in receiver.status() if each.held]
+    assert held == [("orders", ack.cause)]
     assert status(sender).held is None
     wait_until(
         lambda: wan.rows("readings") == wan.rows("readings", NEWARK),
@@ -135,6 +141,7 @@ def test_b34_a_hold_is_reported_and_retried(
         receiver,
     )
 
+    assert not target.exists()
     target.with_name("away").rename(target)
     wait_until_all_acked(wan, sender, receiver)
     wait_until(
@@ -146,40 +153,18 @@ def test_b34_a_hold_is_reported_and_retried(
     wan.assert_equal()
 
 
-def test_block_on_ack_delays_the_next_epoch_of_a_sender(spark: Any, tmp_path: Path) -> None:
-    """The next epoch is published once the policy is met for the last one. A stop ends the wait
-    (b27).
-    """
-    wan = Sites.make(tmp_path / "wan", block_on_ack="1h")
-    wan.change(10)
-    for _ in range(2):
-        sender = Sender(spark, wan.topology, NEWARK, tables=["orders"], senders=["east"]).start()
-        wait_until(lambda: wan.numbers("orders") == [1], "the first epoch", sender)
-        sender.stop()
-        assert sender.exception() is None
-
-    wan.delete("orders", "id = 10")
-    sender = Sender(spark, wan.topology, NEWARK, tables=["orders"], senders=["east"]).start()
-    try:
-        wait_until(
-            lambda: wan.numbers("orders") == [1, 2],
-            "the next one: a restart does not wait for earlier epochs",
-            sender,
-        )
-        wan.delete("orders", "id = 12")
-        before = milliseconds()
-        wan.apply(spark)
-        wait_until(lambda: wan.numbers("orders")[-1] == 3, "the one after it", sender)
-        assert wan.log("orders").read(3).created >= before
-    finally:
-        sender.stop()
-
-
 def test_f43_a_quorum_goes_on_without_a_site_and_nothing_is_trimmed_before_it_is_back(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """newark and seattle are two of three. Fails when the sender waits for denver, or trims what
-    denver still needs."""
+    """newark and seattle are two of three, and newark alone is not enough. Fails when the sender
+    waits for denver, or trims what denver still needs."""
+    polls, collect = list[int](), AckManager.round
+
+    def counted(manager: AckManager) -> Any:
+        polls.append(1)
+        return collect(manager)
+
+    monkeypatch.setattr(AckManager, "round", counted)
     wan = ManySites.make(
         tmp_path / "wan",
         {"newark": [["seattle", "denver"]], "seattle": [], "denver": []},
@@ -191,6 +176,9 @@ def test_f43_a_quorum_goes_on_without_a_site_and_nothing_is_trimmed_before_it_is
         log = StreamLog(wan.tables.channel("newark0"), "newark.newark0.orders")
         wait_until(lambda: log.epochs() == [1], "the first epoch", sender)
         wan.commit("newark", "orders", [{"id": 2, "item": "plum", "amount": 2.0}])
+        seen = len(polls)
+        wait_until(lambda: len(polls) > seen + 5, "it looks for acks", sender)
+        assert log.epochs() == [1]
         wan.receive(spark, "seattle")
         assert spark_wan.wait_for_ack(wan.topology, "orders", 0) == {"newark", "seattle"}
         wait_until(lambda: log.epochs() == [1, 2], "the second one", sender)

@@ -82,21 +82,6 @@ def test_b45_an_oversized_batch_is_split(spark: Any, sites: Any) -> None:
         assert len(frames) < len(sizes)
 
 
-def test_a_batch_closes_at_batch_size(spark: Any, sites: Any) -> None:
-    """In captured and in user streams."""
-    here: Sites = sites(batch_size=7)
-    here.append("orders", [{"id": i, "item": "x", "amount": 0.0} for i in range(30)])
-    here.send(spark, tables=["orders"])
-    assert max(frame.num_rows for frame in decoded(here.log("orders"))) <= 7
-    rows = (
-        spark.range(30)
-        .selectExpr("concat('e', id) AS event", "id AS turn", "id", "double(id) AS price")
-        .coalesce(1)
-    )
-    here.write_events("prices", rows, batchSize="7")
-    assert [frame.num_rows for frame in decoded(here.log("prices"))] == [7, 7, 7, 7, 2]
-
-
 def decoded(log: StreamLog) -> list[Any]:
     """Return the events of all frames that the log names, in order."""
     paths = [frame.path for number in log.since(0) for frame in log.read(number).frames]

@@ -86,15 +86,13 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
     wan.assert_equal()
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_f50_the_end_of_the_session_ends_sender_and_receiver(
-    wan: Sites, tmp_path: Path, kind: str
-) -> None:
-    """In a process of its own. Both report the error, neither hangs, and no stream is held.
+def test_f50_the_end_of_the_session_ends_sender_and_receiver(wan: Sites, tmp_path: Path) -> None:
+    """In a process of its own. Both report the error, neither hangs, and no stream is held. So do
+    they over Connect: see ``test_connect.py``.
 
     Fails without `lost_session` in `SenderStream._hold` and `InboundTable._round`.
     """
-    reports = run_script(SCRIPT, tmp_path, kind, wan.folder, timeout=500)
+    reports = run_script(SCRIPT, tmp_path, wan.folder, timeout=500)
     assert reports == {
         name: {
             "active": False,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +49,7 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 # --- without Spark
 
 
+@pytest.mark.core
 def test_validate_lists_every_stream() -> None:
     out = spark_wan("validate", "--config", ROOT / "conf" / "two_sites.yaml").stdout
     assert "is valid: 2 sites" in out
@@ -61,6 +60,7 @@ def test_validate_lists_every_stream() -> None:
     assert "receives  flights from newark into" in out
 
 
+@pytest.mark.core
 def test_validate_names_the_sink_of_a_user_stream(tmp_path: Path) -> None:
     topology = yaml.safe_load((ROOT / "conf" / "two_sites.yaml").read_text())
     readings = topology["tables"]["readings"]
@@ -75,6 +75,7 @@ def test_validate_names_the_sink_of_a_user_stream(tmp_path: Path) -> None:
     assert "sends     readings from a sink to seattle as newark.east.readings" in out
 
 
+@pytest.mark.core
 def test_validate_prints_json() -> None:
     (answer,) = json_lines(
         spark_wan("validate", "-c", ROOT / "conf" / "two_sites.yaml", "-o", "json").stdout
@@ -99,6 +100,7 @@ def invalid(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.core
 def test_validate_lists_every_problem_and_fails(invalid: Path) -> None:
     lines = spark_wan("validate", "--config", invalid, code=1).stdout.splitlines()
     assert any(
@@ -108,6 +110,7 @@ def test_validate_lists_every_problem_and_fails(invalid: Path) -> None:
     assert any("senders.east.ack_policy" in line for line in lines)
 
 
+@pytest.mark.core
 def test_validate_prints_problems_as_json(invalid: Path) -> None:
     (answer,) = json_lines(
         spark_wan("validate", "--config", invalid, "--output", "json", code=1).stdout
@@ -116,6 +119,7 @@ def test_validate_prints_problems_as_json(invalid: Path) -> None:
     assert all(problem.startswith(str(invalid)) for problem in answer["problems"])
 
 
+@pytest.mark.core
 def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
     config = wan.folder / "wan.yaml"
     if default_channel.KIND == "kafka":  # topics that are not there may have been lost
@@ -129,6 +133,7 @@ def test_status_of_a_new_topology_reports_nothing_published(wan: Sites) -> None:
     assert not default_channel.contents(wan.channel())
 
 
+@pytest.mark.core
 @pytest.mark.channels("directory", "s3")
 def test_status_names_foreign_files(wan: Sites) -> None:
     wan.channel().put("notes.txt", b"")  # type: ignore[attr-defined]
@@ -143,6 +148,7 @@ def test_status_names_foreign_files(wan: Sites) -> None:
     assert ["notes.txt"] in [channel["foreign"] for channel in answer["channels"]]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("command", ["send", "receive", "status"])
 def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> None:
     site = [] if command == "status" else ["--site", NEWARK]
@@ -154,6 +160,7 @@ def test_an_error_is_one_line_and_exit_code_1(command: str, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.core
 def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
     (answer,) = json_lines(
         spark_wan("status", "--config", tmp_path / "none.yaml", "--output", "json", code=1).stdout
@@ -161,6 +168,7 @@ def test_an_error_is_printed_as_json(tmp_path: Path) -> None:
     assert (answer["event"], answer["type"]) == ("error", "TopologyError")
 
 
+@pytest.mark.core
 def test_an_invalid_decision_is_refused_before_spark_starts(sites: Callable[..., Sites]) -> None:
     config = sites().folder / "wan.yaml"
     done = spark_wan(
@@ -169,6 +177,7 @@ def test_an_invalid_decision_is_refused_before_spark_starts(sites: Callable[...,
     assert "--decide 'orders@3=later' is not understood" in done.stderr
 
 
+@pytest.mark.core
 def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(
     sites: Callable[..., Sites],
 ) -> None:
@@ -176,10 +185,12 @@ def test_a_site_with_nothing_to_send_is_refused_before_spark_starts(
     assert "site seattle has nothing to send" in done.stderr
 
 
+@pytest.mark.core
 def test_invalid_usage_is_exit_code_2() -> None:
     spark_wan("send", code=2)
 
 
+@pytest.mark.core
 def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("ten years of work")
     done = spark_wan("demo", "--directory", tmp_path, code=1)
@@ -190,31 +201,39 @@ def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> 
 # --- with Spark
 
 
-def command(name: str, config: Path, site: str, *more: str) -> list[str]:
-    quick = f"spark.driver.extraJavaOptions={QUICK}"
-    words = [*CLI, name, "--config", str(config), "--site", site, "--output", "json"]
-    return [*words, "--conf", quick, "--conf", "spark.master=local[2]", *more]
+def submitting(job: str) -> list[str]:
+    """Return a command. The session is the one that spark-submit configures: a local one would
+    lack its settings."""
+    settings = {
+        "spark.master": "local[2]",
+        "spark.jars": ",".join(map(str, cached_jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.extraJavaOptions": java_options(quick=True),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(Path(sys.executable).with_name("spark-submit"))]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    return [*command, str(ROOT / "jobs" / f"{job}.py")]
 
 
-def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
+@pytest.mark.core
+def test_a_command_sends_what_is_there(spark: Any, wan: Sites) -> None:
+    """It ends once nothing is left to send, and the status shows it."""
     config = wan.folder / "wan.yaml"
     wan.change(10)
-    sent = _run(command("send", config, NEWARK, "--sender", "east", "--available-now"))
+    words = ["send", "--config", str(config), "--sender", "east", "--available-now"]
+    words += ["--site", NEWARK, "--conf", "spark.master=local[2]"]
+    sent = _run([*CLI, *words, "--conf", f"spark.driver.extraJavaOptions={QUICK}"])
     assert sent.returncode == 0, sent.stdout + sent.stderr
-    lines = json_lines(sent.stdout)
-    assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
-    assert {line["table"] for line in lines if line["event"] == "progress"} == {
-        "orders",
-        "readings",
-    }
-    received = _run(command("receive", config, SEATTLE, "--sender", "east", "--available-now"))
-    assert received.returncode == 0, received.stdout + received.stderr
-    last = {
-        line["table"]: line for line in json_lines(received.stdout) if line["event"] == "progress"
-    }
-    assert last["orders"]["applied"] == wan.numbers("orders")[-1]
-    for table in ("orders", "readings"):
-        wan.assert_equal(table)
+    for text in ("newark.east.orders: ", "newark.east.readings: ", f"sender at {NEWARK} finished"):
+        assert text in sent.stdout
+    wan.apply(spark)
+    wan.assert_equal()
+
     wan.channel("events").ensure_prepared()  # no sender does; topics that are absent are a problem
     (answer,) = json_lines(
         spark_wan("status", "--config", config, "--site", SEATTLE, "--output", "json").stdout
@@ -228,9 +247,9 @@ def test_send_and_receive_replicate_available_data(wan: Sites) -> None:
         assert (sender["held"], sender["other_settings"]) == (None, False)
 
 
-def test_jobs_replicate_under_spark_submit(wan: Sites) -> None:
-    """The session is the one that spark-submit configures: a local one would lack its settings."""
+def test_a_job_of_spark_submit_receives_what_is_there(spark: Any, wan: Sites) -> None:
     wan.change(10)
+    wan.send(spark)
     ensure_java()
     environment = {
         **os.environ,
@@ -238,51 +257,22 @@ def test_jobs_replicate_under_spark_submit(wan: Sites) -> None:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    settings = {
-        "spark.master": "local[2]",
-        "spark.jars": ",".join(map(str, cached_jars())),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.driver.extraJavaOptions": java_options(quick=True),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.ui.enabled": "false",
-    }
-    submit = [str(Path(sys.executable).with_name("spark-submit"))]
-    for name, value in settings.items():
-        submit += ["--conf", f"{name}={value}"]
-    for job, site in (("send", NEWARK), ("receive", SEATTLE)):
-        words = ["--config", str(wan.folder / "wan.yaml"), "--site", site]
-        words += ["--sender", "east", "--available-now"]
-        done = _run([*submit, str(ROOT / "jobs" / f"{job}.py"), *words], environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "newark.east.orders: " in done.stdout
-        assert f"at {site} finished" in done.stdout
+    words = ["--config", str(wan.folder / "wan.yaml"), "--sender", "east", "--available-now"]
+    words += ["--site", SEATTLE, "--output", "json"]
+    received = _run([*submitting("receive"), *words], environment)
+    assert received.returncode == 0, received.stdout + received.stderr
+    lines = json_lines(received.stdout)
+    assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
+    last = {line["table"]: line for line in lines if line["event"] == "progress"}
+    assert last["orders"]["applied"] == wan.numbers("orders")[-1]
     wan.assert_equal()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_running_sender_stops_on_a_signal_and_leaves_no_jvm(wan: Sites, number: int) -> None:
-    wan.change(10)
-    words = command("send", wan.folder / "wan.yaml", NEWARK, "--sender", "east")
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            lines = (json.loads(line) for line in process.stdout)
-            next(line for line in lines if line["event"] == "progress" and line["events"])
-            process.send_signal(number)
-            # The JVM and Spark's workers share the standard output: it ends with the last of them.
-            assert [line["event"] for line in lines][-1] == "stopped"
-            assert process.wait(DEADLINE) == 0
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 def test_b32_the_demo_with_four_sites_kills_the_one_that_forwards(tmp_path: Path) -> None:
-    """Twenty days. Each other site has newark's rows, and got each event once."""
+    """Twenty days. Each other site has newark's rows, and got each event once.
+
+    Nothing else runs `demo/four_sites.py`; ``unit/demo`` checks the steps after which it kills.
+    """
     words = ["demo", "--sites", "4", "--directory", str(tmp_path / "demo")]
     done = _run([*CLI, *words, "--days", "20", "--output", "json"])
     assert done.returncode == 0, done.stdout + done.stderr

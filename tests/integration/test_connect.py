@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from sites import Sites
 from spark_connect import run_script
 from waiting import DEADLINE
 
 import spark_wan
+from spark_wan.capture.change_feed import JAVA_TIME
 
 SCRIPT = Path(__file__).with_name("over_connect.py")
 FORBIDDEN = {
@@ -19,23 +22,45 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
-def test_sender_and_receiver_replicate_over_connect(wan: Sites, tmp_path: Path) -> None:
-    """In a process of its own, which ends by itself once it has stopped them.
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What was seen in a process with a session over Connect. It ends by itself once it has stopped
+    sender and receiver."""
+    folder = tmp_path_factory.mktemp("connect")
+    sites = Sites.make(folder / "wan")
+    report = run_script(SCRIPT, folder, sites.folder, folder / "dates", timeout=3 * DEADLINE)
+    assert (report["connect"], report["threads"]) == (True, [])
+    return report
 
-    A keyed and a keyless table, stopped in the middle of work and started again. An idle sender
+
+def test_sender_and_receiver_replicate_over_connect(report: Any) -> None:
+    """A keyed and a keyless table, stopped in the middle of work and started again. An idle sender
     runs no jobs.
 
     Fails when a look at a quiet table begins a round, which reads the history.
     """
-    report = run_script(SCRIPT, tmp_path, wan.folder, timeout=3 * DEADLINE)
-    assert report["connect"] is True
+    seen = report["replicated"]
     for side in ("sender", "receiver"):
-        assert [row[:2] for row in report[side]] == [["orders", None], ["readings", None]]
-    assert report["errors"] == []
-    assert report["active"] == [False, False]
-    assert report["threads"] == []
-    assert report["histories_while_idle"] == 0
-    assert report["rows"] > 0
+        assert [row[:2] for row in seen[side]] == [["orders", None], ["readings", None]]
+    assert seen["errors"] == []
+    assert seen["active"] == [False, False]
+    assert seen["histories_while_idle"] == 0
+    assert seen["rows"] > 0
+
+
+def test_f45_dates_arrive_exactly_over_connect_in_another_time_zone(report: Any) -> None:
+    """The server's JVM is in Monrovia, whose time was 44 minutes and 30 seconds behind until
+    1972. The user's session keeps its settings.
+    """
+    assert report["dates"]["rows"] > 100
+    settings = {JAVA_TIME: "false", "spark.sql.readSideCharPadding": "true"}
+    assert report["dates"]["settings"] == settings
+
+
+def test_f50_the_end_of_a_session_over_connect_ends_sender_and_receiver(report: Any) -> None:
+    """Both report the error, neither hangs, and no stream is held."""
+    ended = {"active": False, "exception": "SessionLostError", "raised": "SessionLostError"}
+    assert report["ended"] == {name: {**ended, "held": []} for name in ("sender", "receiver")}
 
 
 def test_the_package_uses_nothing_that_connect_lacks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,28 +120,15 @@ def reencoded(frame: bytes) -> bytes:
 
 
 @pytest.mark.channels("directory", "s3")
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda frame: frame[:-9] + bytes([frame[-9] ^ 1]) + frame[-8:], "altered: checksum"),
-        (reencoded, "altered: checksum"),
-        (lambda frame: frame[:-1], "truncated or overlong"),
-        (lambda frame: b"something else", "not a spark_wan frame"),
-        (
-            lambda frame: frame[:4] + b"\x03" + frame[5:],
-            "frame written by a newer spark_wan, in version 3",
-        ),
-    ],
-    ids=["altered", "another", "truncated", "foreign", "version"],
-)
-def test_f20_a_damaged_frame_ends_the_query_and_is_named(
-    spark: Any, sent: Sites, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+def test_f20_another_frame_ends_the_query_and_is_named(
+    spark: Any, sent: Sites, tmp_path: Path
 ) -> None:
+    """One that is valid by itself. Fails when the checksum does not reach the task that decodes."""
     wan = sent.copy(tmp_path / "wan")
     manifest = wan.log("clicks").read(1)
     path, channel = manifest.frames[0].path, wan.channel("events")
-    channel.put(path, damage(channel.get_frame(path)))  # type: ignore[attr-defined]
-    with pytest.raises(Exception, match=f"{path}: {message}"):
+    channel.put(path, reencoded(channel.get_frame(path)))  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match=f"{path}: altered: checksum"):
         decoded(
             spark, wan.channel_options("events"), tmp_path / "checkpoint", CLICKS, manifest.schema
         )

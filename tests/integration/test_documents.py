@@ -85,11 +85,13 @@ def test_the_notebook_of_dead_letters_shows_one_and_mends_it(spark: Any, tmp_pat
     assert (site.site, site.acked) == ("seattle", names["reports"][0].streams[0].epoch)
 
 
+@pytest.mark.core
 def test_every_notebook_is_run() -> None:
     run_here = set(re.findall(r'notebook\(spark, "(\w+\.py)"', Path(__file__).read_text()))
     assert run_here == {path.name for path in (ROOT / "notebooks").glob("*.py")}
 
 
+@pytest.mark.core
 def test_the_python_of_the_readme_and_of_user_streams_runs(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

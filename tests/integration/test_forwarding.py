@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake.exceptions import TableNotFoundError
 from many_sites import ManySites
 from sites import at
@@ -26,6 +27,7 @@ def clicks(spark: Any, sites: ManySites, first: int, last: int) -> None:
     writer.options(config=str(sites.folder / "wan.yaml"), sender="newark0", table="clicks").save()
 
 
+@pytest.mark.core
 def test_a_site_forwards_what_it_receives(spark: Any, tmp_path: Path) -> None:
     """Tables with and without a key, and a user stream, of which events come twice."""
     spark_wan.register(spark)
@@ -90,12 +92,11 @@ def test_b36_an_event_that_a_site_cannot_apply_is_recorded_there_and_forwarded(
     assert tables.rows("orders", "chicago") != tables.rows("orders", "newark")
 
 
-def test_b07_b10_b26_b32_f33_a_ring_in_which_all_write_and_one_site_is_down_for_a_while(
+def test_b07_b10_b26_f33_a_ring_in_which_all_write_and_one_sender_is_down_for_a_while(
     spark: Any, tmp_path: Path
 ) -> None:
     """While chicago's sender is stopped, chicago receives and forwards, and what it writes waits.
-    While its receiver is stopped, denver gets nothing of newark. Then all catch up. Nothing comes
-    back to the site that wrote it, and nothing arrives twice."""
+    Then all catch up. Nothing comes back to the site that wrote it, and nothing arrives twice."""
     sites = ManySites.make(
         tmp_path,
         RING,
@@ -136,16 +137,6 @@ def test_b07_b10_b26_b32_f33_a_ring_in_which_all_write_and_one_site_is_down_for_
         assert rows("of-chicago", "denver") != rows("of-chicago", "chicago")
         senders[1] = Sender(spark, sites.topology, "chicago").start()
         wait_until(equal, "chicago's rows arrive too", *senders, *receivers.values())
-        receivers["chicago"].stop()
-        commit(5)
-        wait_until(
-            lambda: rows("of-chicago", "newark") == rows("of-chicago", "chicago"),
-            "what chicago writes still arrives",
-            *senders,
-        )
-        assert rows("of-newark", "denver") != rows("of-newark", "newark")
-        receivers["chicago"] = Receiver(spark, sites.topology, "chicago").start()
-        wait_until(equal, "all are equal again", *senders, *receivers.values())
         for site, handle in receivers.items():
             for status in handle.status():
                 assert (status.duplicates, status.local_commits, status.held) == (0, 0, None), (

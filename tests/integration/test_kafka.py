@@ -59,7 +59,7 @@ def clicks(spark: Any, channel: str, first: int, last: int, **options: str) -> N
 
 
 def test_sites_replicate_over_kafka(spark: Any, kafka: Cluster, tmp_path: Path) -> None:
-    """A chain: chicago forwards. Tables with and without a key, several epochs, commands."""
+    """A chain: chicago forwards. Tables with and without a key, two epochs, ``status``."""
     sites = ManySites.make(
         tmp_path,
         CHAIN,
@@ -67,7 +67,7 @@ def test_sites_replicate_over_kafka(spark: Any, kafka: Cluster, tmp_path: Path) 
         channels=f"kafka://{kafka.bootstrap}/",
         storage={"kafka.security.protocol": "PLAINTEXT"},
     )
-    for start in (10, 30, 50):
+    for start in (10, 30):
         sites.tables.change(start)
         sites.send(spark, "newark")
         for site in ("chicago", "denver"):
@@ -89,8 +89,6 @@ def test_sites_replicate_over_kafka(spark: Any, kafka: Cluster, tmp_path: Path) 
     [chicago] = streams["newark.newark0.orders"]["sites"]
     assert (chicago["site"], chicago["backlog_epochs"]) == ("chicago", 0)
     assert streams["newark.newark0.orders"]["sender"]["held"] is None
-    assert "orders" in command("status", "--config", config)
-    command("validate", "--config", config)
 
 
 SECURITY = "kafka.security.protocol"

@@ -1,5 +1,7 @@
-"""Added columns are carried, by name; what cannot be carried by name holds its stream with a
+"""Added columns are carried, by name; types that cannot be reconciled hold their stream with a
 cause.
+
+Elsewhere: renamed and dropped columns in ``test_ddl_family``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from pair import Pair
 from sites import SEATTLE
 
 from spark_wan.delta.tables import load
-from spark_wan.errors import WanError
 
 WEIRD = "struct<`a-b`:int,c:array<struct<`e.f`:string>>>"
 
@@ -66,7 +67,7 @@ def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
 def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
     """Older rows have nulls in them, at both sites.
 
-    Fails when `DeltaTarget.read` adds no columns.
+    Fails when `SchemaEvolution` adds no columns.
     """
     pair.assert_same(spark, "people", "events")
     assert load(spark, pair.location("people", SEATTLE)).where("age IS NULL").count() == 2
@@ -78,7 +79,7 @@ def test_b80_added_columns_reach_the_target(spark: Any, pair: Pair) -> None:
 def test_b80_added_columns_reach_a_target_that_starts_late(spark: Any, pair: Pair) -> None:
     """All epochs, with different columns, were waiting when seattle received for the first time.
 
-    Fails when `DeltaTarget.read` adds no columns.
+    Fails when `SchemaEvolution` adds no columns.
     """
     assert len({len(manifest.schema["fields"]) for manifest in pair.manifests("later")}) > 2
     pair.assert_same(spark, "later")
@@ -111,43 +112,6 @@ def test_names_that_need_a_column_mapping_arrive(spark: Any, tmp_path: Path) -> 
     pair.sql(spark, "odd", "UPDATE {t} SET `c;d` = 7 WHERE `order no` = 1")
     pair.replicate(spark)
     pair.assert_same(spark, "odd")
-
-
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        (
-            "ALTER TABLE {t} RENAME COLUMN name TO label",
-            "version 2 renames columns: name is named label now",
-        ),
-        ("ALTER TABLE {t} DROP COLUMN name", 'version 2 drops columns (["name"])'),
-        (
-            "ALTER TABLE {t} RENAME COLUMN place.town TO city",
-            "version 2 renames columns: place.town is named place.city now",
-        ),
-    ],
-)
-def test_renamed_and_dropped_columns_hold_the_stream(
-    spark: Any, tmp_path: Path, change: str, cause: str
-) -> None:
-    """Earlier commits are sent, the cause names version and column, and nothing after it is
-    skipped.
-    """
-    pair = Pair.of(tmp_path / "wan", {"people": {}})
-    pair.make(
-        spark,
-        "people",
-        "id bigint, name string, place struct<town:string>",
-        "delta.columnMapping.mode = 'name'",
-    )
-    pair.send(spark)
-    pair.sql(spark, "people", "INSERT INTO {t} VALUES (1, 'one', named_struct('town', 'Ulm'))")
-    pair.sql(spark, "people", change)
-    pair.sql(spark, "people", "INSERT INTO {t} (id) VALUES (2)")
-    with pytest.raises(WanError) as held:
-        pair.send(spark)
-    assert f"people: {cause}" in str(held.value)
-    assert [manifest.last_version for manifest in pair.manifests("people")] == [0, 1]
 
 
 def test_b81_types_that_cannot_be_reconciled_are_refused_with_names(

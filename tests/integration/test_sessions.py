@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
@@ -15,6 +16,7 @@ from spark_wan import Receiver, Sender
 OF_DELTA = "spark.databricks.delta.lastCommitVersionInSession"
 
 
+@pytest.mark.core
 def test_sender_and_receiver_use_the_settings_of_the_users_session(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -38,18 +40,3 @@ def test_sender_and_receiver_use_the_settings_of_the_users_session(
     assert {
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     } <= {OF_DELTA}
-
-
-def test_receivers_run_in_two_sessions_of_one_process(spark: Any, tmp_path: Path) -> None:
-    """Whichever session is active. Fails when a receiver's source is registered or looked up in the
-    active session, which is another one: DATA_SOURCE_ALREADY_EXISTS, or DATA_SOURCE_NOT_FOUND.
-    """
-    pair = Pair.of(tmp_path / "pair", {"orders": {}})
-    pair.make(spark, "orders", "id bigint, item string")
-    pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'bolt')")
-    Sender(spark, pair.topology, NEWARK).start(available_now=True).await_termination()
-    for session in (spark, spark.newSession()):
-        receiver = Receiver(session, pair.topology, SEATTLE)
-        spark.createDataFrame([], "n int")  # makes this session the active one
-        receiver.start(available_now=True).await_termination()
-    pair.assert_same(spark, "orders")

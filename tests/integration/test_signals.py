@@ -147,10 +147,7 @@ def has_events(line: dict[str, Any]) -> bool:
     return line["event"] == "progress" and bool(line["events"])
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("send", signal.SIGTERM), ("receive", signal.SIGTERM), ("receive", signal.SIGINT)],
-)
+@pytest.mark.parametrize(("name", "number"), [("send", signal.SIGTERM), ("receive", signal.SIGINT)])
 def test_a_signal_to_the_process_group_stops_the_command_cleanly(
     spark: Any, wan: Sites, with_epochs: Sites, tmp_path: Path, name: str, number: int
 ) -> None:
@@ -200,10 +197,7 @@ def test_stopping_a_busy_receiver_logs_no_spark_errors(
     wan.assert_equal()
 
 
-@pytest.mark.parametrize("name", ["send", "receive"])
-def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
-    wan: Sites, tmp_path: Path, name: str
-) -> None:
+def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(wan: Sites, tmp_path: Path) -> None:
     """For lack of memory, say. Exit code 1 and one message, so that a service manager starts it
     again.
 
@@ -211,7 +205,7 @@ def test_f50_a_jvm_that_dies_ends_the_command_with_an_error(
     state.
     """
     wan.change(10)
-    with running(name, wan, tmp_path / "errors") as command:
+    with running("receive", wan, tmp_path / "errors") as command:
         wait_until(lambda: command.has_printed(is_started), "it starts")
         os.kill(command.java(), signal.SIGKILL)
         assert command.code() == 1

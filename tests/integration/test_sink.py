@@ -21,7 +21,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
 from spark_wan.datasource import format as datasource
 from spark_wan.receiver import deduplicate
-from spark_wan.wire.frame import FrameHeader, check_frame, decode_frame
+from spark_wan.wire.frame import FrameHeader, check_frame
 from spark_wan.wire.manifest import Manifest
 
 
@@ -73,32 +73,6 @@ def test_options_from_the_topology_and_explicit_options_are_equivalent(
     ]
 
 
-def test_b45_frames_are_bounded_by_rows_and_bytes(spark: Any, wan: Sites) -> None:
-    """At most ``batchSize`` rows and ``batchBytes`` bytes of Arrow; a larger event travels alone
-    (f19). All events arrive.
-
-    Fails without the limits in `BatchPublisher._cut`.
-    """
-    pages = ["x" * 1000] * 40 + ["y" * 50_000] + ["z" * 1000] * 4
-    rows = [{"event": f"click {n}", "at": at(n), "page": page} for n, page in enumerate(pages)]
-    wan.write_events(
-        "clicks", frame(spark, "clicks", rows).coalesce(1), batchSize=20, batchBytes="16kB"
-    )
-    log = wan.log("clicks")
-    batches = [
-        decode_frame(log.channel.get_frame(ref.path), ref.path, ref)[1]
-        for ref in log.read(1).frames
-    ]
-    assert sum(batch.num_rows for batch in batches) == len(rows)
-    assert max(batch.num_rows for batch in batches) <= 20
-    assert all(batch.nbytes <= 16_000 or batch.num_rows == 1 for batch in batches)
-    assert [batch.num_rows for batch in batches if batch.nbytes > 16_000] == [1]
-    wan.apply(spark, "events")
-    assert sorted(wan.table("clicks", SEATTLE)["event"].to_pylist()) == sorted(
-        row["event"] for row in rows
-    )
-
-
 def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
     wan.write_events("clicks", frame(spark, "clicks", []))
     assert wan.numbers("clicks") == []
@@ -107,33 +81,7 @@ def test_a_write_without_rows_adds_no_epoch(spark: Any, wan: Sites) -> None:
 # --- retries
 
 
-def test_f04_an_equal_replay_adds_no_epoch(spark: Any, wan: Sites) -> None:
-    """Also in other partitions and another order. Other content under the same batch ID is the next
-    epoch, and so is the same content without a batch ID.
-
-    Fails when `append_epoch` compares writes without their digest.
-    """
-    rows = frame(spark, "clicks", clicks(range(40)))
-    replay = {"queryId": "q", "batchId": 7}
-    wan.write_events("clicks", rows.coalesce(1), **replay)
-    first = wan.log("clicks").read(1)
-    assert [(write.query, write.batch) for write in first.writes] == [("q", "7")]
-
-    wan.write_events(
-        "clicks", rows.orderBy("page", ascending=False).repartition(5), batchSize=3, **replay
-    )
-    assert wan.numbers("clicks") == [1]
-    assert wan.log("clicks").read(1) == first
-    assert wan.frames("clicks") == wan.named_frames("clicks")
-
-    wan.write_events("clicks", frame(spark, "clicks", clicks(range(41))), **replay)
-    wan.write_events("clicks", rows)
-    assert wan.numbers("clicks") == [1, 2, 3]
-    status = wan.apply(spark, "events")["clicks"]
-    assert (status.held, status.duplicates, status.dead_letters) == (None, 80, 0)
-    assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in range(41)}
-
-
+@pytest.mark.core
 def test_each_micro_batch_of_a_stream_is_one_epoch(spark: Any, wan: Sites, tmp_path: Path) -> None:
     """A micro-batch that is retried after a restart, in other partitions, adds no epoch."""
     for start in (0, 10):
@@ -200,6 +148,7 @@ def test_a_retried_batch_write_inside_foreach_batch_adds_only_what_is_missing(
 # --- events at the remote site
 
 
+@pytest.mark.core
 def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan: Sites) -> None:
     """The sequence orders the events of a key, in whatever order they arrive; the operation
     column is not replicated. Without the sequence, the same write is refused as a whole.
@@ -238,6 +187,7 @@ def test_b01_operation_sequence_and_event_time_come_from_columns(spark: Any, wan
     assert sorted(map(tuple, times)) == sorted((event[0], event[1]) for event in events)
 
 
+@pytest.mark.core
 def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan: Sites) -> None:
     """The same event again is dropped. Other content under the same ID is a dead letter with its
     cause, here and in the ack, and later events go on. Equal events of a keyless table with
@@ -331,27 +281,10 @@ def test_a_sender_of_the_whole_topology_trims_a_user_stream_and_captures_nothing
     assert wan.frames("clicks") == wan.frames("prices") == set()
 
 
-def test_b03_a_write_waits_for_an_absent_remote_only_until_its_timeout(
-    spark: Any, wan: Sites
-) -> None:
-    """Both writes succeed, and their events are applied when the site is back. A later commit
-    trims their frames, also without ``blockOnAck``.
-    """
-    for n in (1, 2):
-        wan.write_events("clicks", frame(spark, "clicks", clicks([n])), blockOnAck="300ms")
-    assert wan.numbers("clicks") == [1, 2]
-    wan.apply(spark, "events")
-    assert wan.rows("clicks") == {(at(n), f"click {n}", f"/{n}"): 1 for n in (1, 2)}
-    wan.write_events("clicks", frame(spark, "clicks", clicks([3])))
-    assert wan.numbers("clicks") == [3]
-    assert wan.frames("clicks") == wan.named_frames("clicks")
-
-
-@pytest.mark.parametrize("table", ["clicks", "prices"])
 def test_b02_more_events_than_can_be_looked_up_by_literals_arrive(
-    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch, table: str
+    spark: Any, wan: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appended and merged. Those that are sent again are dropped.
+    """Those that are sent again are dropped.
 
     Fails when the look-up reads the newest version of the ledger: recording the IDs makes Spark
     evaluate it once more, all events count as applied, and the apply writes no row.
@@ -359,11 +292,10 @@ def test_b02_more_events_than_can_be_looked_up_by_literals_arrive(
     monkeypatch.setattr(deduplicate, "FEW_IDS", 5)
     duplicates = 0
     for first, end in ((0, 20), (10, 40)):
-        numbers = range(first, end)
-        rows = clicks(numbers) if table == "clicks" else [price(f"p{n}", n, n / 2) for n in numbers]
-        wan.write_events(table, frame(spark, table, rows))
-        duplicates += wan.apply(spark, "events")[table].duplicates
-    events = wan.table(table, SEATTLE, ["event"])["event"].to_pylist()
+        rows = [price(f"p{n}", n, n / 2) for n in range(first, end)]
+        wan.write_events("prices", frame(spark, "prices", rows))
+        duplicates += wan.apply(spark, "events")["prices"].duplicates
+    events = wan.table("prices", SEATTLE, ["event"])["event"].to_pylist()
     assert (len(events), len(set(events)), duplicates) == (40, 40, 10)
 
 

@@ -1,6 +1,6 @@
 """Running random schedules of a machine.
 
-``make simulate SCHEDULES=100000`` runs more schedules, ``SPARK_WAN_SEED=7`` others. Of a failing
+Each commit runs others (:mod:`seeds`); ``make simulate SCHEDULES=100000`` runs more. Of a failing
 one the shortest that was found is printed: the rules in their order, and above each the numbered
 steps that it made.
 """
@@ -8,35 +8,46 @@ steps that it made.
 from __future__ import annotations
 
 import os
+from typing import Any
 from unittest import mock
 
+import pytest
+import seeds
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.stateful import run_state_machine_as_test
 
 from simulation.machine import Replication
 
-SCHEDULES = int(os.environ.get("SPARK_WAN_SCHEDULES", "2000"))
-SMALL = SCHEDULES * 6 // 10
-"""Schedules at the sites of small topologies."""
-FORWARDING = SCHEDULES - SMALL
-"""Schedules at sites that forward. Each takes half as long again, and both kinds run at once."""
-ON_TOPICS = SCHEDULES // 10
-"""Schedules more, with channels on topics."""
+GIVEN = os.environ.get("SPARK_WAN_SCHEDULES")
+CORE, REST = 500, 2_000
+"""Schedules in `make test`, and beside it."""
 FIXED_SEED = int(
     "a560ff7ddd009b061b3bea9af2463456635027a8e967cba0"
     "277baec378443cf274622898d581c1ff1065014039503830",
     16,
 )
-"""Fixed, so that an edit of the rules' text does not change the schedules."""
+"""For mutations: how many schedules it takes to find one depends on the seed."""
 NO_CONSTANTS = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None)
 """Hypothesis draws constants of the code, too: those of all modules that happen to be loaded. So
 an edit anywhere, or another test in the same process, would change the schedules."""
-SEED = int(os.environ.get("SPARK_WAN_SEED", FIXED_SEED))
 
 
-def simulate(machine: type[Replication], count: int, *phases: Phase) -> None:
-    """Run so many schedules, the same ones every time unless a seed is given."""
+def counts(share: float) -> list[Any]:
+    """Return how many schedules to run, as parameters of a test: a share of those given, or those
+    of each tier."""
+    if GIVEN:
+        return [int(int(GIVEN) * share)]
+    return [
+        pytest.param(int(CORE * share), marks=pytest.mark.core),
+        pytest.param(int(REST * share), marks=pytest.mark.rest),
+    ]
+
+
+def simulate(
+    machine: type[Replication], count: int, *phases: Phase, begin: int | None = None
+) -> None:
+    """Run so many schedules, those of a seed (default: that of the run)."""
     chosen = settings(
         max_examples=count,
         stateful_step_count=60,
@@ -47,5 +58,7 @@ def simulate(machine: type[Replication], count: int, *phases: Phase) -> None:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
+    # A longer run begins with other schedules than a shorter one.
+    first = seeds.seed() + count if begin is None else begin
     with NO_CONSTANTS:
-        run_state_machine_as_test(seed(SEED)(machine), settings=chosen)
+        run_state_machine_as_test(seed(first)(machine), settings=chosen)

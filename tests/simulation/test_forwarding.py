@@ -6,12 +6,14 @@ A file of its own, so that it runs beside the other.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase
 
 from simulation.machine import Forwarded
-from simulation.schedules import FORWARDING, simulate
+from simulation.schedules import counts, simulate
 
 
-def test_what_is_forwarded_arrives_once_at_every_site() -> None:
+@pytest.mark.parametrize("count", counts(0.4))
+def test_what_is_forwarded_arrives_once_at_every_site(count: int) -> None:
     """And never where it was; no ack counts an epoch before it is forwarded."""
-    simulate(Forwarded, FORWARDING, Phase.generate, Phase.shrink)
+    simulate(Forwarded, count, Phase.generate, Phase.shrink)

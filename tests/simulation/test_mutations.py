@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import seeds
 from hypothesis import Phase
 
 from simulation.machine import Forwarded, Replication
-from simulation.schedules import simulate
+from simulation.schedules import FIXED_SEED, simulate
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import LogGapError
@@ -30,6 +31,8 @@ from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
+
+BEGIN = int(seeds.GIVEN or FIXED_SEED)
 
 
 class AcksBeforeItApplies(TableApplier):
@@ -252,14 +255,24 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+SLOW = (gap_unchecked, quiet_commits_not_recorded, other_senders_forgotten, stray_taken_for_a_gap)
+"""They take more schedules than `make test` has time for."""
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(each, id=each.__name__, marks=[pytest.mark.rest] * (each in SLOW))
+        for each in MUTATIONS
+    ],
+)
 def test_mutations_are_found(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the check that is meant for it. Most within 50 schedules, some after hundreds."""
     mutation(monkeypatch)
     with pytest.raises((AssertionError, LogGapError), match=MUTATIONS[mutation]):
-        simulate(Replication, 3_000, Phase.generate)
+        simulate(Replication, 3_000, Phase.generate, begin=BEGIN)
 
 
 # --- of forwarding
@@ -341,4 +354,4 @@ def test_mutations_of_forwarding_are_found(
     """Within 500 schedules."""
     mutation(monkeypatch)
     with pytest.raises((AssertionError, LogGapError), match=FORWARDING_MUTATIONS[mutation]):
-        simulate(Forwarded, 500, Phase.generate)
+        simulate(Forwarded, 500, Phase.generate, begin=BEGIN)

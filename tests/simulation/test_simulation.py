@@ -7,17 +7,19 @@ fail; clocks that are wrong; months of rest, after which log cleanup has acted.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase
 
 from simulation.machine import Replication
-from simulation.schedules import SMALL, simulate
+from simulation.schedules import counts, simulate
 
 
-def test_nothing_is_lost_doubled_or_reordered() -> None:
+@pytest.mark.parametrize("count", counts(0.6))
+def test_nothing_is_lost_doubled_or_reordered(count: int) -> None:
     """Checked at every write to a target, every ack, every manifest and every trimming, and once
     more when all has come to rest.
 
     Taken out and found, beside the mutations in ``test_mutations.py``: deciding again after a table
     was created (two receivers at first contact), and recognising one's own manifest when the store
     repeated its write."""
-    simulate(Replication, SMALL, Phase.generate, Phase.shrink)
+    simulate(Replication, count, Phase.generate, Phase.shrink)

@@ -128,14 +128,6 @@ def frames(channel: Channel, stream: str) -> set[str]:
     return {str(FramePath(stream, name, tuple(each))) for name, each in places.items()}
 
 
-def delete_log(channel: Channel, stream: str) -> None:
-    """Delete the manifests of a stream; of a channel on topics those of all its streams."""
-    if isinstance(channel, ObjectChannel):
-        channel.delete([each.path for each in channel.list_objects(f"log/{stream}/")])
-    else:
-        _delete_topics(f"{channel.prefix}.log")  # type: ignore[attr-defined]
-
-
 def delete_channel(channel: Channel) -> None:
     """Delete all that a channel holds, and its place."""
     if KIND == "directory":

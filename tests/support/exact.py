@@ -8,7 +8,6 @@ years 1 and 9999.
 from __future__ import annotations
 
 import math
-import os
 import struct
 from decimal import Context, Decimal
 from itertools import pairwise
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import seeds
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -37,7 +37,7 @@ NAMES = {
     INSTANT: "timestamp",
     WALL: "timestamp_ntz",
 }
-SEED = os.environ.get("WAN_TYPES_SEED")
+SEED = seeds.GIVEN
 _WIDE = Context(prec=60)
 DECIMALS = [
     pa.decimal128(1, 0),
@@ -103,11 +103,7 @@ def name(kind: pa.DataType) -> str:
 
 
 def generated(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """Return examples of a strategy, the same in each run.
-
-    ``WAN_TYPES_SEED=<number>`` chooses others.
-    """
-    print(f"WAN_TYPES_SEED={SEED or ''}")
+    """Return examples of a strategy, the same in each run; ``SPARK_WAN_SEED`` chooses others."""
     found: list[Any] = []
 
     def take(example: Any) -> None:

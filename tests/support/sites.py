@@ -76,6 +76,25 @@ def write_topology(folder: Path, senders: Mapping[str, Row], tables: Mapping[str
     (folder / "wan.yaml").write_text(yaml.safe_dump(content))
 
 
+def make_ledger(spark: Any, state: str) -> None:
+    """Create a site's ledger, empty: a copy of the first one of this process, which saves over a
+    second.
+    """
+    ledger = Path(state) / "ledger"
+    if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
+        return
+    if ledger.exists():
+        LedgerTables(spark, state).ensure()
+    elif _empty_ledgers:
+        shutil.copytree(_empty_ledgers[0], ledger)
+    else:
+        LedgerTables(spark, state).ensure()
+        kept = Path(tempfile.mkdtemp()) / "ledger"
+        shutil.copytree(ledger, kept)
+        atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
+        _empty_ledgers.append(kept)
+
+
 @dataclass(frozen=True)
 class Sites:
     """Everything below ``folder``: two sites, their channels, their topology. The folder can be
@@ -206,22 +225,8 @@ class Sites:
         return {status.table: status for status in inbound.statuses()}
 
     def make_ledger(self, spark: Any) -> None:
-        """Create seattle's ledger, empty: a copy of the first one of this process, which saves
-        over a second per pair.
-        """
-        ledger = Path(self.topology.site(SEATTLE).state) / "ledger"
-        if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
-            return
-        if ledger.exists():
-            LedgerTables(spark, str(ledger.parent)).ensure()
-        elif _empty_ledgers:
-            shutil.copytree(_empty_ledgers[0], ledger)
-        else:
-            LedgerTables(spark, str(ledger.parent)).ensure()
-            kept = Path(tempfile.mkdtemp()) / "ledger"
-            shutil.copytree(ledger, kept)
-            atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
-            _empty_ledgers.append(kept)
+        """Create seattle's ledger, empty."""
+        make_ledger(spark, self.topology.site(SEATTLE).state)
 
     def inbound(self, spark: Any, sender: str = "east", **decisions: Decisions) -> Inbound:
         receiver = Receiver(spark, self.topology, SEATTLE, senders=[sender], decisions=decisions)

@@ -163,12 +163,6 @@ class Job(Process):
         mine = f"\0-Dwan.app={self.app}\0"
         return sorted(pid for pid, line in command_lines().items() if mine in line)
 
-    def stop(self) -> None:
-        """Stop it as a service manager does."""
-        os.killpg(self.pid, signal.SIGTERM)
-        self.process.wait(120)
-        self.kill()
-
 
 class Cluster:
     """A master and workers. All processes end with the ``with`` block."""

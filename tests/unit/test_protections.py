@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,18 @@ from protections import PROTECTIONS, Protection, parsed
 ROOT = Path(__file__).parents[2]
 
 
+@cache
+def text_of(file: Path) -> str:
+    return file.read_text()
+
+
 @pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda protection: protection.name)
 def test_each_guard_and_each_test_of_the_list_exists(protection: Protection) -> None:
     assert protection.tests
     assert mutated(ROOT / "spark_wan", protection.mutations)
     for test in protection.tests:
         file, _, function = test.partition("::")
-        assert f"def {function.partition('[')[0]}(" in (ROOT / file).read_text(), test
+        assert f"def {function.partition('[')[0]}(" in text_of(ROOT / file), test
 
 
 CODE = """

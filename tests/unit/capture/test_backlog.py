@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from capturing import delta_source
 from fakes import commit
 
 from spark_wan.capture.backlog import Backlog
@@ -152,3 +153,18 @@ def test_the_history_is_asked_for_as_many_commits_as_are_needed(
     commits = history(session, "/lake/orders", after, limit=8)
     assert versions(commits) == list(range(after + 1, session.newest + 1))
     assert session.limits == limits
+
+
+def test_a_source_asks_for_each_commit_once() -> None:
+    """A sender that lags: each round looks at the last published commit and at the next ones.
+
+    Fails when each round asks for the history from there to its end: 6 000 commits.
+    """
+    session: Any = Session(300)
+    source, rounds = delta_source(session), 20
+    for published in range(rounds):
+        last = source.commit(published)
+        assert last is not None and last.version == published
+        found = versions(source.history(published))
+        assert found == list(range(published + 1, session.newest + 1))
+    assert sum(session.limits) <= 300 + 16 + 8 * rounds

@@ -16,7 +16,7 @@ from spark_wan.channels import registry
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 
-OBJECTS = ["directory", "memory", "s3", "dict"]
+OBJECTS = ["directory", "memory", "dict", pytest.param("s3", marks=pytest.mark.rest)]
 
 
 @pytest.fixture(scope="session")

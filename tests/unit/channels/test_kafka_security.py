@@ -40,7 +40,7 @@ Permission: TypeAlias = tuple[str, ACLOperation]
 """Part of the channel whose topic it is for, and what is permitted."""
 DELETE = (("frames", ACLOperation.DELETE), ("log", ACLOperation.DELETE))
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.usefixtures("closing_brokers")
+pytestmark = [pytest.mark.usefixtures("closing_brokers"), pytest.mark.rest]
 
 
 @dataclass

@@ -21,6 +21,7 @@ from spark_wan.errors import ChannelError, WanError
 ATTEMPT = "c" * 32
 
 
+@pytest.mark.rest
 def test_a_process_opens_a_channel_once(s3: Server) -> None:
     """Fails when each micro-batch, task and commit has connections of its own."""
     url = f"memory://{uuid.uuid4().hex}"
@@ -156,6 +157,7 @@ def test_an_empty_listing_of_a_directory_is_made_once_more(
 # --- object stores ------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_a_missing_bucket_is_refused(s3: Server) -> None:
     with pytest.raises(ChannelError, match="s3://nowhere/x: cannot write"):
         open_channel("s3://nowhere/x", s3.storage).prepare()
@@ -190,6 +192,7 @@ def test_an_unreachable_server_raises_a_channel_error(monkeypatch: pytest.Monkey
         assert error.value.retriable
 
 
+@pytest.mark.rest
 def test_plain_http_must_be_allowed(s3: Server) -> None:
     storage = {**s3.storage, "allow_http": "false"}
     with pytest.raises(ChannelError, match="cannot write"):
@@ -238,6 +241,7 @@ def test_options_of_store_and_client_are_separated(url: str, storage: dict[str, 
     assert open_store(url, storage) is not None
 
 
+@pytest.mark.rest
 def test_errors_do_not_contain_secrets(s3: Server) -> None:
     storage = {**s3.storage, "secret_access_key": "very-secret"}
     with pytest.raises(ChannelError) as error:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 
 import pyarrow as pa
 import pytest
 
 from spark_wan.demo import compare, flights, make_directory
+from spark_wan.demo.four_sites import KILLS
 from spark_wan.errors import WanError
+from spark_wan.forward import forwarder
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.routes import all_streams
 
@@ -65,3 +69,12 @@ def test_the_demo_refuses_a_directory_that_it_did_not_make(tmp_path):
         make_directory(tmp_path, flights.KEYS)
     with pytest.raises(WanError, match="is a file"):
         make_directory(tmp_path / "thesis.txt", flights.KEYS)
+
+
+def test_the_demo_kills_a_site_after_steps_that_forwarding_has():
+    """Fails when a step gets another name: nothing would be killed."""
+    nodes = ast.walk(ast.parse(inspect.getsource(forwarder)))
+    yields = [node.value for node in nodes if isinstance(node, ast.Yield)]
+    steps = dict(node.value.split() for node in yields if isinstance(node, ast.Constant))
+    killed_after = [steps.get(kill.step.partition(":")[0]) for kill in KILLS]
+    assert killed_after == ["frames-copied", "manifest-added"]

@@ -122,10 +122,20 @@ def test_an_error_while_the_ledger_is_read_is_a_ledger_error(
         LedgerTables(SESSION, "/lake/_wan").read("event_ids")
 
 
-def test_an_unreadable_mark_in_the_ledger_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (1, "/lake/_wan/ledger/applied has a mark that cannot be read.*Update spark_wan"),
+        (3, "has rows of version 3; this spark_wan reads versions up to 2. Update spark_wan"),
+    ],
+)
+def test_an_unreadable_mark_in_the_ledger_is_reported(
+    monkeypatch: pytest.MonkeyPatch, version: int, error: str
+) -> None:
+    """So are rows of a newer version, before their marks are read."""
     tables = LedgerTables(SESSION, "/lake/_wan")
     row = {
-        "version": 1,
+        "version": version,
         "target_id": "target-1",
         "target_version": 3,
         "mark": '{"site": "seattle"}',
@@ -133,8 +143,5 @@ def test_an_unreadable_mark_in_the_ledger_is_reported(monkeypatch: pytest.Monkey
     frame = SimpleNamespace(where=lambda _: SimpleNamespace(collect=lambda: [row]))
     monkeypatch.setattr(tables, "read", lambda _: frame)
     monkeypatch.setattr("pyspark.sql.functions.col", lambda _: "table")
-    with pytest.raises(
-        LedgerError,
-        match=r"/lake/_wan/ledger/applied has a mark that cannot be read.*Update spark_wan",
-    ):
+    with pytest.raises(LedgerError, match=error):
         DeltaLedgerStore(tables).load("orders")

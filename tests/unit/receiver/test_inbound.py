@@ -474,7 +474,9 @@ def test_a_removed_stream_is_not_reported_as_held(channel: Any) -> None:
     publish(StreamLog(channel, "newark.east.old"), 1, table="old")
     here = delta_receiver(TOPOLOGY, channel)
     here.apply(SPARK)
-    assert "remove what is left of this stream" in str(here.held()["newark.east.old"])
+    cause = str(here.held()["newark.east.old"])
+    assert "remove what is left of this stream" in cause
+    assert "spark-wan remove newark.east.old --config wan.yaml" in cause
     paths = [entry[0] for entry in channel.list_objects("")]
     channel.delete(path for path in paths if "newark.east.old" in path)
     here.apply(SPARK)

@@ -29,7 +29,7 @@ from spark_wan.wire.manifest import Manifest
 Make = Callable[..., SignedSites]
 
 
-@pytest.fixture(params=["topics", "kafka"])
+@pytest.fixture(params=["topics", pytest.param("kafka", marks=pytest.mark.rest)])
 def make(
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -41,6 +41,7 @@ from spark_wan.sender.events import KEPT_WRITES, EventsWriter, remove_unnamed
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
+from spark_wan.wire.frame import decode_frame
 from spark_wan.wire.manifest import EVENTS
 
 # --- rows become events
@@ -377,6 +378,24 @@ def test_the_stream_of_a_captured_table_is_refused() -> None:
         SourceError, match=r"carries the captured table orders.*`stream` of its own"
     ):
         sink.write(row("e"))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"key": "idd"}, "key column 'idd' is not there. Did you mean 'id'"),
+        ({"channel": __file__}, "channel .*test_events_sink.py: cannot be opened"),
+    ],
+)
+def test_keys_and_channel_are_checked_before_any_task(
+    tmp_path: Path, options: dict[str, str], match: str
+) -> None:
+    """When Spark plans the write. Fails when the writer does not look at them."""
+    given = {"channel": str(tmp_path), "site": "newark", "remotes": "seattle", "table": "orders"}
+    parsed = SinkOptions.parse({**given, "key": "id", "eventId": "event", **options})
+    with pytest.raises(WanError, match=match):
+        WanWriter(parsed, schema(event="string", id="long"), None)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- replays
@@ -735,6 +754,49 @@ def test_a_sink_limits_the_rows_of_its_batches() -> None:
     assert first is not None
     assert [frame.rows for frame in first.frames] == [3, 3, 3, 1]
     assert len(sink.events(first)) == 10
+
+
+def test_b45_a_sink_limits_the_bytes_of_its_batches() -> None:
+    """A larger event travels alone (f19). Fails when the sink does not pass `batchBytes` on."""
+    sink = Sink(batch_bytes=4_000)
+    sizes = [1_000] * 5 + [5_000] + [1_000] * 5
+    first = sink.write(*(row(f"e{n}", n, "x" * size) for n, size in enumerate(sizes)))
+    assert first is not None
+    batches = [
+        decode_frame(sink.channel.get_frame(ref.path), ref.path, ref)[1] for ref in first.frames
+    ]
+    assert [batch.num_rows for batch in batches if batch.nbytes > 4_000] == [1]
+    assert len(batches) < len(sizes) == len(sink.events(first))
+
+
+def test_f48_a_sink_with_a_topology_keeps_its_checkpoint_in_the_state_of_its_site(
+    tmp_path: Path,
+) -> None:
+    """So it knows a log whose manifests were deleted, whatever query writes. Fails when the
+    topology's `state` does not reach the sink: a new log begins without a word."""
+    (tmp_path / "wan.yaml").write_text(TOPOLOGY)
+    log = StreamLog(open_channel(f"{tmp_path}/channel"), "newark.east.orders")
+
+    def write(batch: int, **more: str) -> None:
+        options = {"config": f"{tmp_path}/wan.yaml", "sender": "east", "table": "orders", **more}
+        writer = WanStreamWriter(
+            SinkOptions.parse({"eventId": "event", **options}),
+            schema(event="string", id="long"),
+            None,
+        )
+        rows = pa.RecordBatch.from_pylist([{"event": f"e{batch}", "id": batch}])
+        writer.commit([writer.write(iter([rows]))], batch)
+
+    write(0)
+    old = log.read(1).log_id
+    write(1)
+    for epoch in (1, 2):
+        log.channel.trim_manifest(log.stream, epoch)
+    with pytest.raises(LogGapError, match=f"is gone; it was at manifest 2.*newLog to {old}"):
+        write(2)
+    assert log.since(0) == []
+    write(2, newLog=old)
+    assert log.since(0) == [1]
 
 
 def test_the_sinks_of_two_queries_share_nothing() -> None:

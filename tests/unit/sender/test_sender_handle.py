@@ -4,10 +4,10 @@ fakes."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fakes import (
@@ -24,6 +24,7 @@ from fakes import (
 )
 from waiting import LONG, until
 
+import spark_wan.sender.stream as stream_module
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
@@ -74,13 +75,21 @@ class Here:
     """A site with tables, and a handle for all of them."""
 
     def __init__(
-        self, parallel: int = 2, available_now: bool = False, **tables: int | None
+        self,
+        parallel: int = 2,
+        available_now: bool = False,
+        block_on_ack: float = 0.0,
+        **tables: int | None,
     ) -> None:
         """``tables``: name -> the version that it starts with, None for a snapshot."""
         self.channel, self.spark = memory_channel(), ConnectSession()
         self.tables = {name: Table(self.channel) for name in tables}
-        self.available_now = available_now
-        spark: Any = self.spark
+        self.available_now, self.block_on_ack = available_now, block_on_ack
+        self.start(parallel, tables)
+
+    def start(self, parallel: int, tables: Mapping[str, int | None]) -> None:
+        """Make a handle, and streams that know nothing of earlier ones."""
+        available_now, spark = self.available_now, cast(Any, self.spark)
         self.handle: JobHandle[StreamStatus] = JobHandle(
             spark,
             "sender",
@@ -100,7 +109,8 @@ class Here:
         )
         log, checkpoints = StreamLog(self.channel, name), Checkpoints()
         publisher = Publisher(settings, log, self.tables[name], checkpoints, Clock())
-        acks = AckManager(log, checkpoints, AckPolicy.NONE, 60_000, Clock(), ["seattle"])
+        policy = AckPolicy.ALL if self.block_on_ack else AckPolicy.NONE
+        acks = AckManager(log, checkpoints, policy, 60_000, Clock(), ["seattle"])
         status, pace = StreamStatus(name, name), Pace(0.01, 0.01)
         return SenderStream(
             self.handle,
@@ -110,7 +120,7 @@ class Here:
             publisher,
             acks,
             pace,
-            0.0,
+            self.block_on_ack,
             self.first_looks,
         )
 
@@ -394,6 +404,47 @@ def test_a_held_stream_stops_no_other_with_available_now() -> None:
     assert here.published("readings") == 1
     with pytest.raises(WanError, match="orders: there is no Delta table"):
         here.handle.await_termination()
+
+
+def test_b27_block_on_ack_delays_the_next_epoch_until_the_policy_is_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop ends the wait, and a sender that starts again does not wait for earlier epochs.
+
+    Fails when an epoch is published although the last one is not acked."""
+    monkeypatch.setattr(stream_module, "ACK_POLL_INTERVAL", 0.01)
+    here = Here(block_on_ack=3_600, orders=0)
+    log = StreamLog(here.channel, "orders")
+    here.begin()
+    until(lambda: log.newest_epoch() == 1)
+    here.tables["orders"].add()
+    polls = counted_rounds(here)
+    until(lambda: len(polls) >= 5)
+    assert log.newest_epoch() == 1
+    ack(log, "seattle", 1, log.read(1).log_id)
+    until(lambda: log.newest_epoch() == 2)
+    here.handle.stop()
+    assert (here.handle.is_active, here.handle.exception()) == (False, None)
+
+    here.tables["orders"].add()
+    here.start(2, {"orders": 0})
+    here.begin()
+    until(lambda: log.newest_epoch() == 3)
+    here.handle.stop()
+    assert here.handle.exception() is None
+
+
+def counted_rounds(here: Here) -> list[int]:
+    """Return a list that grows with each round of the acks."""
+    rounds, manager = list[int](), here.streams[0].acks
+    collect = manager.round
+
+    def counted() -> Any:
+        rounds.append(1)
+        return collect()
+
+    manager.round = counted  # type: ignore[method-assign]
+    return rounds
 
 
 def test_the_acks_of_a_user_stream_are_collected_and_nothing_is_captured() -> None:
