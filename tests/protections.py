@@ -2151,15 +2151,15 @@ GUARDS = {
 
     [f48 commit]
     test_f07_a_source_restored_and_written_to_again_is_held[1]
-    test_f48_a_source_is_compared_with_what_was_published[put back-with its log]
-    test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]
+    test_f48_a_source_is_compared_with_what_was_published[restored-with its log]
+    test_f48_a_source_is_compared_with_what_was_published[restored-after a lost log]
     Publisher._check_source
     - commit is not None and is_same_commit(commit.identity, known.identity)
     + commit is not None
 
     [f48 other commit]
     test_f07_a_source_restored_and_written_to_again_is_held[1]
-    test_f48_a_source_is_compared_with_what_was_published[put back-after a lost log]
+    test_f48_a_source_is_compared_with_what_was_published[restored-after a lost log]
     Publisher._check_source
     - if commit is not None:
     -     ...
