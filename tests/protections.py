@@ -2657,8 +2657,8 @@ GUARDS = {
     +     return None
 
     [altered]
-    test_an_altered_manifest_is_refused[changes0]
-    test_an_altered_manifest_is_refused[changes5]
+    test_an_altered_manifest_is_refused[directory-changes0]
+    test_an_altered_manifest_is_refused[directory-changes5]
     test_acks_are_signed_and_forged_ones_do_not_count
     is_signed_with
     - hmac.compare_digest(right.encode(), signature.hmac.encode(errors='replace'))
@@ -2761,8 +2761,8 @@ GUARDS = {
     + True
 
     [names in manifests]
-    test_an_unsafe_name_in_a_manifest_is_refused[../x-origin]
-    test_an_unsafe_name_in_a_manifest_is_refused[a\\nb-addressees]
+    test_an_unsafe_name_in_a_manifest_is_refused[directory-../x-origin]
+    test_an_unsafe_name_in_a_manifest_is_refused[directory-a\\nb-addressees]
     Manifest.decode
     - manifest._check_names(where)
     + pass
@@ -3240,7 +3240,8 @@ def tried(copy: Path, protection: Protection) -> str:
     expected = len(protection.tests)
     if failed >= expected:
         return NOTICED
-    return f"NOT NOTICED by {expected - failed} of {expected}:\n{process.stdout[-2000:]}"
+    printed = (process.stdout + process.stderr)[-2000:]
+    return f"NOT NOTICED by {expected - failed} of {expected}:\n{printed}"
 
 
 if __name__ == "__main__":

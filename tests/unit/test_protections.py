@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mutations import DoesNotFitError, mutated
 from protections import PROTECTIONS, Protection, parsed
+from tiers import COLLECTED
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +26,17 @@ def test_each_guard_and_each_test_of_the_list_exists(protection: Protection) -> 
     for test in protection.tests:
         file, _, function = test.partition("::")
         assert f"def {function.partition('[')[0]}(" in text_of(ROOT / file), test
+
+
+def test_each_test_of_the_list_exists_with_its_parameters(pytestconfig: pytest.Config) -> None:
+    """In the files of this run: `make test` collects them all."""
+    if any("::" in given for given in pytestconfig.args):
+        return  # not whole files
+    collected = pytestconfig.stash[COLLECTED]
+    files = {test.partition("::")[0] for test in collected}
+    collected = collected | {test.partition("[")[0] for test in collected}
+    named = {test for protection in PROTECTIONS for test in protection.tests}
+    assert {test for test in named - collected if test.partition("::")[0] in files} == set()
 
 
 CODE = """
