@@ -14,7 +14,7 @@ comma     := ,
 help: ## list the targets; times are those of two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-env: $(VENV)/.tests ## create .venv with the pinned versions, the jars of Delta and Kafka, and Java if there is none (3 min)
+env: $(VENV)/.tests ## create .venv with the pinned versions, the jars of Delta and Kafka, and Java if there is none (4 min)
 
 demo: $(VENV)/.demo ## replicate a year of flights between two sites; a receiver is killed (3 min)
 	$(BIN)/spark-wan demo
@@ -35,10 +35,10 @@ REST = --tier rest $(if $(PART),--part $(PART))
 test: $(VENV)/.tests ## run what a change must pass, the core (12 min), or TESTS="FILE ..."
 	$(call pytest,directory,$(if $(TESTS),,--tier core))
 
-test-rest: $(VENV)/.tests ## run all that `make test` leaves out (60 min); PART=k/n: the k-th of n equal parts
+test-rest: $(VENV)/.tests ## run all that `make test` leaves out (85 min); PART=k/n: the k-th of n equal parts
 	$(call pytest,directory,$(REST))$(call pytest,s3,$(REST))$(call pytest,kafka,$(REST))
 
-test-all: test test-rest ## run everything (75 min); PART=k/n: the core, and the k-th of n parts of the rest
+test-all: test test-rest ## run everything (95 min); PART=k/n: the core, and the k-th of n parts of the rest
 
 durations: PYTEST = --record-durations
 durations: test-all ## run everything, and record what each file took: by this, parts are dealt

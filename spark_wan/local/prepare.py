@@ -62,8 +62,8 @@ def _cause(log: Path) -> str:
     text = log.read_text(errors="replace")
     if "No space left on device" in text:
         return "no space is left on the disk"
-    # Ivy's words for a repository that it cannot reach, and Java's.
-    if re.search(r"Server access error|UnknownHostException|Connection (refused|timed out)", text):
+    # Ivy's words for a repository that it cannot reach.
+    if re.search(r"Host \S+ not found|Server access error|Connection (refused|timed out)", text):
         return "no network, or Maven Central is not reachable"
     return "see the log"
 

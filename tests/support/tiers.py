@@ -45,9 +45,6 @@ UNKNOWN = 20.0
 Run = tuple[str, str]
 """A kind of channel, and a file."""
 
-COLLECTED = pytest.StashKey[set[str]]()
-"""All tests of the files that pytest was given, chosen or not."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers")
@@ -133,10 +130,6 @@ def dealt(runs: Mapping[Run, float], parts: int) -> dict[Run, int]:
         found[run] = min(parts, 1 + int((done + runs[run] / 2) / total * parts))
         done += runs[run]
     return found
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    item.config.stash.setdefault(COLLECTED, set()).add(item.nodeid)
 
 
 @pytest.hookimpl(trylast=True)

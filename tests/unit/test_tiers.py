@@ -10,6 +10,7 @@ from pathlib import Path
 import failures
 import pytest
 import seeds
+from collecting import collected
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import CORE, ON_ALL_KINDS, REST, TESTS, UNKNOWN, Durations, dealt
@@ -48,20 +49,15 @@ def test_what_runs_on_all_kinds_of_channel_exists() -> None:
     assert [name for name in ON_ALL_KINDS if not (TESTS / name).exists()] == []
 
 
-def collected(*options: str) -> set[str]:
-    """Return the parameters of the contract of channels that a run has."""
-    file = "tests/unit/channels/test_channels.py"
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options]
-    ended = subprocess.run(
-        [*command, "-p", "no:cacheprovider", file], cwd=ROOT, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stdout
-    return {line.partition("[")[2].rstrip("]") for line in ended.stdout.splitlines() if "[" in line}
+def channels(*options: str) -> set[str]:
+    """Return those with which a run tests the contract of channels."""
+    tests = collected(*options, "tests/unit/channels/test_channels.py")
+    return {test.partition("[")[2].rstrip("]") for test in tests if "[" in test}
 
 
 def test_the_core_has_one_broker_and_no_other_server() -> None:
-    assert collected("--tier", "core") == {"directory", "memory", "dict", "topics", "kafka"}
-    assert collected("--tier", "rest") == {"s3"}
+    assert channels("--tier", "core") == {"directory", "memory", "dict", "topics", "kafka"}
+    assert channels("--tier", "rest") == {"s3"}
 
 
 FAILS = """
