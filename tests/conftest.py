@@ -76,7 +76,7 @@ def spark(
             "spark.driver.memory": "4g",
             # In a long session all of the JVM's compilers pay: 80 tests took 0.82 of the time.
             "spark.driver.extraJavaOptions": (
-                "" if request.config.option.tier == "core" else "-XX:TieredStopAtLevel=4"
+                "-XX:TieredStopAtLevel=4" if request.config.option.tier == "rest" else ""
             ),
             "spark.sql.ui.retainedExecutions": 50,
             "spark.ui.retainedJobs": 100,

@@ -149,12 +149,6 @@ GUARDS = {
     - newest.keys and may_repeat and (not unique)
     + False
 
-    [f30]
-    test_f30_rows_that_the_target_refuses_are_dead_letters
-    ConstraintReader.read
-    - constraints if constraints.all else None
-    + None
-
     [f32c]
     test_f32_a_target_restored_from_a_backup_holds_the_stream
     Ledger._check_identity
@@ -3134,6 +3128,12 @@ GUARDS = {
     + True
     """,
     "integration/test_write_modes.py": """
+    [f30]
+    test_f30_a_refused_event_leaves_the_row_of_its_key
+    ConstraintReader.read
+    - constraints if constraints.all else None
+    + None
+
     [one file]
     test_each_way_to_write_leaves_the_same_rows[text]
     FrameDecoder.frame
@@ -3144,7 +3144,7 @@ GUARDS = {
     + kept.select(*select_columns(rows.columns))
 
     [replaced refused]
-    test_a_refused_event_leaves_the_row_of_its_key
+    test_f30_a_refused_event_leaves_the_row_of_its_key
     DeltaTarget.write
     - not batch.dead_letters and (not batch.duplicates)
     + True

@@ -1,8 +1,7 @@
-"""Faults of an apply: conflicting commits, damaged frames, refused rows, a restored table."""
+"""Faults of an apply: conflicting commits, damaged frames, a restored table."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -116,52 +115,6 @@ def test_f27_the_last_commit_of_a_key_wins_in_one_apply(spark: Any, replicated: 
     replicated.apply(spark)
     replicated.assert_equal("orders")
     assert (5.0, 99, "the last") in replicated.rows("orders")
-
-
-def test_f30_rows_that_the_target_refuses_are_dead_letters(spark: Any, wan: Sites) -> None:
-    """NOT NULL and CHECK at the target: refused rows become dead letters with their cause, the
-    others are applied, and a later event of the same key is applied as usual.
-
-    Fails when the target's constraints are not read (`constraints_of`).
-    """
-    target = wan.path("orders", SEATTLE)
-    columns = "id BIGINT, item STRING NOT NULL, amount DOUBLE"
-    spark.sql(f"CREATE TABLE delta.`{target}` ({columns}) USING delta").collect()
-    spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT paid CHECK (amount >= 0)").collect()
-    valid = [{"id": i, "item": "good", "amount": 1.0} for i in range(5)]
-    wan.append(
-        "orders",
-        [
-            *valid,
-            {"id": 5, "item": None, "amount": 1.0},
-            {"id": 6, "item": "poison", "amount": -1.0},
-        ],
-    )
-    wan.append("readings", [{"sensor": "attic", "value": 1.0}])
-    status = wan.replicate(spark)["orders"]
-    assert (status.held, status.dead_letters) == (None, 2)
-    assert {row[1] for row in wan.rows("orders")} == set(range(5))
-    wan.assert_equal("readings")
-    ack = wan.ack("orders")
-    assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (1, None, 2)
-    causes = {
-        json.loads(letter["key"])["id"]: letter["cause"] for letter in wan.dead_letters("orders")
-    }
-    assert causes == {5: "null in NOT NULL column item", 6: "CHECK paid: amount >= 0"}
-
-    wan.upsert(
-        "orders",
-        [{"id": 5, "item": "mended", "amount": 1.0}, {"id": 6, "item": "mended", "amount": 0.0}],
-    )
-    # The delete before a refused row takes effect, however the commits are batched.
-    source = wan.path("orders")
-    spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 0").collect()
-    wan.append("orders", [{"id": 0, "item": "poison", "amount": -2.0}])
-    assert wan.replicate(spark)["orders"].dead_letters == 1
-    assert {row[1] for row in wan.rows("orders", SEATTLE)} == set(range(1, 7))
-    spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 0").collect()
-    wan.replicate(spark)
-    wan.assert_equal("orders")
 
 
 def test_f32_a_target_restored_from_a_backup_holds_the_stream(

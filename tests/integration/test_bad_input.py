@@ -287,37 +287,6 @@ def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> N
     assert len(fork.dead_letters("orders", NEWARK)) == 3
 
 
-def test_f19_an_event_that_cannot_fit_is_a_dead_letter(
-    spark: Any, sites: Callable[..., Sites]
-) -> None:
-    """Its row stays at the other site as it was; what is behind it arrives, and so does its
-    deletion, which needs the key alone. The column that is not sent then is NOT NULL."""
-    wan = sites(batch_bytes="10kB", max_frame_bytes="50kB")
-    wan.append("orders", [{"id": n, "item": "valid", "amount": 0.0} for n in range(3)])
-    wan.append("readings", [{"sensor": "goes on", "value": 1.0}])
-    spark.sql(
-        f"CREATE TABLE delta.`{wan.path('orders', SEATTLE)}` "
-        "(id BIGINT, item STRING NOT NULL, amount DOUBLE) USING DELTA"
-    )
-    wan.replicate(spark)
-    for item in ("x" * 100_000, "small", "x" * 200_000):
-        wan.upsert("orders", [{"id": 1, "item": item, "amount": 1.0}])
-    status = {status.table: status for status in wan.send(spark)}["orders"]
-    assert (status.held, status.dead_letters) == (None, 2)
-    wan.apply(spark)
-    causes = sorted(letter["cause"] for letter in wan.dead_letters("orders", NEWARK))
-    limits = "max_frame_bytes is 50,000 at the sender, 1,073,741,824 at site seattle"
-    for cause, size in zip(causes, ("too_large: 100,", "too_large: 200,"), strict=True):
-        assert cause.startswith(size) and cause.endswith(limits)
-    arrived = {key: item for _, key, item in wan.rows("orders")}
-    assert arrived == {0: "valid", 1: "small", 2: "valid"}
-
-    wan.delete("orders", "id = 1")
-    wan.append("orders", [{"id": 3, "item": "new", "amount": 0.0}])
-    wan.replicate(spark)
-    wan.assert_equal("orders")
-
-
 # --- sites and places
 
 

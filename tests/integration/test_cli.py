@@ -1,12 +1,11 @@
-"""``spark-wan`` and ``jobs/*.py`` as processes, as users and schedulers start them."""
+"""``spark-wan`` as a process, as users start it. For ``jobs/*.py``, see ``cluster``."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import yaml
 from sites import NEWARK, SEATTLE, Sites
 from waiting import DEADLINE
 
-from spark_wan.local import cached_jars, ensure_java
-from spark_wan.local.classes import QUICK, java_options
+from spark_wan.local.classes import QUICK
 
 ROOT = Path(__file__).parents[2]
 CLI = (sys.executable, "-m", "spark_wan.cli")
@@ -33,12 +31,8 @@ def spark_wan(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]
     return done
 
 
-def _run(
-    command: Sequence[str], environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=2 * DEADLINE, env=environment
-    )
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE)
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
@@ -201,25 +195,6 @@ def test_the_demo_refuses_a_directory_that_it_did_not_create(tmp_path: Path) -> 
 # --- with Spark
 
 
-def submitting(job: str) -> list[str]:
-    """Return a command. The session is the one that spark-submit configures: a local one would
-    lack its settings."""
-    settings = {
-        "spark.master": "local[2]",
-        "spark.jars": ",".join(map(str, cached_jars())),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.driver.extraJavaOptions": java_options(quick=True),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.ui.enabled": "false",
-    }
-    command = [str(Path(sys.executable).with_name("spark-submit"))]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
-    return [*command, str(ROOT / "jobs" / f"{job}.py")]
-
-
 @pytest.mark.core
 def test_a_command_sends_what_is_there(spark: Any, wan: Sites) -> None:
     """It ends once nothing is left to send, and the status shows it."""
@@ -245,27 +220,6 @@ def test_a_command_sends_what_is_there(spark: Any, wan: Sites) -> None:
         sender = stream["sender"]
         assert sender["epochs"] == stream["epoch"] > 0
         assert (sender["held"], sender["other_settings"]) == (None, False)
-
-
-def test_a_job_of_spark_submit_receives_what_is_there(spark: Any, wan: Sites) -> None:
-    wan.change(10)
-    wan.send(spark)
-    ensure_java()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    words = ["--config", str(wan.folder / "wan.yaml"), "--sender", "east", "--available-now"]
-    words += ["--site", SEATTLE, "--output", "json"]
-    received = _run([*submitting("receive"), *words], environment)
-    assert received.returncode == 0, received.stdout + received.stderr
-    lines = json_lines(received.stdout)
-    assert [lines[0]["event"], lines[-1]["event"]] == ["started", "finished"]
-    last = {line["table"]: line for line in lines if line["event"] == "progress"}
-    assert last["orders"]["applied"] == wan.numbers("orders")[-1]
-    wan.assert_equal()
 
 
 def test_b32_the_demo_with_four_sites_kills_the_one_that_forwards(tmp_path: Path) -> None:

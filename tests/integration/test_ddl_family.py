@@ -124,16 +124,12 @@ CASES = [
         WITH_NESTED,
     ),
     source(
-        "mapping-removed", MAPPED, "SET TBLPROPERTIES (delta.columnMapping.mode = 'none')", MORE
-    ),
-    source(
         "mapping-removed-too-early",
         MAPPED,
         MORE,
         "SET TBLPROPERTIES (delta.columnMapping.mode = 'none')",
         ends=f"columns were replaced in between or since.*{NEW_NAME}",
     ),
-    source("replace-columns-adding", PLAIN, f"REPLACE COLUMNS ({COLUMNS}, added date)"),
     source(
         "renamed-and-back",
         MAPPED,
@@ -161,13 +157,6 @@ CASES = [
         "ADD COLUMNS (s.x int)",
         ends="drops columns.*s.x",
         core=True,
-    ),
-    source(
-        "replaced-and-added",
-        MAPPED,
-        "REPLACE COLUMNS (id bigint, note string)",
-        f"ADD COLUMNS (qty int, {NESTED_COLUMNS})",
-        ends="drops columns.*qty",
     ),
     source(
         "widened",

@@ -201,7 +201,7 @@ def test_each_way_to_write_leaves_the_same_rows(spark: Any, tmp_path: Path, name
 
 
 @pytest.mark.core
-def test_a_refused_event_leaves_the_row_of_its_key(spark: Any, wan: Sites) -> None:
+def test_f30_a_refused_event_leaves_the_row_of_its_key(spark: Any, wan: Sites) -> None:
     """An update that breaks a constraint is a dead letter; the row keeps its values, and the other
     events of the apply are written.
 
