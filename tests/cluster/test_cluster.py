@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -191,8 +191,7 @@ class Deployment:
     def loose_files(self, table: str) -> set[str]:
         """Return the data files at seattle that no version of the table has."""
         folder = self.wan.path(table, SEATTLE)
-        found = {name for name in os.listdir(folder) if name.endswith(".parquet")}
-        return found - {Path(uri).name for uri in DeltaTable(folder).file_uris()}
+        return data_files(folder) - {Path(uri).name for uri in DeltaTable(folder).file_uris()}
 
     # --- faults
 
@@ -208,31 +207,52 @@ class Deployment:
     def catch_writing(self, job: Job, table: str) -> list[int]:
         """Commit, and freeze the job's executors when two tasks have frames and no manifest names
         them. Returns the executors."""
-        while True:
+        for _ in range(TRIES):
             before, epoch, executors = self.attempts(table), self.published(table), job.executors()
             self.commit(table)
             soon(lambda before=before: len(self.attempts(table) - before) >= 2, job)
-            signal_all(tree(executors), signal.SIGSTOP)
+            freeze(executors)
             if len(executors) == 2 and self.published(table) == epoch:
                 return executors
             signal_all(tree(executors), signal.SIGCONT)
+        raise AssertionError(f"no task was caught in {TRIES} tries")
 
     def catch_applying(self, job: Job, table: str) -> list[int]:
-        """The same for tasks that write data files of an apply."""
-        files = 1 if KEYS[table] else 2
-        while True:
+        """The same for tasks that write data files of an apply: some executor has one open. It is
+        the first that is returned."""
+        folder, files = self.wan.path(table, SEATTLE), 1 if KEYS[table] else 2
+        for _ in range(TRIES):
             version, executors = self.wan.version(table), job.executors()
-            before = self.loose_files(table)
+            before = data_files(folder)
             self.commit(table)
-            soon(lambda before=before: len(self.loose_files(table) - before) >= files, job)
-            signal_all(tree(executors), signal.SIGSTOP)
-            if len(executors) == 2 and self.wan.version(table) == version:
+            soon(lambda before=before: len(data_files(folder) - before) >= files, job)
+            freeze(executors)
+            executors.sort(key=lambda pid: not is_writing(pid, folder))
+            caught = len(executors) == 2 and is_writing(executors[0], folder)
+            if caught and self.wan.version(table) == version:
                 return executors
             signal_all(tree(executors), signal.SIGCONT)
+        raise AssertionError(f"no task was caught in {TRIES} tries")
 
 
 def _sender(table: str) -> str:
     return "events" if table == "clicks" else "east"
+
+
+def data_files(folder: Path) -> set[str]:
+    """Return the names of a table's data files, also of those that no version has."""
+    return {name for name in os.listdir(folder) if name.endswith(".parquet")}
+
+
+def is_writing(pid: int, folder: Path) -> bool:
+    """Whether a process has a data file in a folder open."""
+    with suppress(FileNotFoundError):  # it has ended
+        for opened in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                path = opened.readlink()
+                if path.parent == folder and path.suffix == ".parquet":
+                    return True
+    return False
 
 
 def soon(true: Callable[[], bool], job: Job) -> None:
@@ -241,6 +261,12 @@ def soon(true: Callable[[], bool], job: Job) -> None:
     while not true():
         assert job.process.poll() is None and time.monotonic() < end, job.tail()
         time.sleep(0.001)
+
+
+def freeze(executors: list[int]) -> None:
+    """Stop executors at once, and then what they have started, which takes longer to find."""
+    signal_all(executors, signal.SIGSTOP)
+    signal_all(tree(executors), signal.SIGSTOP)
 
 
 def tree(processes: list[int]) -> list[int]:
