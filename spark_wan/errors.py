@@ -1,8 +1,4 @@
-"""Errors. One root, ``WanError``; every message says what happened, where, and what to do next.
-
-``retriable`` is an attribute of the class: an error that may pass by itself (a missing table, a
-channel that does not answer) is retried; the others wait for the user.
-"""
+"""Errors. One root, ``WanError``; every message says what happened, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -13,15 +9,15 @@ FULL_COPY = (
     "a full copy under a new table name: in the topology rename the table and set "
     "`start: snapshot` (a table without keys: write its rows into a new table with a change feed, "
     "and set `start: {version: 0}`); at each remote site remove the old table, or give the new one "
-    "another place; then delete from the channel the files of the old stream that the site's "
-    "receiver lists"
+    "another place; then remove the old stream from the channel with the command that the site's "
+    "receiver names, `spark-wan remove`"
 )
 """How to send a whole table again: the way out when the rows sent before no longer fit."""
 RESEND = (
     "all events again, with their IDs, under a new table name: in the topology rename the table, "
     "at each remote site remove the old table or give the new one another place, and write the "
-    "events with the sink from a new checkpoint; then delete from the channel the files of the old "
-    "stream that the site's receiver lists"
+    "events with the sink from a new checkpoint; then remove the old stream from the channel with "
+    "the command that the site's receiver names, `spark-wan remove`"
 )
 """The same for a user stream, which has no source table."""
 
@@ -33,8 +29,6 @@ def resend_advice(user_stream: bool) -> str:
 
 class WanError(Exception):
     """Root of all errors that spark_wan raises on purpose."""
-
-    retriable = False
 
 
 class OptionError(WanError, ValueError):
@@ -73,13 +67,9 @@ class UntrustedError(ManifestError):
 class SigningKeyError(WanError):
     """A key to sign or to check signatures cannot be read, or is no key. Never shows the key."""
 
-    retriable = True
-
 
 class ChannelError(WanError):
     """The channel cannot be used: unwritable, unreachable, or not a spark_wan channel."""
-
-    retriable = True
 
 
 class NotBegunError(ChannelError):
@@ -109,8 +99,6 @@ class HistoryLostError(SourceError):
 class SourceUnreadableError(SourceError):
     """Files of the source cannot be read now: the store throttles, times out or refuses."""
 
-    retriable = True
-
 
 class TableReplacedError(SourceError):
     """The table is not the one captured or written before: another ID, or an older state."""
@@ -139,8 +127,6 @@ class TableOperationError(SourceError):
 class TargetError(WanError):
     """The target table cannot be written now (missing, full, forbidden)."""
 
-    retriable = True
-
 
 class DeadLettersError(TargetError):
     """Too many rows of one epoch cannot be applied for this to be an accident."""
@@ -159,8 +145,6 @@ class AckTimeoutError(WanError):
 
     ``acked``: the sites that have acked it. ``missing``: those that it is for and that have not."""
 
-    retriable = True
-
     def __init__(self, message: str, acked: frozenset[str], missing: frozenset[str]) -> None:
         super().__init__(message)
         self.acked = acked
@@ -169,8 +153,6 @@ class AckTimeoutError(WanError):
 
 class StaleWriteError(WanError):
     """A write was interrupted for so long that its frames may be deleted. Write again."""
-
-    retriable = True
 
 
 class ForwardingError(SourceError):

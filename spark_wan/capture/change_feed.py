@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_wan.delta.dataframes import select_columns
-from spark_wan.delta.sessions import copied_session, is_connect, temporary_settings
+from spark_wan.delta.sessions import temporary_settings
 from spark_wan.errors import UnreadableChangeError
 
 if TYPE_CHECKING:
@@ -45,21 +45,10 @@ _REFUSAL = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
 
 
 @contextmanager
-def feed_session(spark: SparkSession, *settings: str) -> Iterator[SparkSession]:
-    """Open a session with :data:`JAVA_TIME` and ``settings`` enabled, for one capture.
-
-    A classic session is ``spark`` itself, which must be the thread's own; it gets its settings
-    back. Under Connect it is a copy: there the session is the user's.
-    """
-    enabled = dict.fromkeys((JAVA_TIME, *settings), "true")
-    if not is_connect(spark):
-        with temporary_settings(spark, enabled):
-            yield spark
-        return
-    with copied_session(spark) as session:
-        for name, value in enabled.items():
-            session.conf.set(name, value)
-        yield session
+def feed_settings(spark: SparkSession, *settings: str) -> Iterator[None]:
+    """Enable :data:`JAVA_TIME` and ``settings`` in a thread's session, for one capture."""
+    with temporary_settings(spark, dict.fromkeys((JAVA_TIME, *settings), "true")):
+        yield
 
 
 def refuse(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.backlog import Backlog
-from spark_wan.capture.change_feed import ACROSS_SCHEMAS, feed_session, refuse, refused
+from spark_wan.capture.change_feed import ACROSS_SCHEMAS, feed_settings, refuse, refused
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
 from spark_wan.capture.tasks import (
@@ -172,9 +172,9 @@ class DeltaSource:
         from pyspark.sql import functions as F
 
         settings = [ACROSS_SCHEMAS] if across else []
-        with feed_session(self.spark, *settings) as session:
+        with feed_settings(self.spark, *settings):
             feed = load(
-                session,
+                self.spark,
                 self.table.location,
                 readChangeFeed="true",
                 startingVersion=planned.first_version,

@@ -7,6 +7,8 @@ GCS and Azure alike.
 from __future__ import annotations
 
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from spark_wan.channels.base import PAGE
@@ -36,6 +38,8 @@ _CLIENT_OPTIONS = frozenset(
     }
 )
 """Storage options of the HTTP client. obstore takes them apart from those of the store."""
+
+_UNKNOWN_OPTION = re.compile(r"Configuration key: '([^']*)'")
 
 _memory: dict[str, MemoryStore] = {}
 
@@ -64,6 +68,19 @@ def open_store(url: str, storage: Mapping[str, str] | None = None) -> Any:
     return open_url(url, config=options, client_options=client or None)
 
 
+def check_storage(url: str, storage: Mapping[str, str]) -> None:
+    """Raise ValueError for an option that the URL's kind of store does not have. Sends no request.
+    Whether a value will do depends on the machine that opens the store."""
+    try:
+        open_store(url, storage)
+    except UnknownConfigurationKeyError as error:
+        named = _UNKNOWN_OPTION.search(str(error))
+        name = repr(named[1]) if named else "one of its options"
+        raise ValueError(f"{name} is no option of {url.partition('://')[0]}:// stores") from error
+    except (BaseError, OSError, TypeError):
+        pass
+
+
 def _directory(url: str) -> Path | None:
     """Return the directory that a path or ``file://`` URL names; None for any other URL."""
     is_path = url.startswith("file://") or "://" not in url
@@ -89,7 +106,7 @@ class ObjectStoreChannel(ObjectChannel):
             ) from error
 
     def prepare(self) -> None:
-        directory = _directory(self.url)
+        directory = self._directory
         with self._request("write", self.url):
             if directory is not None and self._store:
                 # It may have been removed since this process opened it.
@@ -99,8 +116,46 @@ class ObjectStoreChannel(ObjectChannel):
                 tempfile.TemporaryFile(dir=directory).close()
         super().prepare()
 
+    @cached_property
+    def _directory(self) -> Path | None:
+        return _directory(self.url)
+
+    def _check_place(self, path: str) -> None:
+        """Raise OSError for a link in a directory, or on the way to it, and for what is no file.
+        Whoever can write here must not lead others out of the channel, or to a pipe without end."""
+        place = self._directory
+        if place is None:
+            return
+        mode = stat.S_IFDIR
+        for part in path.split("/"):
+            place = place / part
+            try:
+                mode = os.lstat(place).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if stat.S_ISLNK(mode):
+                raise OSError(f"{place} is a symbolic link, which a channel may not have")
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(f"{place} is no file")
+
+    def _in_channel(self, paths: Iterable[str]) -> set[str]:
+        """Return those of listed paths that are no links, and not behind links."""
+        found = set(paths)
+        if self._directory is None:
+            return found
+        links: dict[str, bool] = {"": False}
+
+        def is_link(path: str) -> bool:
+            if path not in links:
+                folder = path.rpartition("/")[0]
+                links[path] = is_link(folder) or os.path.islink(f"{self._directory}/{path}")
+            return links[path]
+
+        return {path for path in found if not is_link(path)}
+
     def create(self, path: str, data: bytes) -> bool:
         with self._request("write", path):
+            self._check_place(path)
             try:
                 obstore.put(self._store, path, data, mode="create")
             except AlreadyExistsError:
@@ -109,6 +164,7 @@ class ObjectStoreChannel(ObjectChannel):
 
     def put(self, path: str, data: bytes) -> None:
         with self._request("write", path):
+            self._check_place(path)
             obstore.put(self._store, path, data)
 
     def read(self, path: str) -> bytes:
@@ -116,6 +172,7 @@ class ObjectStoreChannel(ObjectChannel):
 
     def read_up_to(self, path: str, max_bytes: int | None) -> bytes:
         with self._request("read", path, FileNotFoundError):
+            self._check_place(path)
             found = obstore.get(self._store, path)
             size = found.meta["size"]
             if max_bytes is None or size <= max_bytes:
@@ -124,18 +181,20 @@ class ObjectStoreChannel(ObjectChannel):
 
     def stat(self, path: str) -> StoredObject:
         with self._request("read", path, FileNotFoundError):
+            self._check_place(path)
             return _stored(obstore.head(self._store, path))
 
     def list_objects(self, prefix: str) -> list[StoredObject]:
         try:
             with self._request("list", prefix):
                 pages = list(obstore.list(self._store, prefix=prefix or None, chunk_size=PAGE))
+            listed = [_stored(meta) for page in pages for meta in page]
         except ChannelError:
-            directory = _directory(self.url)
-            if directory is None:
+            if self._directory is None:
                 raise
-            return sorted(self._walk(directory, prefix))
-        return sorted(_stored(meta) for page in pages for meta in page)
+            listed = list(self._walk(self._directory, prefix))
+        inside = self._in_channel(each.path for each in listed)
+        return sorted(each for each in listed if each.path in inside)
 
     def _walk(self, directory: Path, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects of a directory in which a name has a control character. obstore lists
@@ -150,7 +209,7 @@ class ObjectStoreChannel(ObjectChannel):
                         yield StoredObject(str(path.relative_to(directory)), found.st_mtime, tag)
 
     def list_paths(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
-        directory = _directory(self.url)
+        directory = self._directory
         if directory is not None and limit is not None:
             # A listing of a directory that changes may miss a file that replaces another. So an
             # empty one is made once more.
@@ -170,7 +229,7 @@ class ObjectStoreChannel(ObjectChannel):
             if directory is None:
                 raise
             paths = [each.path for each in self._walk(directory, prefix) if each.path > after]
-        return sorted(paths)[:limit]
+        return sorted(self._in_channel(paths))[:limit]
 
     def _names(self, folder: Path, prefix: str, after: str) -> list[str]:
         """Return the paths in one folder of a directory. obstore would ask for the size and time
@@ -184,6 +243,9 @@ class ObjectStoreChannel(ObjectChannel):
 
     def delete(self, paths: Iterable[str]) -> None:
         left = list(paths)
+        for path in left:
+            with self._request("delete", path):
+                self._check_place(path)
         while left:
             part, left = left[:PAGE], left[PAGE:]
             try:

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
-from spark_wan.wire.records import UNREADABLE
+from spark_wan.wire.records import UNREADABLE, read_json
 
 MARKER = "wan-channel.json"
 CHANNEL_VERSION = 1
@@ -151,7 +151,7 @@ class ObjectChannel(Channel):
         marker = {"format": "spark_wan channel", "version": CHANNEL_VERSION}
         try:
             if not self.create(MARKER, json.dumps(marker).encode()):
-                version = json.loads(self.read_up_to(MARKER, MAX_RECORD_BYTES)).get("version")
+                version = read_json(self.read_up_to(MARKER, MAX_RECORD_BYTES)).get("version")
                 if version != CHANNEL_VERSION:
                     raise ChannelError(
                         f"channel {self.url}: its version is {version}; this spark_wan knows "
@@ -424,7 +424,7 @@ class ObjectChannel(Channel):
     def _read_json(self, path: str, *names: str) -> list[int] | None:
         """Return numbers of a head or an announcement; None when it is absent or damaged."""
         with suppress(FileNotFoundError, TooLargeError, *UNREADABLE, OverflowError):
-            record = json.loads(self.read_up_to(path, MAX_RECORD_BYTES))
+            record = read_json(self.read_up_to(path, MAX_RECORD_BYTES))
             return [int(record[name]) for name in names]
         return None
 

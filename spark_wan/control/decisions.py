@@ -70,22 +70,29 @@ class Decisions:
 
 
 class StoredDecisions:
-    """The decisions of a site, in its ``state``."""
+    """The decisions of a site, in its ``state``: a log for each table, to which the site's sender
+    and receiver may add at the same time. What earlier versions kept, one object, is read, too.
+    """
 
     def __init__(self, state: str, storage: Mapping[str, str] | None = None) -> None:
         self._objects = StateObjects(f"{state.rstrip('/')}/decisions", "the decisions", storage)
 
     def load(self, table: str) -> Decisions:
         """Return the decisions about ``table``. Raises ChannelError, LedgerError."""
-        data = self._objects.read(table)
-        if data is None:
-            return Decisions()
-        return Decisions.decode(data, f"{self._objects.url}/{table}.json")
+        earlier = self._objects.read(table)
+        entries = [] if earlier is None else [(f"{self._objects.url}/{table}.json", earlier)]
+        decisions = Decisions()
+        for where, data in [*entries, *self._objects.entries(table)]:
+            decisions |= Decisions.decode(data, where)
+        return decisions
 
     def record(self, table: str, new: Decisions) -> None:
         """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError."""
-        if new != Decisions():
-            self._objects.write(table, (self.load(table) | new).encode())
+        if new == Decisions():
+            return
+        before = self.load(table)
+        if before | new != before:
+            self._objects.append(table, new.encode())
 
 
 def parse_decisions(texts: Iterable[str]) -> dict[str, Decisions]:

@@ -1,16 +1,24 @@
-"""Small objects in a site's ``state``: the senders' checkpoints and the user's decisions."""
+"""Small objects in a site's ``state``: the senders' checkpoints and the user's decisions.
+
+An object that one process writes is replaced (:meth:`StateObjects.write`). What several processes
+of a site write is a log (:meth:`StateObjects.append`): each adds an entry under the next free
+number, so that none replaces what another one writes at the same moment.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError
 
 from spark_wan.channels.object_store import first_line, open_store
 from spark_wan.errors import ChannelError
+
+_ENTRY = re.compile(r"/[0-9]{20}\.json$")
 
 
 class StateObjects:
@@ -40,6 +48,41 @@ class StateObjects:
             obstore.put(self._store, f"{name}.json", data)
         except (BaseError, OSError, ValueError, TypeError) as error:
             raise self._failed("write", name, error) from error
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add an entry to the log ``<name>/``. Raises ChannelError when it cannot be written."""
+        try:
+            paths = self._paths(name)
+            number = 1 + (int(paths[-1].rpartition("/")[2].partition(".")[0]) if paths else 0)
+            while not self._create(f"{name}/{number:020d}.json", data):
+                number += 1
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise self._failed("write", name, error) from error
+
+    def entries(self, name: str) -> list[tuple[str, bytes]]:
+        """Return the entries of a log with their URLs, oldest first. Raises ChannelError when the
+        store does not answer."""
+        try:
+            return [
+                (f"{self.url}/{path}", bytes(obstore.get(self._store, path).bytes()))
+                for path in self._paths(name)
+            ]
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise self._failed("read", name, error) from error
+
+    def _paths(self, name: str) -> list[str]:
+        """Return the paths of a log's entries, oldest first."""
+        pages = obstore.list(self._store, prefix=f"{name}/")
+        return sorted(
+            meta["path"] for page in pages for meta in page if _ENTRY.search(meta["path"])
+        )
+
+    def _create(self, path: str, data: bytes) -> bool:
+        try:
+            obstore.put(self._store, path, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
 
     def _failed(self, verb: str, name: str, error: Exception) -> ChannelError:
         return ChannelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -68,6 +69,8 @@ SAME_TIME = 10_000
 """Milliseconds by which two readings of one commit's time may differ. Nobody restores a table and
 writes an identical commit that soon after the first one."""
 
+_TIME = re.compile("-?[0-9]{1,18}")
+
 DAY = 86_400_000
 """In milliseconds, as all times of commits."""
 
@@ -82,7 +85,10 @@ def record_after(log_retention: int) -> int:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history. ``time`` is in milliseconds since 1970 UTC."""
+    """One commit of a table's history. ``time`` is in milliseconds since 1970 UTC.
+
+    ``moved``: Delta may have moved the time behind that of the commit before it, as it does where
+    a clock was ahead or times are rounded; if that commit is among those that were asked for."""
 
     version: int
     time: int
@@ -91,10 +97,12 @@ class Commit:
     metrics: Mapping[str, str]
     user_metadata: str | None = None
     read_version: int | None = None
+    moved: bool = False
 
     @property
     def identity(self) -> str:
-        """A hash of the commit's record in the history, and its time. See is_same_commit."""
+        """A hash of the commit's record in the history, and its time; with a minus, if it may have
+        been moved. See is_same_commit."""
         record = [
             self.version,
             self.operation,
@@ -104,7 +112,7 @@ class Commit:
             self.read_version,
         ]
         digest = hashlib.blake2b(json.dumps(record, default=str).encode(), digest_size=12)
-        return f"{digest.hexdigest()}@{self.time}"
+        return f"{digest.hexdigest()}@{'-' * self.moved}{self.time}"
 
     @property
     def stays_here(self) -> bool:
@@ -200,10 +208,24 @@ def _is_within(path: str, outer: str) -> bool:
 
 
 def is_same_commit(one: str, other: str) -> bool:
-    """Whether two identities are of the same commit. Their times may differ a little.
+    """Whether two identities are of the same commit.
 
-    Delta takes the log file's time, which some stores round to seconds, and moves one that is not
-    after its predecessor's, if the predecessor is among the commits that were asked for.
+    Their times may differ a little: Delta takes the log file's time, which some stores round to
+    seconds. A time that may have been moved is no earlier than the commit's own.
     """
-    (one_hash, _, one_time), (other_hash, _, other_time) = one.partition("@"), other.partition("@")
-    return one_hash == other_hash and abs(int(one_time or 0) - int(other_time or 0)) <= SAME_TIME
+    (one_hash, one_time), (other_hash, other_time) = sorted(map(_parts, (one, other)), key=_time_of)
+    if one_time < 0:  # at most so late
+        is_time = other_time <= SAME_TIME - one_time
+    else:
+        is_time = other_time - one_time <= SAME_TIME
+    return one_hash == other_hash and is_time
+
+
+def _parts(identity: str) -> tuple[str, int]:
+    """Return hash and time of an identity, as a manifest has it."""
+    digest, _, time = identity.partition("@")
+    return digest, int(time) if _TIME.fullmatch(time) else 0
+
+
+def _time_of(parts: tuple[str, int]) -> int:
+    return parts[1]

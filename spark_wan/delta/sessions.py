@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from spark_wan.delta.settings import FIXED, is_taken_over
 from spark_wan.errors import SessionLostError
 
 if TYPE_CHECKING:
@@ -26,32 +27,44 @@ def is_connect(spark: SparkSession) -> bool:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """The user's settings of a classic session. Spark's ``newSession`` inherits none of them."""
+    """The settings that a job takes over from the user's session (:mod:`spark_wan.delta.settings`).
+    Spark's ``newSession`` inherits none that were set at run time; Connect's ``cloneSession`` all,
+    with the current catalog and database.
+    """
 
     values: Mapping[str, str]
     catalog: str
     database: str
     usual: Mapping[str, str]
-    """The settings of every new session."""
+    """The settings of every new session; none under Connect."""
 
     @classmethod
     def of(cls, spark: SparkSession) -> SessionSettings:
         """Return the current settings of ``spark``."""
-        usual = spark.newSession().conf.getAll
-        catalog = spark.catalog
+        if is_connect(spark):
+            return cls(_changed(spark, {}), "", "", {})
+        usual, catalog = spark.newSession().conf.getAll, spark.catalog
         return cls(
             _changed(spark, usual), catalog.currentCatalog(), catalog.currentDatabase(), usual
         )
 
     def new_session(self, spark: SparkSession) -> SparkSession:
         """Return a new session with these settings. What is set in it stays in it, and reaches none
-        of its own copies (:func:`copied_session`)."""
-        session = spark.newSession()
-        _settings_of[session] = self
-        for name, value in self.values.items():
-            _set(session, name, value)
-        session.catalog.setCurrentCatalog(self.catalog)
-        session.catalog.setCurrentDatabase(self.database)
+        of its own copies (:func:`copied_session`). End it with :func:`close_session`."""
+        if is_connect(spark):
+            session: Any = spark.cloneSession()  # type: ignore[attr-defined]
+            inherited = session.conf.getAll
+        else:
+            session, inherited = spark.newSession(), self.usual
+            _settings_of[session] = self
+            for name, value in self.values.items():
+                _set(session, name, value)
+            session.catalog.setCurrentCatalog(self.catalog)
+            session.catalog.setCurrentDatabase(self.database)
+        for name in [name for name in inherited if not is_taken_over(name)]:
+            _set(session, name, None)
+        for name, value in FIXED.items():
+            session.conf.set(name, value)
         return session
 
     def current(self, spark: SparkSession) -> Mapping[str, str]:
@@ -78,7 +91,11 @@ session and dozens of calls into the JVM."""
 
 
 def _changed(spark: SparkSession, usual: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in spark.conf.getAll.items() if usual.get(name) != value}
+    return {
+        name: value
+        for name, value in spark.conf.getAll.items()
+        if usual.get(name) != value and is_taken_over(name)
+    }
 
 
 _refused: set[tuple[str, str | None]] = set()
@@ -123,9 +140,9 @@ _copies_lock = threading.Lock()
 
 @contextmanager
 def copied_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Open a copy of a session, with its tags. What is set in it stays in it.
+    """Open a copy of a session of a thread, with its tags. What is set in it stays in it.
 
-    A session of a thread is copied as the user's settings made it.
+    A classic session is copied as the user's settings made it.
     """
     if is_connect(spark):
         copy: Any = spark.cloneSession()  # type: ignore[attr-defined]
@@ -142,9 +159,26 @@ def copied_session(spark: SparkSession) -> Iterator[SparkSession]:
             _copies[id(spark)].remove(copy)
             if not _copies[id(spark)]:
                 del _copies[id(spark)]
-        if is_connect(spark):
-            copy.client.release_session()
-            copy.client.close()
+        close_session(copy)
+
+
+@contextmanager
+def job_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """Open a session for a job, with what it takes over from the user's session."""
+    session = SessionSettings.of(spark).new_session(spark)
+    try:
+        yield session
+    finally:
+        close_session(session)
+
+
+def close_session(session: SparkSession, *, is_lost: bool = False) -> None:
+    """End a session of :meth:`SessionSettings.new_session`. One of Connect would keep the process
+    from ending. ``is_lost``: its server has ended, and would be asked for minutes."""
+    if is_connect(session):
+        if not is_lost:
+            session.client.release_session()
+        session.client.close()
 
 
 def interrupt(spark: SparkSession, tag: str) -> None:

@@ -104,19 +104,22 @@ def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit
             "* EXCEPT (timestamp)", "unix_millis(timestamp) AS milliseconds"
         )
     rows = commits.collect()  # in the classic session as is: a projection would be a Spark job
-    return [
-        Commit(
-            version=row["version"],
-            time=(
-                row["milliseconds"]
-                if "milliseconds" in row
-                else round(row["timestamp"].timestamp() * 1000)
-            ),
-            operation=row["operation"] or "",
-            parameters=row["operationParameters"] or {},
-            metrics=row["operationMetrics"] or {},
-            user_metadata=row["userMetadata"],
-            read_version=row["readVersion"],
+    found: list[Commit] = []
+    for row in reversed(rows):
+        if "milliseconds" in row:
+            time = row["milliseconds"]
+        else:
+            time = round(row["timestamp"].timestamp() * 1000)
+        found.append(
+            Commit(
+                version=row["version"],
+                time=time,
+                operation=row["operation"] or "",
+                parameters=row["operationParameters"] or {},
+                metrics=row["operationMetrics"] or {},
+                user_metadata=row["userMetadata"],
+                read_version=row["readVersion"],
+                moved=bool(found) and time == found[-1].time + 1,
+            )
         )
-        for row in reversed(rows)
-    ]
+    return found

@@ -36,12 +36,12 @@ from spark_wan.errors import (
 )
 from spark_wan.forward.plan import ForwardPlanner, reference
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import append_in_time, are_there
+from spark_wan.sender.epochs import Refusals, append_in_time, are_there
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to
 from spark_wan.wire.checkpoint import SenderCheckpoint
-from spark_wan.wire.frame import FrameRef, check_frame, frame_digest
+from spark_wan.wire.frame import FrameRef, check_frame, frame_digest, most_bytes
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 
 
@@ -106,13 +106,13 @@ class Forwarder:
         Raises LogGapError, ManifestError, FrameError or ChannelError, each of which holds this
         forwarding only. What was forwarded before the error stays so (:attr:`position`).
         """
-        retried = False
+        retried, refusals = False, Refusals(self.outbound)
         while True:
             try:
                 yield from self._forward()
                 return
-            except (ManifestExists, StaleWriteError):
-                continue
+            except (ManifestExists, StaleWriteError) as error:
+                refusals.add(error)
             except (FrameError, LogGapError, ManifestError):
                 # Another receiver of this site may have forwarded meanwhile, and the sender have
                 # trimmed.
@@ -243,11 +243,13 @@ class Forwarder:
             return ()
         attempt = new_attempt(uuid.uuid4().hex)
         channel, stream = self.outbound.channel, self.outbound.stream
+        most = self.topology.site(self.site).max_frame_bytes
 
         def copy(frame: tuple[int, FrameRef]) -> FrameRef:
             index, ref = frame
-            data = self.inbound.channel.get_frame(ref.path, ref.bytes)
-            check_frame(data, f"{self.inbound.channel.url}/{ref.path}", ref)
+            where = f"{self.inbound.channel.url}/{ref.path}"
+            data = self.inbound.channel.get_frame(ref.path, most_bytes(ref, where, most))
+            check_frame(data, where, ref)
             digest = frame_digest(data) if self.outbound.trust.signer is not None else ""
             path = channel.put_frame(stream, attempt, index, data)
             return replace(ref, path=path, digest=digest)

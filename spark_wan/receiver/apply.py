@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from spark_wan.errors import (
     ManifestError,
     StoppedError,
     TargetError,
+    UntrustedError,
     WanError,
 )
 from spark_wan.events.columns import column_paths
@@ -164,6 +165,8 @@ class TableApplier:
     """Loads what the user has decided about the table. Called only when a decision is needed."""
     answer: SiteAck | None = None
     """The site's ack of the stream; None: the stream is not forwarded."""
+    writers: Collection[str] | None = None
+    """The sites that write the table, by the topology; None: any site."""
     _answer: SiteAck = field(init=False)
     _recorded: tuple[tuple[object, ...], str] | None = None
     """What identifies the apply that was recorded last, and its token."""
@@ -387,7 +390,16 @@ class TableApplier:
         ).plan(epochs)
 
     def _read_manifest(self, epoch: int) -> Manifest:
-        return self._checked(self.log.read(epoch))
+        manifest = self._checked(self.log.read(epoch))
+        if self.writers is not None and manifest.origin not in self.writers:
+            raise UntrustedError(
+                f"{self.log.stream}: the events of manifest {epoch} begin at site "
+                f"{manifest.origin}, and the topology has {', '.join(self.writers)} as the writer "
+                f"of table {self.table}. Nothing of it is applied. If it is right, correct "
+                "`writers:`; if not, find out who wrote the stream, and remove it: `spark-wan "
+                f"remove {self.log.stream}`."
+            )
+        return manifest
 
     def _peek_manifest(self, epoch: int) -> Manifest:
         return self._checked(self.log.peek(epoch))

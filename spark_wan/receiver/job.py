@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.control.decisions import Decisions
+from spark_wan.delta.sessions import job_session
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.channel_streams import ChannelStreams
@@ -92,7 +93,8 @@ class Receiver:
         Raises LedgerError when the ledger cannot be written to, ChannelError when no channel can.
         One of several is tried again until it can.
         """
-        LedgerTables(self.spark, self.site.state).ensure()
+        with job_session(self.spark) as session:
+            LedgerTables(session, self.site.state).ensure()
         channels: list[InboundChannel] = []
         handle = JobHandle(
             self.spark,

@@ -263,6 +263,7 @@ class InboundTable(Activity):
                 check_stopped=self.job.check_stopped,
                 decisions=partial(decisions.load, self.name),
                 answer=stream.answer,
+                writers=self.table.writers,
             )
         self._use(stream.applier)
         return stream.applier

@@ -61,8 +61,6 @@ class MarkedWrite:
         frame = kept.select(*select_columns(rows.columns)).coalesce(1)
         with self._session_with(frame) as (session, view):
             _skip_by_keys(session)
-            # The mode of the user's session must not decide what is overwritten.
-            session.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
             session.conf.set("spark.databricks.delta.replaceWhere.dataColumns.enabled", "true")
             # Delta checks that each row it writes meets the condition.
             session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "true")
@@ -101,7 +99,8 @@ class MarkedWrite:
         """Yield a session for the write, and the view that has the rows in it."""
         view = f"wan_{self.mark.token}"
         with copied_session(self.spark) as session:
-            _keep_values_exact(session)
+            # With chars padded while they are read, Delta fails at a condition that has one.
+            session.conf.set("spark.sql.readSideCharPadding", "false")
             frame.createOrReplaceGlobalTempView(view)
             try:
                 yield session, f"global_temp.{view}"
@@ -172,24 +171,6 @@ def may_replace(rows: EventRows, target: StructType, properties: Mapping[str, st
 def _skip_by_keys(session: SparkSession) -> None:
     """Let Parquet's reader use whole lists of keys: Spark gives it the bounds of longer ones."""
     session.conf.set("spark.sql.parquet.pushdown.inFilterThreshold", str(IN_LIST))
-    # Keys are written with escapes.
-    session.conf.set("spark.sql.parser.escapedStringLiterals", "false")
-
-
-def _keep_values_exact(session: SparkSession) -> None:
-    """Change the settings of a session so that a write keeps every value.
-
-    Files in the format of old Spark versions have other dates and milliseconds. With chars padded
-    while they are read, Delta fails at a MERGE whose condition has a char.
-    """
-    session.conf.set("spark.sql.readSideCharPadding", "false")
-    for name in (
-        "spark.sql.parquet.datetimeRebaseModeInWrite",
-        "spark.sql.parquet.int96RebaseModeInWrite",
-    ):
-        session.conf.set(name, "CORRECTED")
-    if session.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MILLIS":
-        session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
 
 def _widened(rows: DataFrame, target: StructType) -> DataFrame:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import (
     SessionSettings,
+    close_session,
     interrupt,
-    is_connect,
     lost_session,
     spark_thread,
 )
@@ -32,9 +32,9 @@ RENEW_INTERVAL = 5.0
 
 
 class ThreadSessions:
-    """A session for each thread of a job, with the settings of the user's session.
+    """A session for each thread of a job, with what it takes over from the user's session.
 
-    What is set in one changes no other. Under Connect all threads use the user's session.
+    What is set in one changes no other.
 
     Args:
         spark: The user's session.
@@ -48,7 +48,7 @@ class ThreadSessions:
         self.spark = spark
         self.tag = tag
         self._on_lost = on_lost
-        self._settings = None if is_connect(spark) else _UserSettings(spark)
+        self._settings = _UserSettings(spark)
         self._sessions: list[SparkSession] = [spark]
         self._lock = threading.Lock()
 
@@ -62,15 +62,14 @@ class ThreadSessions:
 
     def interrupt(self) -> None:
         """Cancel the Spark jobs of all threads."""
-        with self._lock:
-            sessions = list(self._sessions)
-        for session in sessions:
-            try:
-                interrupt(session, self.tag)
-            except Exception as error:
-                if self.lost() is None:
-                    raise
-                log.debug("no job to cancel: %s", error)
+        with self._lock:  # a session must not be closed meanwhile
+            for session in self._sessions:
+                try:
+                    interrupt(session, self.tag)
+                except Exception as error:
+                    if self.lost() is None:
+                        raise
+                    log.debug("no job to cancel: %s", error)
 
     def _run(self, run: Callable[[Session], None]) -> None:
         try:
@@ -86,14 +85,21 @@ class ThreadSessions:
         finally:
             with self._lock:
                 self._sessions.remove(own)
+            self._close(own)
 
     def _open(self) -> SparkSession:
-        own = self.spark
-        if self._settings is not None:
-            own = self._settings.at_start.new_session(self.spark)
+        own = self._settings.at_start.new_session(self.spark)
         for session in (self.spark, own):
             session.addTag(self.tag)
         return own
+
+    def _close(self, own: SparkSession) -> None:
+        try:
+            close_session(own, is_lost=self.lost() is not None)
+        except Exception as error:
+            if self.lost() is None:
+                raise
+            log.debug("a session has ended with its server: %s", error)
 
 
 class _UserSettings:
@@ -119,11 +125,10 @@ class _UserSettings:
 class _Renewed:
     """Returns a thread's session, with what the user has set since: a token that was renewed."""
 
-    def __init__(self, own: SparkSession, user: _UserSettings | None) -> None:
+    def __init__(self, own: SparkSession, user: _UserSettings) -> None:
         self._own, self._user = own, user
-        self._settings = user.at_start if user is not None else None
+        self._settings = user.at_start
 
     def __call__(self) -> SparkSession:
-        if self._user is not None and self._settings is not None:
-            self._settings = self._settings.renewed(self._user.values, self._own)
+        self._settings = self._settings.renewed(self._user.values, self._own)
         return self._own

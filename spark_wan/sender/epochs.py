@@ -13,7 +13,7 @@ from typing import Any
 from spark_wan.channels.base import write_of
 from spark_wan.channels.log import StreamLog
 from spark_wan.channels.parallel import in_order
-from spark_wan.errors import ManifestExists, StaleWriteError
+from spark_wan.errors import LogGapError, ManifestExists, StaleWriteError
 from spark_wan.events.columns import fingerprint
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.manifest import Manifest
@@ -24,6 +24,8 @@ its write: before that, it may belong to an epoch in the making."""
 STALE_AGE = ORPHAN_AGE / 2
 """Seconds, from its newest frame on, in which a write may name its frames. Later, a sweep might
 take them before the manifest is there."""
+MOST_REFUSALS = 5
+"""Refusals of a manifest at one length of the log after which the stream is held."""
 ALL_ROWS = "all"
 """The selection of a stream that carries all rows of its table; there are no filters yet."""
 
@@ -91,6 +93,33 @@ def append_in_time(
             f"{log.stream}: the frames of manifest {manifest.epoch} were swept before it named them"
         )
     return manifest
+
+
+class Refusals:
+    """Counts how often a channel has refused the next manifest of a log that has not grown.
+
+    Usually another writer was faster, and the log has its epoch. If it has not, no try is the last:
+    a channel that was made again below the end of its log, or in which somebody has forged an end.
+    """
+
+    def __init__(self, log: StreamLog) -> None:
+        self._log = log
+        self._newest = -1
+        self._count = 0
+
+    def add(self, error: Exception) -> None:
+        """Count one. Raises LogGapError when it is one of several at the same length."""
+        newest = self._log.newest_epoch() or 0
+        self._count = self._count + 1 if newest == self._newest else 1
+        self._newest = newest
+        if self._count >= MOST_REFUSALS:
+            raise LogGapError(
+                f"{self._log.channel.url}: manifest {newest + 1} of {self._log.stream} was refused "
+                f"{self._count} times, as if it was there, and the log ends with {newest}. Topics "
+                "or folders of the channel were deleted and made again, or somebody else writes to "
+                "them. The stream is held. Restore the channel, or give the sender another "
+                f"`channel`, in which a new log begins. ({error})"
+            ) from error
 
 
 def stale_write(log: StreamLog) -> StaleWriteError:

@@ -40,7 +40,13 @@ from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.events.row_hash import combine, digest, row_hashes
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import StreamSettings, append_in_time, are_there, stale_write
+from spark_wan.sender.epochs import (
+    Refusals,
+    StreamSettings,
+    append_in_time,
+    are_there,
+    stale_write,
+)
 from spark_wan.steps import Steps
 from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.frame import FrameRef
@@ -254,7 +260,7 @@ def append_epoch(
     if not frames:
         return None
     write = WriteRef(query, batch, combine(part.digest for part in written))
-    tried = False
+    tried, refusals = False, Refusals(log)
     while True:
         # The checkpoint first: another writer may extend the log and save its own in between.
         checkpoint = checkpoints.load(log.stream)
@@ -296,11 +302,12 @@ def append_epoch(
         try:
             tried = True
             manifest = append_in_time(log, manifest, min(part.began for part in written), clock)
-        except ManifestExists:
+        except ManifestExists as error:
             # The append may have counted all the same, and the epoch may be acked and trimmed
             # since: then its frames are gone.
             if not are_there(log, frames):
                 raise stale_write(log) from None
+            refusals.add(error)
             continue
         yield "sink.4 manifest-added"
         record_appended(checkpoints, checkpoint, manifest)

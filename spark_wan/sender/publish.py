@@ -37,7 +37,7 @@ from spark_wan.errors import (
 )
 from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import StreamSettings, append_in_time
+from spark_wan.sender.epochs import Refusals, StreamSettings, append_in_time
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.frame import FrameHeader
@@ -153,6 +153,16 @@ class Publisher:
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,
         SchemaError or LogGapError, each of which holds this stream only."""
+        refusals = Refusals(self.log)
+        while True:
+            try:
+                return (yield from self._next())
+            except (ManifestExists, StaleWriteError) as error:
+                refusals.add(error)
+
+    def _next(self) -> Steps[Manifest | None]:
+        """Do so, unless another publisher is faster. Raises ManifestExists and StaleWriteError,
+        too."""
         stream, settings = self.settings.stream, self.settings
         quiet, self._quiet = self._quiet, None
         # The checkpoint first: another publisher may extend the log and save its own in between.
@@ -195,7 +205,7 @@ class Publisher:
             manifest = append_in_time(self.log, manifest, began, self.clock)
         except (ManifestExists, StaleWriteError):
             self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
-            return (yield from self.round())
+            raise
         self._record_at = None
         yield "publish.5 manifest-added"
         record_appended(self.checkpoints, checkpoint, manifest)

@@ -22,6 +22,7 @@ from spark_wan.topology.routes import all_streams
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.names import printable
 from spark_wan.wire.sender_record import SenderRecord
 
 
@@ -237,7 +238,7 @@ class StatusReader:
 
                 streams = dict(zip(names, in_order(read, names), strict=True))
                 if url not in self._foreign:
-                    self._foreign[url] = tuple(channel.foreign())
+                    self._foreign[url] = tuple(map(printable, channel.foreign()))
                 foreign = self._foreign[url]
         except WanError as error:
             problem = str(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 from spark_wan.channels.registry import check_options
 from spark_wan.errors import ChannelError, nearest
@@ -13,6 +15,12 @@ from spark_wan.topology.values import catalog_parts, is_path
 
 MOST_STREAMS = 1_000
 """Number of streams of a table, at most."""
+_SAME_PLACE = (
+    ("file://", ""),
+    ("dbfs:/", "/dbfs/"),
+    ("s3a://", "s3://"),
+    ("abfss://", "abfs://"),
+)
 LONGEST_NAME = 240
 """Number of characters in the name of a stream, at most: file names have at most 255."""
 
@@ -57,6 +65,7 @@ def check_topology(topology: Topology, problems: Problems) -> None:
     """Check that sites, channels and tables do not share places."""
     _check_states(topology, problems)
     _check_tables(topology, problems)
+    _check_folders(topology, problems)
     _check_accepted(topology, problems)
     _check_frame_sizes(topology, problems)
 
@@ -70,6 +79,8 @@ def _check_states(topology: Topology, problems: Problems) -> None:
                 f"sites.{site.name}.storage",
                 f"is for object stores, but the state is the directory {site.state!r}; take it out",
             )
+        else:
+            _check_storage(f"sites.{site.name}", site.state, site.storage, problems)
         if site.state and (owner := owners.setdefault(_bare(site.state), site.name)) != site.name:
             problems.add(
                 f"sites.{site.name}.state",
@@ -81,12 +92,25 @@ def _check_states(topology: Topology, problems: Problems) -> None:
             check_options(sender.channel, sender.storage)
         except ChannelError as error:
             problems.add(f"senders.{sender.name}.channel", str(error))
+        if not sender.channel.startswith("kafka://"):
+            _check_storage(f"senders.{sender.name}", sender.channel, sender.storage, problems)
         if _bare(sender.channel) in owners:
             problems.add(
                 f"senders.{sender.name}.channel",
                 f"{sender.channel!r} is the state of site {owners[_bare(sender.channel)]!r}; "
                 "give the channel a place of its own",
             )
+
+
+def _check_storage(entry: str, place: str, storage: Mapping[str, str], problems: Problems) -> None:
+    if not storage:
+        return
+    from spark_wan.channels.object_store import check_storage  # most topologies need none of it
+
+    try:
+        check_storage(place, storage)
+    except ValueError as error:
+        problems.add(f"{entry}.storage", f"{error}; correct it or take it out")
 
 
 def _check_accepted(topology: Topology, problems: Problems) -> None:
@@ -113,17 +137,59 @@ def _check_frame_sizes(topology: Topology, problems: Problems) -> None:
 
 
 def _check_tables(topology: Topology, problems: Problems) -> None:
-    """Two tables at one place of a site would overwrite each other."""
-    owners: dict[tuple[str, str | tuple[str, ...]], str] = {}
+    """Two tables at one place would overwrite each other, also at two sites. Names of a catalog
+    are those of each site."""
+    owners: dict[tuple[str, str | tuple[str, ...]], tuple[str, str]] = {}
     for table in topology.tables.values():
         for site, location in table.at.items():
-            owner = owners.setdefault((site, _table_place(location)), table.name)
-            if owner != table.name:
+            place = _table_place(location)
+            at = site if isinstance(place, tuple) else ""
+            owner, owning = owners.setdefault((at, place), (table.name, site))
+            if (owner, owning) == (table.name, site):
+                continue
+            where = f"tables.{table.name}.at.{site}"
+            if owning == site:
                 problems.add(
-                    f"tables.{table.name}.at.{site}",
+                    where,
                     f"table {owner!r} is at {location!r} already; "
                     "give each table a place of its own",
                 )
+            else:
+                problems.add(
+                    where,
+                    f"site {owning!r} has table {owner!r} at {location!r} already; "
+                    "give the table a place of its own at each site",
+                )
+
+
+def _check_folders(topology: Topology, problems: Problems) -> None:
+    """What is in the folder of a table is deleted by a VACUUM of the table, or with it."""
+    tables: dict[str, str] = {}
+    places: list[tuple[str, str, str]] = []
+    for table in topology.tables.values():
+        for site, location in table.at.items():
+            if is_path(location):
+                tables.setdefault(_bare(location), f"table {table.name!r} at site {site!r}")
+                places.append((f"tables.{table.name}.at.{site}", "the table", location))
+    places += [(f"sites.{s.name}.state", "the state", s.state) for s in topology.sites.values()]
+    places += [
+        (f"senders.{s.name}.channel", "the channel", s.channel) for s in topology.senders.values()
+    ]
+    for where, what, place in places:
+        bare = _bare(place)
+        if what != "the table" and bare in tables:
+            problems.add(
+                where, f"{place!r} is the folder of {tables[bare]}; give {what} another place"
+            )
+        while "/" in bare.rstrip("/"):
+            bare = bare.rpartition("/")[0]
+            if bare in tables:
+                problems.add(
+                    where,
+                    f"{place!r} is in the folder of {tables[bare]}, whose VACUUM deletes what is "
+                    f"not the table's; give {what} a place outside of it",
+                )
+                break
 
 
 def check_ack_policies(topology: Topology, problems: Problems) -> None:
@@ -237,10 +303,14 @@ def _missing_sender(
 
 
 def _bare(place: str) -> str:
-    """Return what all spellings of one place have in common."""
-    for scheme, same in (("file://", ""), ("s3a://", "s3://"), ("abfss://", "abfs://")):
+    """Return what all spellings of one place have in common. Links are followed, as far as they are
+    on this machine."""
+    for scheme, same in _SAME_PLACE:
         if place.startswith(scheme):
             place = same + place.removeprefix(scheme)
+    if place.startswith("/"):
+        with suppress(ValueError):  # no name of a file
+            place = os.path.realpath(place)
     return place.rstrip("/")
 
 

@@ -13,8 +13,12 @@ from spark_wan.topology.values import parse_each, parse_name
 T = TypeVar("T")
 
 
+MOST_PROBLEMS = 100
+"""Problems that are listed, at most: each unknown name is compared with all known ones."""
+
+
 class Problems:
-    """The problems of one file, a line each."""
+    """The problems of one file, a line each. The hundredth is the last."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -22,7 +26,10 @@ class Problems:
 
     def add(self, path: str, problem: object) -> None:
         where = path.replace("\n", "\\n") or "the file"
-        self._lines.append(f"{self._file}: {where}: {problem}")
+        if len(self._lines) < MOST_PROBLEMS:
+            self._lines.append(f"{self._file}: {where}: {problem}")
+        if len(self._lines) == MOST_PROBLEMS:
+            self.raise_any()
 
     def raise_any(self) -> None:
         if self._lines:

@@ -12,6 +12,7 @@ becomes a line of one TopologyError that names the file, the key path and the fi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -44,6 +45,13 @@ MAX_VALUES = 1_000_000
 MAX_DEPTH = 50
 """Levels of a topology file, at most."""
 
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|\.(?:inf|Inf|INF))"
+        r"|\.(?:nan|NaN|NAN))$"
+    ),
+}
 _NOT_YAML = (
     yaml.YAMLError,
     ValueError,
@@ -119,7 +127,9 @@ def _version(value: object) -> int:
 
 
 class _TopologyLoader(yaml.SafeLoader):
-    """The safe loader; also notes the paths of repeated keys, of which YAML keeps the last one."""
+    """The safe loader; also notes the paths of repeated keys, of which YAML keeps the last one.
+
+    Numbers are decimal: YAML 1.1 takes ``010`` for 8 and ``1:30`` for 90. Here these are texts."""
 
     def __init__(self, text: str, file: str) -> None:
         super().__init__(text)
@@ -168,6 +178,12 @@ class _TopologyLoader(yaml.SafeLoader):
                         self.repeated.append(here)
                     keys.add(key.value)
                 self._note_repeated(value, here, seen)
+
+
+_TopologyLoader.yaml_implicit_resolvers = {
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _site(entry: Entry, base: str) -> Site:

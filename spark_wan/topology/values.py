@@ -125,6 +125,9 @@ def _parse_place(
     place = parse_text(value)
     url = _URL.match(place)
     if not url:
+        scheme = place.partition(":")[0].lower()
+        if ":" in place and scheme in (*CHANNELS, *_INSTEAD):
+            raise ValueError(f"{value!r} is not a URL; write {scheme}://..., or ./{place}")
         return os.path.normpath(os.path.join(base, os.path.expanduser(place)))
     scheme = url[1]
     refused = scheme if schemes is None else scheme.lower()

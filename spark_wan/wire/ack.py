@@ -30,7 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.errors import NewerRecordError, SigningKeyError
-from spark_wan.wire.records import read_record, write_record
+from spark_wan.wire.names import printable
+from spark_wan.wire.records import read_json, read_record, write_record
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 _KIND = "ack"
@@ -70,7 +71,9 @@ class Ack:
         An unreadable ack is no ack: the sender announces the epoch again.
         """
         ack = read_record(cls, data, signature=Signature)
-        return ack if ack is not None and ack._is_valid() else None
+        if ack is None or not ack._is_valid():
+            return None
+        return ack if ack.cause is None else replace(ack, cause=printable(ack.cause))
 
     def _is_valid(self) -> bool:
         numbers = [self.applied, self.ahead, self.dead_letters]
@@ -119,5 +122,5 @@ class Ack:
             return f"is not signed. {advice}"
         if self.signature.site != self.site:
             return f"is signed by another site, {self.signature.site!r}. {advice}"
-        wrong = is_signed_with(_KIND, json.loads(data), self.signature, keys)
+        wrong = is_signed_with(_KIND, read_json(data), self.signature, keys)
         return None if wrong is None else f"does not count: {wrong}. {advice}"

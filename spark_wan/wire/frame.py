@@ -59,6 +59,7 @@ from spark_wan.wire.records import (
     check_version,
     from_fields,
     known_names,
+    read_json,
 )
 
 _MAGIC = b"WANF"
@@ -91,7 +92,7 @@ class FrameHeader:
     @classmethod
     def from_json(cls, text: bytes) -> FrameHeader:
         """Read a header. Raises NewerRecordError, and UNREADABLE errors for any other text."""
-        fields = json.loads(text)
+        fields = read_json(text)
         check_requires(fields, known_names(cls))
         header = from_fields(cls, {**fields, "sent_to": tuple(fields["sent_to"])})
         if type(header.events) is not int or header.events < 0:

@@ -81,6 +81,7 @@ from spark_wan.wire.records import (
     check_version,
     from_fields,
     known_names,
+    read_json,
     upgraded,
     written_fields,
 )
@@ -220,7 +221,7 @@ class Manifest:
         if checksum != f"{crc32c(body):08x}".encode():
             raise ManifestError(f"{where}: truncated or altered (checksum). {RESTORE}")
         try:
-            record = json.loads(body)
+            record = read_json(body)
             check_requires(record, _KNOWN)
             fields = upgraded(record)
             for name in ("sent_to", "addressees", "keys"):

@@ -63,6 +63,7 @@ from spark_wan.wire.records import (
     check_version,
     from_fields,
     known_names,
+    read_json,
     written_fields,
 )
 
@@ -82,7 +83,7 @@ def read_mark(user_metadata: str | None) -> dict[str, Any] | None:
     if not user_metadata or MARK not in user_metadata:
         return None
     try:
-        mark = json.loads(user_metadata).get(MARK)
+        mark = read_json(user_metadata).get(MARK)
     except UNREADABLE:
         return None
     return mark if isinstance(mark, dict) else None

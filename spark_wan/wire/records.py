@@ -33,6 +33,9 @@ READABLE = (1, VERSION)
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Errors of reading JSON that spark_wan did not write. RecursionError: nested too deeply."""
+MAX_DEPTH = 200
+"""Levels of JSON, at most. Python reads nearly a thousand, and then can neither write nor copy
+them; a column's type has two or three for each level of its own."""
 
 _RESTORE = (
     "estore the object from a backup or another version of it; without it the remote site needs a "
@@ -127,13 +130,29 @@ def from_fields(kind: type[T], record: Mapping[str, Any], **nested: type[Any]) -
     return kind(**{each.name: known[each.name] for each in fields(kind) if each.name in known})  # type: ignore[arg-type]
 
 
+def read_json(data: str | bytes) -> Any:
+    """Return the content of JSON that somebody else may have written. Raises UNREADABLE errors."""
+    content = json.loads(data)
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        inner = (
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, (dict, list))
+        )
+        level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
+        if not level:
+            return content
+    raise ValueError(f"has more than {MAX_DEPTH} levels")
+
+
 def read_record(kind: type[T], data: bytes, **nested: type[Any]) -> T | None:
     """Return the record in ``data``, as :func:`from_fields` does; None when it cannot be read.
 
     Raises NewerRecordError.
     """
     try:
-        record = json.loads(data)
+        record = read_json(data)
         check_version(record.get("version"))
         check_requires(record, known_names(kind, **nested))
         return from_fields(kind, record, **nested)

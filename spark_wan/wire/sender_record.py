@@ -37,11 +37,14 @@ senders in turn. Unknown fields are ignored, unless ``requires`` lists them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spark_wan.wire.names import printable
 from spark_wan.wire.records import read_record, write_record
 
 _Data = bytes  # where a class has a member called bytes
+_LATEST = 250_000_000_000_000
+"""The year 9892. Python has no local times after 9999."""
 _COUNTED = ("epoch", "began", "epochs", "events", "batches", "bytes", "dead_letters", "written")
 
 
@@ -70,6 +73,15 @@ class SenderRecord:
     def __post_init__(self) -> None:
         object.__setattr__(self, "not_served", tuple(self.not_served))  # JSON has lists
 
+    def _printable(self) -> SenderRecord:
+        """Return the record with texts that a terminal may show."""
+        return replace(
+            self,
+            held=None if self.held is None else printable(self.held),
+            alert=None if self.alert is None else printable(self.alert),
+            not_served=tuple(map(printable, self.not_served)),
+        )
+
     def encode(self) -> _Data:
         return write_record(self)
 
@@ -78,15 +90,19 @@ class SenderRecord:
         """Return the record of ``stream`` in ``data``; None when it cannot be read, as if it were
         lost. Raises NewerRecordError."""
         record = read_record(cls, data)
-        return record if record is not None and record._is_valid(stream) else None
+        if record is None or not record._is_valid(stream):
+            return None
+        return record._printable()
 
     def _is_valid(self, stream: str) -> bool:
         numbers = [getattr(self, name) for name in (*_COUNTED, "settings_generation")]
         numbers += [each for each in (self.through, self.held_since) if each is not None]
         texts = [self.log_id, self.settings, *self.not_served]
         texts += [each for each in (self.held, self.alert) if each is not None]
+        times = [self.began, self.written, *([] if self.held_since is None else [self.held_since])]
         return (
             self.stream == stream
-            and all(type(number) is int for number in numbers)
+            and all(type(number) is int and -1 <= number < 2**63 for number in numbers)
+            and all(0 <= time <= _LATEST for time in times)
             and all(isinstance(text, str) for text in texts)
         )

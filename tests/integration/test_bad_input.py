@@ -373,7 +373,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
         wan,
         "strays",
         **yaml.safe_load(settings)["tables"]["prices"]
-        | {"at": dict.fromkeys((NEWARK, SEATTLE), "./strays")},
+        | {"at": {site: f"./{site}/strays" for site in (NEWARK, SEATTLE)}},
     )
     write_epoch(wan, "prices", [price("p1", 1, 1.0)], table="strays", stream="stray")
     (wan.folder / "wan.yaml").write_text(settings)

@@ -407,14 +407,19 @@ def raising(error: WanError | FrameError) -> Callable[[], None]:
 
 
 class ConnectSession:
-    """A Connect session, which all threads share, that has ended once ``ended`` says so."""
+    """A Connect session that has ended once ``ended`` says so, and its clones."""
 
     __module__ = "pyspark.sql.connect.session"
 
     def __init__(self, ended: bool = False) -> None:
         self.ended = ended
         self.interrupted = threading.Event()
-        self.conf = SimpleNamespace(get=self.ask)
+        self.conf = SimpleNamespace(get=self.ask, set=self.ask, unset=self.ask, getAll={})
+        self.client = SimpleNamespace(release_session=self.ask, close=self.ask)
+
+    def cloneSession(self) -> ConnectSession:
+        self.ask()
+        return self
 
     def getTags(self) -> set[str]:
         return set()

@@ -128,7 +128,13 @@ class SignedTable(InboundTable):
             target = copy.copy(self.target)
             target.channel = stream_log.channel
             stream.applier = TableApplier(
-                self.site.name, self.name, stream_log, target, self._ledger, answer=stream.answer
+                self.site.name,
+                self.name,
+                stream_log,
+                target,
+                self._ledger,
+                answer=stream.answer,
+                writers=self.table.writers,
             )
         return stream.applier
 

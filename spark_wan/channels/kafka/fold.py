@@ -21,7 +21,7 @@ from spark_wan.channels.kafka.parts import MAX_STATE_BYTES, UnfinishedOperations
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
 from spark_wan.errors import ChannelError
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, fingerprint
-from spark_wan.wire.records import UNREADABLE
+from spark_wan.wire.records import UNREADABLE, read_json
 
 FOREIGN_SHOWN = 100
 """Number of foreign records that are named, at most."""
@@ -201,7 +201,7 @@ class State:
         """Return the state of a checkpoint. Raises UNREADABLE."""
         unpacking = zlib.decompressobj()
         try:
-            content = json.loads(unpacking.decompress(data, MAX_STATE_BYTES))
+            content = read_json(unpacking.decompress(data, MAX_STATE_BYTES))
         except zlib.error as error:
             raise ValueError(str(error)) from error
         if not unpacking.eof:

@@ -57,7 +57,7 @@ from crc32c import crc32c
 
 from spark_wan.errors import ChannelError
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
-from spark_wan.wire.records import UNREADABLE
+from spark_wan.wire.records import UNREADABLE, read_json
 
 VERSION = 1
 MAX_HEAD_BYTES = MAX_MANIFEST_BYTES
@@ -148,7 +148,7 @@ def _operation(content: bytes, where: str) -> Operation | None:
     if len(line) > MAX_HEAD_BYTES:
         return None
     try:
-        fields = dict(json.loads(line))
+        fields = dict(read_json(line))
         kind, identity, channel = (str(fields.pop(name)) for name in ("kind", "id", "channel"))
     except UNREADABLE:
         return None

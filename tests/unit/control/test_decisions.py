@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from spark_wan.control.decisions import Decisions, StoredDecisions, parse_decisions
+from spark_wan.control.state import StateObjects
 from spark_wan.errors import LedgerError, OptionError
 
 LOG = "0123456789abcdef" * 2
@@ -60,6 +63,42 @@ def test_decisions_are_recorded_and_accumulate(tmp_path: Path) -> None:
     decisions.record("orders", Decisions({7: "distribute", 12: "skip"}))
     assert StoredDecisions(f"{tmp_path}/").load("orders") == DECISIONS
     assert decisions.load("other") == Decisions()
+    written = sorted((tmp_path / "decisions" / "orders").iterdir())
+    decisions.record("orders", DECISIONS)  # the command's options, at the next start
+    assert sorted((tmp_path / "decisions" / "orders").iterdir()) == written
+
+
+def test_decisions_of_an_earlier_version_are_read_and_added_to(tmp_path: Path) -> None:
+    (tmp_path / "decisions").mkdir()
+    (tmp_path / "decisions" / "orders.json").write_bytes(DECISIONS_V1)
+    decisions = StoredDecisions(str(tmp_path))
+    decisions.record("orders", Decisions({12: "distribute"}))
+    assert decisions.load("orders") == Decisions({**DECISIONS.operations, 12: "distribute"}, {LOG})
+    assert (tmp_path / "decisions" / "orders.json").read_bytes() == DECISIONS_V1
+
+
+def test_decisions_that_are_recorded_at_the_same_time_are_all_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the sender and the receiver of a site, each after the same look. Fails when one writes
+    over the other."""
+    together, look = Barrier(4), StateObjects._paths
+
+    def look_together(objects: StateObjects, name: str) -> list[str]:
+        paths = look(objects, name)
+        together.wait()
+        return paths
+
+    def record(first: int) -> None:
+        decisions = StoredDecisions(str(tmp_path))
+        for version in range(first, 20, 4):
+            decisions.record("orders", Decisions({version: "skip"}))
+
+    with monkeypatch.context() as looking, ThreadPoolExecutor(4) as pool:
+        looking.setattr(StateObjects, "_paths", look_together)
+        list(pool.map(record, range(4)))
+    recorded = StoredDecisions(str(tmp_path)).load("orders").operations
+    assert recorded == dict.fromkeys(range(20), "skip")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +116,13 @@ def test_decisions_are_recorded_and_accumulate(tmp_path: Path) -> None:
     ]
     + [DECISIONS_V1.replace(b'"7"', b'"x"'), DECISIONS_V1.replace(b"operations", b"operators")],
 )
-def test_f55_an_unreadable_record_is_an_error(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize("name", ["orders.json", "orders/00000000000000000001.json"])
+def test_f55_an_unreadable_record_is_an_error(tmp_path: Path, name: str, data: bytes) -> None:
     """Forgetting a decision could skip what is to be sent. Fails when it counts as no record."""
-    (tmp_path / "decisions").mkdir()
-    (tmp_path / "decisions" / "orders.json").write_bytes(data)
+    (tmp_path / "decisions" / "orders").mkdir(parents=True)
+    (tmp_path / "decisions" / name).write_bytes(data)
     with pytest.raises(
         LedgerError,
-        match=r"decisions/orders.json: the recorded decisions cannot be read.*decide again",
+        match=rf"decisions/{name}: the recorded decisions cannot be read.*decide again",
     ):
         StoredDecisions(str(tmp_path)).load("orders")

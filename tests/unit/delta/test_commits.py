@@ -44,6 +44,22 @@ def test_a_commit_is_the_same_if_its_time_differs_a_little() -> None:
         WRITE.identity, replace(WRITE, time=WRITE.time + SAME_TIME + 1).identity
     )
     assert not is_same_commit(WRITE.identity, "")
+    assert not is_same_commit(WRITE.identity, WRITE.identity.partition("@")[0] + "@soon")
+
+
+def test_a_time_that_was_moved_is_a_bound() -> None:
+    """After a commit by a machine whose clock was an hour ahead, later ones are moved behind it;
+    when they are asked for without it, they have their own time. Fails (the stream is held as if
+    the source was restored) when both are compared as they are."""
+    moved = replace(WRITE, time=WRITE.time + 3_600_000, moved=True)
+    for own in (WRITE, replace(WRITE, time=moved.time + SAME_TIME)):
+        assert is_same_commit(moved.identity, own.identity)
+        assert is_same_commit(own.identity, moved.identity)
+    again = replace(moved, time=WRITE.time + 1)
+    assert is_same_commit(moved.identity, again.identity)
+    later = replace(WRITE, time=moved.time + SAME_TIME + 1)  # another table's, as after a restore
+    assert not is_same_commit(moved.identity, later.identity)
+    assert not is_same_commit(moved.identity, replace(moved, version=6).identity)
 
 
 def test_the_order_of_parameters_and_metrics_does_not_count() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta.tables import newest_commit
+from spark_wan.delta.tables import history, newest_commit
 
 
 @pytest.fixture
@@ -22,21 +22,24 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class History:
-    """A session whose history has one commit, at ``milliseconds``. Spark returns local times."""
+    """A session whose history has commits at these times. Spark returns local times."""
 
-    def __init__(self, milliseconds: int) -> None:
-        seconds, rest = divmod(milliseconds, 1000)
-        when = datetime.fromtimestamp(seconds).replace(microsecond=rest * 1000)
-        self.row = dict.fromkeys(
-            ("operationParameters", "operationMetrics", "userMetadata", "readVersion")
-        )
-        self.row |= {"version": 3, "timestamp": when, "operation": "WRITE"}
+    def __init__(self, *milliseconds: int) -> None:
+        self.rows = []
+        for version, when in enumerate(milliseconds, 3):
+            seconds, rest = divmod(when, 1000)
+            local = datetime.fromtimestamp(seconds).replace(microsecond=rest * 1000)
+            row = dict.fromkeys(
+                ("operationParameters", "operationMetrics", "userMetadata", "readVersion")
+            )
+            self.rows.append(row | {"version": version, "timestamp": local, "operation": "WRITE"})
 
     def sql(self, _: str) -> History:
         return self
 
     def collect(self) -> list[Any]:
-        return [self.row]
+        """The newest commit first."""
+        return self.rows[::-1]
 
 
 @pytest.mark.parametrize("hour", range(4))
@@ -53,3 +56,11 @@ def test_times_are_exact_in_the_hour_that_a_change_of_clocks_repeats(
         {},
         {},
     )
+
+
+def test_a_time_right_behind_the_one_before_may_have_been_moved() -> None:
+    """Delta moves a time that is not after that of the commit before, by a millisecond more."""
+    ahead = 1_792_890_000_000
+    session: Any = History(ahead, ahead + 1, ahead + 2, ahead + 500)
+    moved = [commit.moved for commit in history(session, "/orders", 2)]
+    assert moved == [False, True, True, False]

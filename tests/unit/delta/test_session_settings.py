@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_wan.delta.sessions import SessionSettings, copied_session
+from spark_wan.delta.sessions import SessionSettings, copied_session, interrupt, job_session
+from spark_wan.delta.settings import FIXED, is_taken_over
 from spark_wan.runtime.sessions import RENEW_INTERVAL, _Renewed, _UserSettings
 
 
@@ -29,6 +30,10 @@ class Conf:
         del self.getAll[name]
 
 
+IGNORE = "spark.sql.files.ignoreMissingFiles"
+TASKS = "spark.sql.shuffle.partitions"
+
+
 class Session:
     """A classic session."""
 
@@ -41,23 +46,97 @@ class Session:
 
     def __init__(self, **values: str) -> None:
         self.conf = Conf(**values)
+        self.tags = set[str]()
+        self.interrupted = list[str]()
 
     def newSession(self) -> Session:
-        return Session(app="bench")
+        """With what the application has."""
+        return Session(app="bench", **{IGNORE: "true"})
 
     def getTags(self) -> set[str]:
-        return set()
+        return self.tags
+
+    def addTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def interruptTag(self, tag: str) -> None:
+        self.interrupted.append(tag)
+
+
+class RemoteSession(Session):
+    """A session over Connect."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, **values: str) -> None:
+        super().__init__(**values)
+        self.ended = list[str]()
+        self.client = SimpleNamespace(
+            release_session=lambda: self.ended.append("released"),
+            close=lambda: self.ended.append("closed"),
+        )
+
+    def cloneSession(self) -> RemoteSession:
+        return RemoteSession(**self.conf.getAll)
+
+    def interruptTag(self, tag: str) -> None:
+        assert not self.ended
+        super().interruptTag(tag)
 
 
 def session(**values: str) -> Any:
     return Session(**values)
 
 
-def test_settings_are_inherited_except_those_of_the_application() -> None:
-    """A builder puts settings of the application into an existing session."""
-    user = session(app="bench", memory="4g", key="old")
+def test_settings_that_decide_no_rows_are_taken_over() -> None:
+    """A builder puts settings of the application into an existing session. Fails when a new session
+    has what the application, or its user, has set for all queries of Spark SQL."""
+    given = {"spark.sql.caseSensitive": "true", TASKS: "7", "spark.sql.ansi.enabled": "false"}
+    user = session(app="bench", memory="4g", key="old", **given)
     settings = SessionSettings.of(user)
-    assert settings.new_session(user).conf.getAll == {"app": "bench", "key": "old"}
+    expected = {"app": "bench", "key": "old", TASKS: "7", **FIXED}
+    assert settings.new_session(user).conf.getAll == expected
+
+
+def test_a_session_over_connect_is_a_clone_without_what_decides_rows() -> None:
+    """The user's own session keeps its settings. An interrupt reaches copies; each is released."""
+    given = {"key": "old", IGNORE: "true", TASKS: "7"}
+    user: Any = RemoteSession(**given)
+    with job_session(user) as own:
+        own.addTag("sender")
+        assert own.conf.getAll == {"key": "old", TASKS: "7", **FIXED}
+        with copied_session(own) as copy:
+            copy.conf.set("ours", "1")
+            interrupt(own, "sender")
+        interrupt(own, "sender")
+        assert (own.interrupted, copy.interrupted) == (["sender", "sender"], ["sender"])
+        assert (own.ended, copy.ended) == ([], ["released", "closed"])
+        assert "ours" not in own.conf.getAll
+    assert own.ended == ["released", "closed"]
+    assert user.conf.getAll == given
+
+
+def test_what_places_and_paces_queries_is_taken_over() -> None:
+    for name in (
+        "spark.hadoop.fs.s3a.access.key",
+        "fs.s3a.endpoint",
+        "spark.sql.catalog.lake.uri",
+        "spark.sql.artifact.isolation.enabled",
+        "spark.sql.adaptive.coalescePartitions.enabled",
+        "spark.databricks.delta.snapshotPartitions",
+        "spark.sql.parquet.datetimeRebaseModeInRead",
+    ):
+        assert is_taken_over(name), name
+    for name in (
+        IGNORE,
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.session.timeZone",
+        "spark.sql.legacy.anything",
+        "spark.databricks.delta.write.txnAppId",
+        "spark.databricks.delta.properties.defaults.appendOnly",
+        "spark.databricks.delta.schema.autoMerge.enabled",
+    ):
+        assert not is_taken_over(name), name
 
 
 def test_what_no_session_takes_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,30 +144,34 @@ def test_what_no_session_takes_is_tried_once(monkeypatch: pytest.MonkeyPatch) ->
     tried, take = list[str](), Conf.set
 
     def counted(conf: Conf, name: str, value: str) -> None:
-        tried.append(value)
+        if name == "memory":
+            tried.append(value)
         take(conf, name, value)
 
     monkeypatch.setattr(Conf, "set", counted)
     monkeypatch.setattr("spark_wan.delta.sessions._refused", set())
     for memory in ("1g", "1g", "2g"):
         user = session(app="bench", memory=memory)
-        assert SessionSettings.of(user).new_session(user).conf.getAll == {"app": "bench"}
+        own = SessionSettings.of(user).new_session(user)
+        assert own.conf.getAll == {"app": "bench", **FIXED}
     assert tried == ["1g", "2g"]
 
 
 def test_later_changes_of_settings_are_handed_on() -> None:
-    user = session(app="bench", key="old", zone="UTC", memory="4g")
+    """But for those that decide which rows there are."""
+    user = session(app="bench", key="old", host="a", memory="4g")
     settings = SessionSettings.of(user)
     own = settings.new_session(user)
     own.conf.set("ours", "1")
     user.conf.set("key", "new")
-    user.conf.unset("zone")
+    user.conf.unset("host")
     del user.conf.getAll["memory"]
+    user.conf.set("spark.sql.caseSensitive", "true")
     settings = settings.renewed(settings.current(user), own)
-    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1"}
-    user.conf.set("zone", "Asia/Tokyo")
+    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1", **FIXED}
+    user.conf.set("host", "b")
     settings.renewed(settings.current(user), own)
-    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1", "zone": "Asia/Tokyo"}
+    assert own.conf.getAll == {"app": "bench", "key": "new", "ours": "1", "host": "b", **FIXED}
 
 
 def test_a_copy_of_a_threads_session_has_the_users_newest_settings() -> None:
@@ -99,11 +182,11 @@ def test_a_copy_of_a_threads_session_has_the_users_newest_settings() -> None:
     own = settings.new_session(user)
     own.conf.set("ours", "1")
     with copied_session(own) as copy:
-        assert copy.conf.getAll == {"app": "bench", "key": "old"}
+        assert copy.conf.getAll == {"app": "bench", "key": "old", **FIXED}
     user.conf.set("key", "new")
     settings.renewed(settings.current(user), own)
     with copied_session(own) as copy:
-        assert copy.conf.getAll == {"app": "bench", "key": "new"}
+        assert copy.conf.getAll == {"app": "bench", "key": "new", **FIXED}
 
 
 def test_threads_ask_for_the_users_settings_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_f09_a_deleted_file_is_lost_history(name: str) -> None:
 def test_a_file_that_cannot_be_read_now_is_not_lost_history(name: str) -> None:
     """A throttled store was reported as overtaken by VACUUM, and the advice was a full copy."""
     meant = source_error(UNREADABLE[name], "orders", "/lake/orders")
-    assert type(meant) is SourceUnreadableError and meant.retriable
+    assert type(meant) is SourceUnreadableError
     assert "the stream waits and retries" in str(meant) and "VACUUM" not in str(meant)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from fakes import MANIFEST, Checkpoints, Clock, ack, manifest, memory_channel, publish, put_frame
@@ -22,11 +23,13 @@ from spark_wan.errors import (
     FrameError,
     LogGapError,
     ManifestError,
+    ManifestExists,
     WanError,
 )
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.receiver.plan import StreamPlan, StreamPlanner
+from spark_wan.sender.epochs import MOST_REFUSALS
 from spark_wan.steps import run
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
@@ -206,6 +209,17 @@ def test_two_receivers_that_forward_at_once(chicago: Chicago, steps: int) -> Non
     assert {path for path, _ in chicago.west.frames(OUTBOUND)} == named
 
 
+def test_a_manifest_that_is_refused_again_and_again_holds_the_forwarding(chicago: Chicago) -> None:
+    """Fails (without an end) when each refusal is taken for another receiver's epoch."""
+    chicago.send(1)
+    appended = Mock(side_effect=ManifestExists("it is there"))
+    with patch.object(chicago.west, "append", appended):
+        chicago.held(r"manifest 1 .* was refused 5 times")
+    assert appended.call_count == 2 * MOST_REFUSALS
+    chicago.forward()
+    check_whole(chicago, [1])
+
+
 def test_both_take_turns_at_every_step(chicago: Chicago) -> None:
     chicago.send(1, 2, 3)
     both = [chicago.new().round(), chicago.new().round()]
@@ -363,6 +377,19 @@ def test_f20_a_corrupt_frame_is_not_passed_on(chicago: Chicago) -> None:
     data[-1] ^= 1
     chicago.east.put(path, bytes(data))  # type: ignore[attr-defined]
     chicago.held("altered: checksum", FrameError)
+
+
+def test_a_frame_that_is_larger_than_the_site_allows_is_not_read(chicago: Chicago) -> None:
+    """Its manifest says so. Fails (takes the memory) when only a receiver that applies looks."""
+    (sent,) = chicago.send(1)
+    chicago.forward()
+    huge = replace(sent.frames[0], bytes=5 << 30)
+    following = manifest(2, frames=(huge,), previous=sent.fingerprint, **TO_CHICAGO)
+    StreamLog(chicago.east, INBOUND).append(following)
+    reads = Mock(side_effect=AssertionError)
+    with patch.object(chicago.east, "get_frame", reads):
+        chicago.held("max_frame_bytes of this site allows", FrameError)
+    reads.assert_not_called()
 
 
 def test_f20_a_missing_frame_holds_the_stream(chicago: Chicago) -> None:

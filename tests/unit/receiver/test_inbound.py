@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes import STREAM, manifest, memory_channel, publish
+from fakes import STREAM, ConnectSession, manifest, memory_channel, publish
 from inline import Inbound, Running, Woken, turns
 from receivers import CONTENT, SPARK, TOPOLOGY, Clock, acked, held_at, receiver, send
 
@@ -515,8 +515,9 @@ def test_of_several_senders_on_one_channel_the_first_has_the_storage_options(
         "spark_wan.receiver.job.JobHandle", lambda *_, **__: SimpleNamespace(scheduler=Woken())
     )
     monkeypatch.setattr(Receiver, "_tables", lambda *_: None)
+    session: Any = ConnectSession()
     with pytest.raises(ChannelError, match="enough"):
-        Receiver(SPARK, topology, "seattle").start()
+        Receiver(session, topology, "seattle").start()
     assert opened == [("s3://lake/wan", {"region": "first"})]
 
 

@@ -253,6 +253,29 @@ def test_a_stream_that_the_topology_does_not_know_must_be_signed(sites: SignedSi
     assert "signature" not in held(here, signed) and "signed" not in held(here, signed)
 
 
+def refuses_denver(sites: SignedSites, log: StreamLog) -> None:
+    sites.send(1, log=log)
+    here = sites.receiver()
+    here.apply()
+    cause = held(here, log.stream)
+    assert "manifest 1 begin at site denver" in cause and "newark as the writer" in cause
+    assert f"spark-wan remove {log.stream}" in cause
+    assert sites.applied(log.stream) == 0
+    others_go_on(sites, here)
+
+
+def test_events_that_begin_at_another_site_than_the_tables_writer_are_refused(make: Make) -> None:
+    """Fails when a table takes events of whoever can write to the channel."""
+    sites = make()
+    refuses_denver(sites, StreamLog(sites.channel, "denver.x.orders"))
+
+
+def test_so_are_those_that_this_site_has_signed(sites: SignedSites) -> None:
+    log = sites.log("west", stream="denver.x.orders")
+    assert log.trust.signer is not None
+    refuses_denver(sites, log)
+
+
 def test_without_keys_nothing_has_to_be_signed(make: Make) -> None:
     sites = make()
     (manifest,) = sites.send(1)

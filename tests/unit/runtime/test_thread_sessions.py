@@ -13,9 +13,10 @@ from spark_wan.runtime.sessions import ThreadSessions
 def test_f50_a_session_that_ends_while_a_thread_begins_is_reported(capfd: Any) -> None:
     """Fails when the thread ends with a traceback: nobody would look at anything again, and the
     job would go on forever."""
-    spark: Any = ConnectSession(ended=True)
+    spark: Any = ConnectSession()
     lost, ran = list[Any](), list[Any]()
     thread = ThreadSessions(spark, "tag", lost.append).thread("wan-look", ran.append)
+    spark.ended = True
     thread.start()
     thread.join(LONG)
     [error] = lost

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pytest
@@ -36,7 +37,7 @@ from spark_wan.errors import (
     StaleWriteError,
     WanError,
 )
-from spark_wan.sender.epochs import STALE_AGE
+from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
 from spark_wan.sender.events import KEPT_WRITES, EventsWriter, remove_unnamed
 from spark_wan.steps import run
 from spark_wan.topology.options import SinkOptions
@@ -489,6 +490,21 @@ def test_two_concurrent_writers_both_get_an_epoch() -> None:
     assert second is not None and second.epoch == 2
     assert [write.query for write in second.writes] == ["another", "q"]
     assert sink.frames() == named(other, second)
+
+
+def test_a_manifest_that_is_refused_again_and_again_fails_the_write() -> None:
+    """Fails (without an end) when each refusal is taken for another writer's epoch."""
+    sink = Sink()
+    sink.write(row("e1"), batch=1)
+    appended = Mock(side_effect=ManifestExists("it is there"))
+    with (
+        patch.object(sink.channel, "append", appended),
+        pytest.raises(LogGapError, match=r"manifest 2 .* was refused 5 times"),
+    ):
+        sink.write(row("e2"), batch=2)
+    assert appended.call_count == MOST_REFUSALS
+    again = sink.write(row("e2"), batch=2)
+    assert again is not None and again.epoch == 2
 
 
 def test_f08_the_same_write_twice_concurrently_is_one_epoch() -> None:

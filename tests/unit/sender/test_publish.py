@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from fakes import MANIFEST, STREAM, ack, commit, schema
@@ -22,6 +22,7 @@ from spark_wan.errors import (
     HistoryLostError,
     KeylessChangeError,
     LogGapError,
+    ManifestExists,
     SchemaError,
     SourceError,
     SourceUnreadableError,
@@ -31,7 +32,7 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.epochs import STALE_AGE
+from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
 from spark_wan.sender.publish import QUIET_COMMITS
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -525,6 +526,24 @@ def test_changed_keys_are_refused() -> None:
 
 
 # --- a channel that is not what it was
+
+
+def test_a_manifest_that_is_refused_again_and_again_holds_the_stream() -> None:
+    """The log does not grow meanwhile: a topic that was made again below its end, or a forged one.
+    No frame is left. Fails (RecursionError, or no end) when each refusal is taken for a rival."""
+    site = Site()
+    site.published()
+    site.source.add()
+    appended = Mock(side_effect=ManifestExists("it is there"))
+    with patch.object(site.inner, "append", appended):
+        for tries in (MOST_REFUSALS, 2 * MOST_REFUSALS):
+            with pytest.raises(
+                LogGapError, match=r"manifest 2 .* refused 5 times.*Restore the chan"
+            ):
+                site.round()
+            assert appended.call_count == tries
+    assert len(site.inner.frames(STREAM)) == 1
+    assert site.published().epoch == 2
 
 
 def test_f17_a_channel_that_was_deleted_is_held() -> None:

@@ -99,6 +99,7 @@ def test_options_of_the_store_win_over_those_of_the_topology(tmp_path: Path) -> 
     topology = "storage: {endpoint: a, region: r}".join(
         Path(CONFIG).read_text().rsplit("storage: {}", 1)
     )  # the sender's
+    topology = topology.replace("channel: ./channel", "channel: s3://bucket/channel")
     (tmp_path / "wan.yaml").write_text(topology)
     config = {
         **BY_CONFIG,

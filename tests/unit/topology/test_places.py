@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,56 @@ def test_two_spellings_of_one_place_are_one_place(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
+        ("/lake/flights", "file:///lake/flights/"),
+        ("s3://bucket/flights", "s3a://bucket/flights/"),
+        ("dbfs:/mnt/lake/flights", "/dbfs/mnt/lake/flights"),
+    ],
+)
+def test_two_sites_with_a_table_at_one_place_are_refused(one: str, other: str) -> None:
+    """Each would apply what it has sent. A catalog has a table for each site."""
+    message = refusal(("tables.flights.at.newark", one), (AT, other))
+    assert f"{AT}: site 'newark' has table 'flights' at {other!r} already" in message
+    assert topology(("tables.flights.at.newark", "a.b"), (AT, "a.b"))
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    message = refusal(
+        (AT, f"{tmp_path}/real/x"), ("tables.readings.at.seattle", f"{tmp_path}/link/x")
+    )
+    assert "table 'flights' is at" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("tables.readings.at.seattle", "the table"),
+        ("tables.readings.at.newark", "the table"),
+        ("senders.east.channel", "the channel"),
+        ("sites.newark.state", "the state"),
+        ("sites.seattle.state", "the state"),
+    ],
+)
+@pytest.mark.parametrize("table", ["/lake/flights", "s3://bucket/flights/"])
+def test_a_place_in_the_folder_of_a_table_is_refused(path: str, what: str, table: str) -> None:
+    """A VACUUM of the table deletes what is there; so does whoever drops the table."""
+    inside = f"{table.rstrip('/')}/deep/er"
+    message = refusal((AT, table), (path, inside))
+    assert f"{path}: {inside!r} is in the folder of table 'flights' at site 'seattle'" in message
+    assert f"give {what} a place outside of it" in message
+    assert topology((AT, table), (path, f"{table.rstrip('/')}-deep"))
+
+
+@pytest.mark.parametrize("path", ["senders.east.channel", "sites.newark.state"])
+def test_the_folder_of_a_table_is_no_channel_and_no_state(path: str) -> None:
+    message = refusal((AT, "/lake/flights"), (path, "/lake/flights/"))
+    assert f"{path}: '/lake/flights' is the folder of table 'flights' at site 'seattle'" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
         ("a.`b.c`", "`a.b`.c"),
         ("a.b.c", "a.`b.c`"),
         ("a.b", "main.a.b"),
@@ -149,6 +200,8 @@ REFUSED = [
     (("sites.newark.state", AT), "az://c/x", "write abfss://"),
     (("sites.newark.state", AT), "memory://x", "Spark does not know it"),
     ((AT,), "s3:/b/x", "write s3://..."),
+    (OURS, "kafka:broker:9092/wan", "is not a URL; write kafka://..."),
+    ((*OURS, AT), "s3:bucket/x", "is not a URL; write s3://..."),
 ]
 
 
@@ -222,6 +275,23 @@ def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -
         "s3://b/x/checkpoints/sender/east",
         {"region": "eu-1"},
     )
+
+
+@pytest.mark.parametrize("place", ["s3://b/x", "gs://b/x", "abfss://c@a.dfs.core.windows.net/x"])
+@pytest.mark.parametrize(("entry", "key"), [("senders.east", "channel"), ("sites.newark", "state")])
+def test_unknown_storage_options_are_refused_by_name(entry: str, key: str, place: str) -> None:
+    """Without a request. Fails at the first look at the store, when the job runs already."""
+    options = {"aws_regoin": "eu-1", "allow_http": "true"}
+    message = refusal((f"{entry}.{key}", place), (f"{entry}.storage", options))
+    assert (
+        f"{entry}.storage: 'aws_regoin' is no option of {place.split(':')[0]}:// stores" in message
+    )
+    assert "eu-1" not in message
+
+
+def test_storage_options_of_a_channel_in_a_directory_are_refused() -> None:
+    message = refusal(("senders.east.storage", {"region": "eu-1"}))
+    assert "senders.east.storage: storage options ['region'] are for object stores" in message
 
 
 @pytest.mark.parametrize("state", ["./newark/_wan", "file:///newark/_wan"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,26 @@ def test_all_problems_are_reported_together() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["010", "0x10", "0b11", "1:30", "0o17", "1:30.5"])
+def test_a_number_that_yaml_reads_otherwise_is_refused(tmp_path: Path, text: str) -> None:
+    """YAML 1.1 takes 010 for 8 and 1:30 for 90. Fails when these are numbers."""
+    written = (CONF / "two_sites.yaml").read_text().replace("10000 ", f"{text} ", 1)
+    (tmp_path / "wan.yaml").write_text(written)
+    with pytest.raises(TopologyError, match=f"batch_size: .*'{re.escape(text)}'"):
+        load_topology(tmp_path / "wan.yaml")
+    (tmp_path / "wan.yaml").write_text(written.replace(f"{text} ", "10_000 "))
+    assert load_topology(tmp_path / "wan.yaml").sender("east").batch_size == 10_000
+
+
+def test_a_file_that_is_no_topology_is_refused_soon() -> None:
+    """A hundred problems are listed. Fails (minutes) when each of many unknown names is compared
+    with all known ones, or each key of a table with what it could mean."""
+    content = {**VALID, "tables": {f"t{n}": {f"key{n}": n} for n in range(100_000)}}
+    with pytest.raises(TopologyError) as refused:
+        parse_topology(content, "wan.yaml")
+    assert len(str(refused.value).splitlines()) == 100
+
+
 def test_a_site_that_would_never_get_the_table_is_refused() -> None:
     message = refusal(("tables.flights.at.denver", "./denver/flights"))
     assert "tables.flights.at.denver: site 'denver' would never get the table" in message
@@ -368,7 +389,10 @@ def test_two_streams_of_one_name_are_refused() -> None:
 
 
 def test_secrets_of_the_store_are_not_shown() -> None:
-    sender = topology(("senders.east.storage", {"secret_access_key": "hunter2"})).sender("east")
+    sender = topology(
+        ("senders.east.channel", "s3://bucket/x"),
+        ("senders.east.storage", {"secret_access_key": "hunter2"}),
+    ).sender("east")
     assert sender.storage == {"secret_access_key": "hunter2"}
     assert "hunter2" not in repr(sender)
 

@@ -6,6 +6,7 @@ The golden bytes of marks are in tests/unit/ledger, those of checkpoints in test
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fakes import STREAM, ack, memory_channel
@@ -119,6 +120,18 @@ def test_json_that_is_nested_too_deeply_is_no_record() -> None:
     assert read_mark('{"spark_wan":' + nested) is None
 
 
+@pytest.mark.parametrize("levels", [201, 500, 900, 960, 984])
+def test_json_that_python_reads_and_cannot_write_is_no_record(levels: int) -> None:
+    """Fails when what was read is copied or signed later: RecursionError, out of a look at all
+    streams of a job."""
+    nested = "[" * levels + "]" * levels
+    extra = f'"more":{nested},"site"'.encode()
+    assert Ack.decode(ACK_V2.replace(b'"site"', extra)) is None
+    assert read_mark('{"spark_wan":{"more":' + nested + "}}") is None
+    few = f'"more":{"[" * 100 + "]" * 100},"site"'.encode()
+    assert Ack.decode(ACK_V2.replace(b'"site"', few)) == Ack.decode(ACK_V2)
+
+
 # --- senders' records
 
 SENDER_V2 = (
@@ -164,7 +177,10 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
     + [SENDER_V2.replace(b'"epoch":7', b'"epoch":"7"'), SENDER_V2.replace(b":41", b":true")]
     + [SENDER_V2.replace(b'"why"', b"0"), SENDER_V2.replace(b'["tacoma"]', b"5")]
     + [SENDER_V2.replace(b'"late"', b"0")]
-    + [SENDER_V2.replace(b":1700000000500", b':"noon"')],
+    + [
+        SENDER_V2.replace(b":1700000000500", after)
+        for after in (b':"noon"', b":%d" % 2**62, b":-1")
+    ],
 )
 def test_an_unreadable_record_of_a_sender_is_none(data: bytes) -> None:
     """Fails when `status` would compute with what is no number."""
@@ -178,3 +194,21 @@ def test_f51_a_senders_record_of_a_newer_spark_wan_is_told_apart() -> None:
     ):
         with pytest.raises(NewerRecordError):
             SenderRecord.of(data, STREAM)
+
+
+ESCAPES = ["\x1b[2J", "\x9b31m", "\u202e", "\u2066", "\x07", "\r", "\x00"]
+"""They clear a terminal, colour it, or turn the direction of what follows."""
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_no_record_moves_the_cursor_of_who_reads_the_status(escape: str) -> None:
+    """Fails when texts of others reach a terminal as they are."""
+    cause = f"held: {escape}gone\nRestore it: 東京 é"
+    ack = Ack.decode(replace(Ack.decode(ACK_V2), cause=cause).encode())  # type: ignore[type-var]
+    data = replace(SENDER, held=cause, alert=escape, not_served=(escape, "tacoma")).encode()
+    sender = SenderRecord.of(data, STREAM)
+    assert ack is not None and sender is not None
+    shown = cause.replace(escape[0], "\ufffd")
+    assert (ack.cause, sender.held) == (shown, shown)
+    assert sender.alert == escape.replace(escape[0], "\ufffd")
+    assert sender.not_served == (sender.alert, "tacoma")

@@ -392,6 +392,18 @@ def test_a_manifest_that_is_not_json_is_refused(body: bytes) -> None:
         Manifest.decode(manifest_of(body), WHERE)
 
 
+@pytest.mark.parametrize("levels", [201, 500, 900, 960, 984])
+@pytest.mark.parametrize("field", ["schema", "more"])
+def test_a_manifest_that_is_nested_too_deeply_is_refused(field: str, levels: int) -> None:
+    """Python reads it, and fails when it compares or writes it: out of a look at all streams."""
+    nested = "{}"
+    for _ in range(levels - 1):
+        nested = f'{{"type":{nested}}}'
+    body = json.dumps({**BODY, field: "HERE"}).replace('"HERE"', nested)
+    with pytest.raises(ManifestError, match="cannot be read"):
+        Manifest.decode(manifest_of(body.encode()), WHERE)
+
+
 def test_a_column_whose_name_is_not_utf_8_is_refused() -> None:
     """Found by the fuzzer. Arrow reads it, and raises UnicodeDecodeError when it is asked for."""
     payload = FRAME[FRAME.index(b"}") + 5 :]
