@@ -238,13 +238,13 @@ GUARDS = {
     """,
     "integration/test_lifecycle.py": """
     [b27s]
-    test_b27_b38_b39_stop_never_hangs_while_writers_run_and_a_restart_delivers_everything[sender-publish.2]
+    unit/runtime/test_handle.py::test_a_stop_leaves_time_to_running_work
     JobHandle.stop
     - self._stop.set()
     + pass
 
     [b27r]
-    test_b27_b38_b39_stop_never_hangs_while_writers_run_and_a_restart_delivers_everything[receiver-apply.3]
+    unit/test_steps.py::test_a_check_that_raises_ends_a_routine_before_its_next_step
     run
     - check()
     + pass
@@ -2867,7 +2867,7 @@ GUARDS = {
 
     [version 1 manifests]
     test_b82_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read[data0]
-    Manifest.decode
+    from_fields
     - upgraded(record)
     + dict(record)
 

@@ -82,7 +82,6 @@ from spark_wan.wire.records import (
     from_fields,
     known_names,
     read_json,
-    upgraded,
     written_fields,
 )
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
@@ -223,7 +222,7 @@ class Manifest:
         try:
             record = read_json(body)
             check_requires(record, _KNOWN)
-            fields = upgraded(record)
+            fields = dict(record)
             for name in ("sent_to", "addressees", "keys"):
                 if not isinstance(fields[name], list):
                     raise TypeError(f"{name} is not a list")

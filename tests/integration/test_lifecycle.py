@@ -124,7 +124,7 @@ def test_b27_b38_b39_stop_never_hangs_while_writers_run_and_a_restart_delivers_e
     """Stopped right after a step, and started again, while commits go on; commits made in between
     arrive too.
 
-    Fails without the stop event in `JobHandle.stop`.
+    Each guard of a stop has a unit test: ``runtime/test_handle.py``, ``test_steps.py``.
     """
     wan.change(10)
     at_step = threading.Event()

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from spark_wan import steps
+from spark_wan.errors import StoppedError
 from spark_wan.steps import CRASH_VARIABLE, FREEZE_VARIABLE, Steps, reached, run
 
 WORK = """
@@ -123,3 +124,22 @@ def test_the_process_dies_when_it_reaches_the_step_for_the_nth_time() -> None:
         ["apply.1 caught-up", "apply.2 planned", "apply.1 caught-up"],
     )
     assert process("apply.1:3")[0] == 0
+
+
+def test_a_check_that_raises_ends_a_routine_before_its_next_step() -> None:
+    """As a stop does."""
+    done: list[str] = []
+
+    def routine() -> Steps[None]:
+        done.append("read")
+        yield "apply.3 read"
+        done.append("written")
+        yield "apply.6 committed"
+
+    def check() -> None:
+        if done:
+            raise StoppedError("the receiver was stopped")
+
+    with pytest.raises(StoppedError):
+        run(routine(), check)
+    assert done == ["read"]
