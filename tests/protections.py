@@ -2635,6 +2635,32 @@ GUARDS = {
     + True
     """,
     "unit/topology/test_places.py": """
+    [one place at two sites]
+    test_two_sites_with_a_table_at_one_place_are_refused[/lake/flights-file:///lake/flights/]
+    _check_tables
+    - site if isinstance(place, tuple) else ''
+    + site
+
+    [links followed]
+    test_links_are_followed
+    _bare
+    - os.path.realpath(place)
+    + place
+
+    [folders of tables]
+    test_a_place_in_the_folder_of_a_table_is_refused[/lake/flights-senders.east.channel-the channel]
+    test_the_folder_of_a_table_is_no_channel_and_no_state[sites.newark.state]
+    check_topology
+    - _check_folders(topology, problems)
+    + pass
+
+    [storage options]
+    test_unknown_storage_options_are_refused_by_name[senders.east-channel-s3://b/x]
+    test_unknown_storage_options_are_refused_by_name[sites.newark-state-gs://b/x]
+    _check_storage
+    - check_storage(place, storage)
+    + pass
+
     [places]
     test_two_spellings_of_one_place_are_one_place
     _table_place
@@ -2642,6 +2668,32 @@ GUARDS = {
     + (location.lower(),)
     """,
     "unit/wire/test_records.py": """
+    [deep records]
+    test_json_that_python_reads_and_cannot_write_is_no_record[500]
+    unit/wire/test_wire.py::test_a_manifest_that_is_nested_too_deeply_is_refused[schema-500]
+    read_json
+    - raise ValueError(f'has more than {MAX_DEPTH} levels')
+    + return content
+
+    [printable acks]
+    test_no_record_moves_the_cursor_of_who_reads_the_status[\\u202e]
+    Ack.decode
+    - printable(ack.cause)
+    + ack.cause
+
+    [printable records of senders]
+    test_no_record_moves_the_cursor_of_who_reads_the_status[\\u202e]
+    SenderRecord.of
+    - record._printable()
+    + record
+
+    [times of senders]
+    test_an_unreadable_record_of_a_sender_is_none[data16]
+    test_an_unreadable_record_of_a_sender_is_none[data17]
+    SenderRecord._is_valid
+    - all(0 <= time <= _LATEST for time in times)
+    + True
+
     [version 1 acks, marks and checkpoints]
     test_b82_acks_of_both_versions_are_read_and_version_2_is_written
     unit/ledger/test_ledger.py::test_b82_marks_of_both_versions_are_read_and_version_2_is_written
@@ -2948,6 +3000,30 @@ GUARDS = {
     test_a_plan_is_cut_where_the_origin_changes[change2]
     StreamPlanner._exceeds_limits
     - origin_of(manifest) != origin_of(last)
+    + False
+    """,
+    "integration/test_user_settings.py": """
+    [user's settings in Spark]
+    test_no_setting_of_the_users_session_decides_what_arrives[0]
+    test_files_that_are_gone_or_damaged_are_not_left_out[missing-commits]
+    test_files_that_are_gone_or_damaged_are_not_left_out[corrupt-snapshot]
+    _changed
+    - is_taken_over(name)
+    + True
+
+    [application's settings in Spark]
+    test_no_setting_of_the_application_decides_what_arrives[0]
+    SessionSettings.new_session
+    - _set(session, name, None)
+    + pass
+    """,
+    "unit/topology/test_topology.py": """
+    [problems listed]
+    test_a_file_that_is_no_topology_is_refused_soon
+    Problems.add
+    - len(self._lines) < MOST_PROBLEMS
+    + True
+    - len(self._lines) == MOST_PROBLEMS
     + False
     """,
     "unit/control/test_decisions.py": """

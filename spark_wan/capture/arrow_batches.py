@@ -66,8 +66,8 @@ class ArrowBatches:
     def _may_be_bounded_by_rows(self, schema: Mapping[str, Any]) -> bool:
         """Whether batches may be bounded by rows.
 
-        False in a Connect session (it belongs to the user), where the user has set the limit of
-        bytes, after a large row, and for columns whose size SQL cannot compute.
+        False under Connect (not tried there), where the user has set the limit of bytes, after a
+        large row, and for columns whose size SQL cannot compute.
         """
         if self.large_rows or is_connect(self.spark) or self.spark.conf.get(_BYTES, None):
             return False

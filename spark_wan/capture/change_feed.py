@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -44,11 +44,9 @@ _REFUSED = "spark_wan: refused"
 _REFUSAL = re.compile(rf"{_REFUSED} (text|map) (\S*) (\d+)\b")
 
 
-@contextmanager
-def feed_settings(spark: SparkSession, *settings: str) -> Iterator[None]:
+def feed_settings(spark: SparkSession, *settings: str) -> AbstractContextManager[None]:
     """Enable :data:`JAVA_TIME` and ``settings`` in a thread's session, for one capture."""
-    with temporary_settings(spark, dict.fromkeys((JAVA_TIME, *settings), "true")):
-        yield
+    return temporary_settings(spark, dict.fromkeys((JAVA_TIME, *settings), "true"))
 
 
 def refuse(

@@ -26,7 +26,7 @@ class Problems:
 
     def add(self, path: str, problem: object) -> None:
         where = path.replace("\n", "\\n") or "the file"
-        if len(self._lines) < MOST_PROBLEMS:
+        if len(self._lines) < MOST_PROBLEMS:  # whoever reads a value catches the error as its own
             self._lines.append(f"{self._file}: {where}: {problem}")
         if len(self._lines) == MOST_PROBLEMS:
             self.raise_any()

@@ -22,7 +22,6 @@ STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 """The channel schemes that Spark knows too: it writes the ledger and its own checkpoints."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
 _CATALOG_NAME = re.compile(rf"(?:{_CATALOG_PART.pattern})(?:\.(?:{_CATALOG_PART.pattern})){{1,3}}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,6 +32,10 @@ _INSTEAD = {
     "wasbs": "write abfss://container@account.dfs.core.windows.net/...",
 }
 """What to write for a scheme that Spark knows and a channel does not."""
+_URL = re.compile(
+    rf"([A-Za-z][A-Za-z0-9+.-]*)(?=:/)|({'|'.join({**CHANNELS, **_INSTEAD})})(?=:)", re.IGNORECASE
+)
+"""A scheme: any before ``:/``, and a known one before ``:``, which begins no path."""
 _UNKNOWN_TO_SPARK = {
     **dict.fromkeys(
         CHANNELS.keys() - set(STATE_SCHEMES),
@@ -125,11 +128,8 @@ def _parse_place(
     place = parse_text(value)
     url = _URL.match(place)
     if not url:
-        scheme = place.partition(":")[0].lower()
-        if ":" in place and scheme in (*CHANNELS, *_INSTEAD):
-            raise ValueError(f"{value!r} is not a URL; write {scheme}://..., or ./{place}")
         return os.path.normpath(os.path.join(base, os.path.expanduser(place)))
-    scheme = url[1]
+    scheme = url[0]
     refused = scheme if schemes is None else scheme.lower()
     if refused in instead:
         raise ValueError(

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_wan.errors import NewerRecordError, SigningKeyError
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import read_json, read_record, write_record
+from spark_wan.wire.records import read_record, write_record
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 _KIND = "ack"
@@ -122,5 +122,5 @@ class Ack:
             return f"is not signed. {advice}"
         if self.signature.site != self.site:
             return f"is signed by another site, {self.signature.site!r}. {advice}"
-        wrong = is_signed_with(_KIND, read_json(data), self.signature, keys)
+        wrong = is_signed_with(_KIND, json.loads(data), self.signature, keys)
         return None if wrong is None else f"does not count: {wrong}. {advice}"

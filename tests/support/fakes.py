@@ -411,8 +411,8 @@ class ConnectSession:
 
     __module__ = "pyspark.sql.connect.session"
 
-    def __init__(self, ended: bool = False) -> None:
-        self.ended = ended
+    def __init__(self) -> None:
+        self.ended = False
         self.interrupted = threading.Event()
         self.conf = SimpleNamespace(get=self.ask, set=self.ask, unset=self.ask, getAll={})
         self.client = SimpleNamespace(release_session=self.ask, close=self.ask)

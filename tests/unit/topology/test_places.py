@@ -200,7 +200,9 @@ REFUSED = [
     (("sites.newark.state", AT), "az://c/x", "write abfss://"),
     (("sites.newark.state", AT), "memory://x", "Spark does not know it"),
     ((AT,), "s3:/b/x", "write s3://..."),
-    (OURS, "kafka:broker:9092/wan", "is not a URL; write kafka://..."),
+    (("senders.east.channel",), "kafka:broker:9092/wan", "is not a URL; write kafka://..."),
+    (("sites.newark.state", AT), "kafka:broker:9092/wan", "Spark does not know it"),
+    (OURS, "dbfs:mnt/x", "write its mount /dbfs/"),
     ((*OURS, AT), "s3:bucket/x", "is not a URL; write s3://..."),
 ]
 
