@@ -514,6 +514,32 @@ GUARDS = {
     - published = self._through
     + published, self._record_at = (self._through, None)
     """,
+    "unit/capture/test_remaining.py": """
+    [still there]
+    test_a_key_that_the_source_still_has_is_not_lost[30]
+    _net_groups
+    - ~still_there
+    + True
+
+    [last destroys of a batch]
+    test_a_key_that_the_source_still_has_is_not_lost[0]
+    LastDestroys.of
+    - self._last is not None and len(starts) and starts[0] == 0
+    + False
+    """,
+    "integration/test_duplicate_keys.py": """
+    [keys that are twice]
+    test_of_several_rows_one_is_sent_and_the_status_says_so
+    DeltaSource._still_there
+    - found.isEmpty()
+    + True
+
+    [local rows]
+    test_a_row_that_stays_here_is_no_row_that_is_left
+    Destroyed.remaining
+    - found.join(others, _equal(keys, _OTHER) & later, 'left_anti')
+    + found
+    """,
     "unit/capture/test_ranges.py": """
     [f41 renamed]
     test_f41_swapped_names_hold_the_stream
@@ -1320,8 +1346,20 @@ GUARDS = {
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[capture]
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
     Forwarder._missed
-    - self._read(min(ack.applied, newest.epoch))
+    - self._read(through)
     + None
+
+    [an ack that was lost]
+    test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy[3]
+    Forwarder._missed
+    - max(ack.applied, trimmed)
+    + ack.applied
+
+    [frames that were lost]
+    test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy[1]
+    Forwarder._missed
+    - trimmed <= ack.in_table
+    + True
 
     [user stream from the middle]
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
@@ -2498,10 +2536,22 @@ GUARDS = {
     [f12b]
     test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job
     SenderStream._hold
-    - hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait)
+    - hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait, replaced)
     + raise error
+
+    [table made again]
+    test_a_table_that_was_made_again_is_told_from_other_holds[TableReplacedError]
+    SenderStream._hold
+    - isinstance(error, TableReplacedError)
+    + False
     """,
     "unit/sender/test_wait.py": """
+    [versions of a table made again]
+    test_f47_no_version_of_a_table_that_was_made_again_counts_as_published
+    _Sent.look
+    - record is not None and record.replaced
+    + False
+
     [f43 wait known to be down]
     test_f43_a_site_that_is_known_to_be_down_is_reported_at_once
     _Sent.look
@@ -3197,7 +3247,7 @@ GUARDS = {
     - self._heads.get(stream)
     + None
     """,
-    "unit/receiver/test_key_list.py": """
+    "unit/delta/test_key_list.py": """
     [listed types]
     test_keys_whose_files_cannot_be_skipped_exactly_are_not_listed[timestamp]
     test_keys_whose_files_cannot_be_skipped_exactly_are_not_listed[long decimal]

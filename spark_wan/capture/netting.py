@@ -8,6 +8,9 @@ For each commit and key:
 - a pre-image or delete with neither is a ``destroy`` (so a key change is a destroy and a create)
 - equal images are no event
 
+Where keys are not unique, a key may still have a row after a destroy: see
+:mod:`spark_wan.capture.remaining`.
+
 Rows must be sorted by key, commit version and :data:`RANK` of their change type, with all rows of
 a key in one sequence.
 """
@@ -27,6 +30,8 @@ from spark_wan.events.row_hash import row_hashes
 CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN = "_change_type", "_commit_version", "_wan_rank"
 RANK = {"update_preimage": 0, "delete": 0, "insert": 1, "update_postimage": 1}
 """0: the key's old row, 1: its new row."""
+STILL_THERE = 2
+"""Rank of a row that is not in the change feed: it is still there after all rows that are."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Netted:
     """Positions in ``events`` where another key begins."""
     duplicates: pa.RecordBatch
     """Their key has another row in the same commit."""
+    still_there: int
+    """Number of events whose row has the rank :data:`STILL_THERE`."""
 
 
 def net(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[Netted]:
@@ -47,9 +54,9 @@ def net(batches: Iterable[pa.RecordBatch], keys: Sequence[str]) -> Iterator[Nett
     """
     last_key: pa.RecordBatch | None = None
     for rows, starts in _whole_groups(batches, [*keys, COMMIT_VERSION]):
-        events, duplicates = _net_groups(rows, starts)
+        events, duplicates, still_there = _net_groups(rows, starts)
         run_starts, last_key = _run_starts(events, keys, last_key)
-        yield Netted(events, run_starts, duplicates)
+        yield Netted(events, run_starts, duplicates, still_there)
 
 
 def _whole_groups(
@@ -70,9 +77,13 @@ def _whole_groups(
         yield carried, np.zeros(1, np.int64)
 
 
-def _net_groups(rows: pa.RecordBatch, starts: np.ndarray) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The events of whole groups, and their duplicates."""
-    new = rows.column(RANK_COLUMN).to_numpy(zero_copy_only=False) == 1
+def _net_groups(
+    rows: pa.RecordBatch, starts: np.ndarray
+) -> tuple[pa.RecordBatch, pa.RecordBatch, int]:
+    """The events of whole groups, their duplicates, and how many events are rows that are still
+    there."""
+    ranks = rows.column(RANK_COLUMN).to_numpy(zero_copy_only=False)
+    new = ranks > 0
     ends = np.append(starts[1:], rows.num_rows)
     winners = ends - 1
     has_new, has_old = new[winners], ~new[starts]
@@ -83,7 +94,10 @@ def _net_groups(rows: pa.RecordBatch, starts: np.ndarray) -> tuple[pa.RecordBatc
         winners[group], others = _choose(content, same_key[new[same_key]])
         duplicates[others] = True
     keep = np.ones(len(starts), bool)
-    pairs = np.flatnonzero(has_new & has_old & (ends - starts == 2))
+    # A row that is still there is an event even if it equals the one that has gone: the remote
+    # sites may have a third.
+    still_there = ranks[winners] == STILL_THERE
+    pairs = np.flatnonzero(has_new & has_old & ~still_there & (ends - starts == 2))
     if len(pairs):
         keep[pairs] = ~_equal_rows(content, starts[pairs], winners[pairs])
     ops = np.where(has_new, np.where(has_old, Operation.PUT, Operation.CREATE), Operation.DESTROY)
@@ -91,7 +105,39 @@ def _net_groups(rows: pa.RecordBatch, starts: np.ndarray) -> tuple[pa.RecordBatc
     events = with_event_columns(
         ops[keep], rows.column(COMMIT_VERSION).take(chosen), content.take(chosen)
     )
-    return events, rows.filter(pa.array(duplicates))
+    return events, rows.filter(pa.array(duplicates)), int(still_there.sum())
+
+
+class LastDestroys:
+    """Finds the keys whose last event is a destroy. Gets events in order, as :func:`net` yields
+    them."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._columns = [*keys, VERSION, OP]
+        self._last: pa.RecordBatch | None = None
+        """The newest event: the next batch may have more events of its key."""
+
+    def of(self, netted: Netted) -> pa.RecordBatch | None:
+        """Return those of which this is known now, with the version; None: there are none."""
+        if netted.events.num_rows == 0:
+            return None
+        events = netted.events.select(self._columns)
+        starts = netted.run_starts
+        ended = events.take(pa.array(starts[starts > 0] - 1))
+        if self._last is not None and len(starts) and starts[0] == 0:
+            ended = pa.concat_batches([self._last, ended])
+        self._last = events.slice(events.num_rows - 1)
+        return _destroys(ended)
+
+    def end(self) -> pa.RecordBatch | None:
+        """Return the last of them, after all events."""
+        return None if self._last is None else _destroys(self._last)
+
+
+def _destroys(events: pa.RecordBatch) -> pa.RecordBatch | None:
+    chosen = pc.equal(events.column(OP), pa.scalar(int(Operation.DESTROY), pa.int8()))
+    found = events.filter(chosen)
+    return found.select(found.schema.names[:-1]) if found.num_rows else None
 
 
 def own_columns(rows: pa.RecordBatch) -> pa.RecordBatch:

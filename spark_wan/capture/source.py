@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.backlog import Backlog
 from spark_wan.capture.change_feed import ACROSS_SCHEMAS, feed_settings, refuse, refused
-from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN
+from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN, STILL_THERE
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
+from spark_wan.capture.remaining import DESTROYED_AT, Destroyed
 from spark_wan.capture.tasks import (
     REPORT_SCHEMA,
     CapturedTable,
@@ -61,6 +64,8 @@ class DeltaSource:
     channel: Channel
     limits: BatchLimits
     record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    note_duplicates: Callable[[int], None]
+    """Takes a number of rows whose key has another row."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of the object store that has the table."""
     _history: tuple[int, list[Commit]] | None = None
@@ -173,7 +178,7 @@ class DeltaSource:
 
         settings = [ACROSS_SCHEMAS] if across else []
         with feed_settings(self.spark, *settings):
-            feed = load(
+            changes = load(
                 self.spark,
                 self.table.location,
                 readChangeFeed="true",
@@ -181,6 +186,7 @@ class DeltaSource:
                 endingVersion=planned.last_version,
             )
             version, change_type = F.col(COMMIT_VERSION), F.col(CHANGE_TYPE)
+            feed = changes
             if planned.left_out:
                 feed = feed.where(~version.isin(list(planned.left_out)))
             selected = (
@@ -195,11 +201,56 @@ class DeltaSource:
             if self.table.keys:
                 old = change_type.isin("update_preimage", "delete")
                 name, kind = RANK_COLUMN, F.when(old, 0).otherwise(1).cast("tinyint")
-            return self._batches.publish(
-                planned.schema,
-                lambda guard: feed.select(*selected, version, guard(kind).alias(name)),
-                lambda rows: self._publish(rows, header, planned.rows, check_text),
+
+            def select(guard: Callable[[Column], Column]) -> DataFrame:
+                return feed.select(*selected, version, guard(kind).alias(name))
+
+            def publish(rows: DataFrame) -> CaptureReport:
+                return self._publish(rows, header, planned.rows, check_text)
+
+            report = self._batches.publish(planned.schema, select, publish)
+            if report.destroyed:
+                found = self._still_there(planned, changes, select(lambda column: column), report)
+                if found is not None:
+                    self._trim(header, report)
+                    report = self._batches.publish(
+                        planned.schema, lambda guard: select(guard).union(found(guard)), publish
+                    )
+            return self._noted(report)
+
+    def _still_there(
+        self,
+        planned: CaptureRange,
+        changes: DataFrame,
+        rows: DataFrame,
+        report: CaptureReport,
+    ) -> Callable[[Callable[[Column], Column]], DataFrame] | None:
+        """Return what selects the rows, like ``rows`` of the feed, that the table still has of keys
+        whose last event in a range is a destroy (:mod:`spark_wan.capture.remaining`). None: there
+        are none."""
+        from pyspark.sql import functions as F
+
+        keys = self.table.keys
+        key_types = rows.select(*select_columns(keys)).schema
+        if report.destroyed_keys is None:
+            destroyed = Destroyed.many(self._sorted(rows, planned.rows), key_types)
+        else:
+            listed = pa.Table.from_batches(report.destroyed_keys)
+            destroyed = Destroyed.few(self.spark, listed, key_types, planned.schema)
+        table = load(self.spark, self.table.location, versionAsOf=planned.last_version)
+        found = destroyed.remaining(table, changes, planned.left_out, keys)
+        if found.isEmpty():
+            return None
+        found = refuse(found, planned.schema, F.col(DESTROYED_AT), text=True)
+
+        def select(guard: Callable[[Column], Column]) -> DataFrame:
+            return found.select(
+                *select_columns(planned.column_names),
+                F.col(DESTROYED_AT).alias(COMMIT_VERSION),
+                guard(F.lit(STILL_THERE).cast("tinyint")).alias(RANK_COLUMN),
             )
+
+        return select
 
     def _as_planned(self, feed: DataFrame, planned: CaptureRange) -> list[Column]:
         """The columns of a feed of a later schema, which may be wider, with their planned types.
@@ -230,15 +281,12 @@ class DeltaSource:
             estimate = frame.count()
             # Once sent, such rows could never change: the feed would not return them as they are.
             frame = refuse(frame, schema, F.lit(version), text=True)
-            return self._publish(
-                frame.select(
-                    *select_columns([field["name"] for field in schema["fields"]]),
-                    F.lit(version).cast("bigint").alias(COMMIT_VERSION),
-                    F.lit(1).cast("tinyint").alias(RANK_COLUMN),
-                ),
-                header,
-                estimate,
+            rows = frame.select(
+                *select_columns([field["name"] for field in schema["fields"]]),
+                F.lit(version).cast("bigint").alias(COMMIT_VERSION),
+                F.lit(1).cast("tinyint").alias(RANK_COLUMN),
             )
+            return self._noted(self._publish(rows, header, estimate))
 
     def _publish(
         self,
@@ -246,17 +294,13 @@ class DeltaSource:
         header: FrameHeader,
         estimate: int,
         check_text: Callable[[], None] | None = None,
-    ) -> CaptureResult:
+    ) -> CaptureReport:
         """Run the tasks. If strings have U+FFFD, ``check_text`` raises if the feed put it there."""
         task = CaptureTask(
             self.channel, self.limits, self.table, header, watch_text=check_text is not None
         )
         if self.table.keys:
-            keys = select_columns(self.table.keys)
-            # Set the number: adaptive execution would make one task of what seems little to it.
-            tasks = max(1, math.ceil(estimate / ROWS_PER_TASK))
-            rows = rows.repartition(tasks, *keys)
-            rows = rows.sortWithinPartitions(*keys, COMMIT_VERSION, RANK_COLUMN)
+            rows = self._sorted(rows, estimate)
         report = CaptureReport()
         for kind, content in map_in_arrow(rows, task, REPORT_SCHEMA).collect():
             report.add(kind, json.loads(content))
@@ -266,10 +310,27 @@ class DeltaSource:
             self._check(report)
         except Exception:
             # The stream is held and retried: its useless frames must not pile up.
-            self.channel.trim_frames(header.stream, [frame.path for frame in report.frames])
+            self._trim(header, report)
             raise
+        return report
+
+    def _sorted(self, rows: DataFrame, estimate: int) -> DataFrame:
+        """Return change rows as :func:`spark_wan.capture.netting.net` needs them."""
+        keys = select_columns(self.table.keys)
+        # Set the number: adaptive execution would make one task of what seems little to it.
+        tasks = max(1, math.ceil(estimate / ROWS_PER_TASK))
+        rows = rows.repartition(tasks, *keys)
+        return rows.sortWithinPartitions(*keys, COMMIT_VERSION, RANK_COLUMN)
+
+    def _trim(self, header: FrameHeader, report: CaptureReport) -> None:
+        self.channel.trim_frames(header.stream, [frame.path for frame in report.frames])
+
+    def _noted(self, report: CaptureReport) -> CaptureResult:
+        """Record what could not be sent, and return what a manifest says of the rest."""
         if report.dead_letters:
             self.record_dead_letters(report.dead_letters)
+        if report.duplicates:
+            self.note_duplicates(report.duplicates)
         return report.result()
 
     def _check(self, report: CaptureReport) -> None:

@@ -18,6 +18,7 @@ from spark_wan.capture.netting import (
     CHANGE_TYPE,
     COMMIT_VERSION,
     RANK_COLUMN,
+    LastDestroys,
     net,
     own_columns,
     with_event_columns,
@@ -25,6 +26,7 @@ from spark_wan.capture.netting import (
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
+from spark_wan.delta.key_list import MAX_KEYS
 from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import OP, VERSION, Operation
@@ -36,6 +38,8 @@ SHOWN = 1_000
 PAYLOAD_BYTES = 32 * 1024 * 1024
 """Bytes of rows in the dead letters of a task, at most: the driver has them as text. A row beyond
 is in the source only."""
+LISTED_BYTES = 2**20
+"""Bytes of the keys of destroys in a report, at most."""
 REPORT_SCHEMA = "kind string, content string"
 """The rows in which a task sends its report, for Spark. ``content`` is JSON."""
 
@@ -86,6 +90,12 @@ class CaptureReport:
     """One dead letter, in place of all those of a task that has too many and ends early."""
     changes: list[tuple[int, str]] = field(default_factory=list)
     """(version, change type) of rows that only a table with keys can have."""
+    duplicates: int = 0
+    """Rows whose key has another row: all but one of each key, and those that are still there."""
+    destroyed: int = 0
+    """Number of keys whose last event is a destroy."""
+    destroyed_keys: list[pa.RecordBatch] | None = field(default_factory=list)
+    """They, with the version; None: they are too many."""
     replaced: bool = False
     """Strings have U+FFFD, perhaps because the change feed has put it there."""
     _payload_bytes: int = 0
@@ -104,11 +114,16 @@ class CaptureReport:
         if self.too_many:
             rows.append(("too many", self.too_many))
         else:
+            if self.duplicates:
+                rows.append(("duplicates", self.duplicates))
             for letter in self.dead_letters:
                 payload = letter.payload and base64.b64encode(letter.payload).decode()
                 rows.append(("dead", {**asdict(letter), "payload": payload}))
         if self.replaced:
             rows.append(("replaced", True))
+        if self.destroyed:
+            keys = self.destroyed_keys and base64.b64encode(_as_stream(self.destroyed_keys))
+            rows.append(("destroyed", [self.destroyed, keys and keys.decode()]))
         if self.frames:
             frames = [asdict(ref) for ref in self.frames]
             content = {"frames": frames, "versions": sorted(self.versions)}
@@ -126,10 +141,26 @@ class CaptureReport:
             self.dead_letters.append(SenderDeadLetter(**{**content, "payload": payload}))
         elif kind == "replaced":
             self.replaced = True
+        elif kind == "duplicates":
+            self.duplicates += content
+        elif kind == "destroyed":
+            keys = content[1] and pa.ipc.open_stream(base64.b64decode(content[1])).read_all()
+            self.note_destroyed(content[0], keys.to_batches() if keys else None)
         else:
             self.frames += [FrameRef(**entry) for entry in content["frames"]]
             self.versions.update(content["versions"])
             self.split_runs = self.split_runs or content["split"]
+
+    def note_destroyed(self, count: int, keys: list[pa.RecordBatch] | None) -> None:
+        """Note keys whose last event is a destroy."""
+        self.destroyed += count
+        known = self.destroyed_keys
+        if known is None or keys is None:
+            self.destroyed_keys = None
+            return
+        known += keys
+        if self.destroyed > MAX_KEYS or sum(batch.nbytes for batch in keys) > LISTED_BYTES:
+            self.destroyed_keys = None
 
     def result(self) -> CaptureResult:
         """Return what a manifest says of the capture."""
@@ -174,11 +205,15 @@ class CaptureTask:
 
     def _keyed(self, batches: Iterable[pa.RecordBatch], report: CaptureReport) -> Events:
         ids = EventIds(self.header.table_id, ())  # of rows without a key of their own
+        destroys = LastDestroys(self.table.keys)
         for netted in net(self._with_keys(batches, ids, report), self.table.keys):
             self._set_aside(netted.duplicates, "duplicate_key", ids, report)
+            report.duplicates += netted.duplicates.num_rows + netted.still_there
             if self._too_many(report):
                 return
+            _note_destroyed(destroys.of(netted), report)
             yield netted.events, netted.run_starts
+        _note_destroyed(destroys.end(), report)
 
     def _with_keys(
         self, batches: Iterable[pa.RecordBatch], ids: EventIds, report: CaptureReport
@@ -269,6 +304,19 @@ class CaptureTask:
                 payload=report.payload_of(content.slice(index, 1)),
             )
             report.dead_letters.append(letter)
+
+
+def _note_destroyed(keys: pa.RecordBatch | None, report: CaptureReport) -> None:
+    if keys is not None:
+        report.note_destroyed(keys.num_rows, [keys])
+
+
+def _as_stream(batches: list[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def _without_values(event: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:

@@ -146,6 +146,15 @@ class StatusView:
                 f"{self._since(sender.began_ms)}; {_DEAD_LETTERS} of {at}",
                 "yellow",
             )
+        if sender.duplicates:
+            query = sender.duplicates_query
+            yield Text(
+                f"the keys of {stream.table} are not unique at {at}: "
+                f"{_count(sender.duplicates, 'row')} had the key of another"
+                f"{self._since(sender.began_ms)}. Of several rows one is sent."
+                + (f" This finds them: {query}" if query else ""),
+                "yellow",
+            )
         if sender.other_settings:
             yield Text(
                 f"{at} sends it with other settings than {self.file} has (generation "

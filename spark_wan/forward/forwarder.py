@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from spark_wan.channels.base import new_attempt, write_of
 from spark_wan.channels.log import StreamLog
@@ -212,15 +213,23 @@ class Forwarder:
         What all sites had acked then is trimmed, or may be at any moment. The outbound log begins
         after it: with an epoch that has no events, and says that there are some before it. A site
         that lacks those is held, and asks for a copy.
+
+        An ack that was lost, and written again since, counts nothing that is not forwarded. Then
+        frames that are not there have been trimmed if this site's table has their rows.
         """
         ack = self.inbound.ack(self.site)
         newest = self._peek(epochs[-1])
-        if ack is None or ack.log_id != newest.log_id or not epochs[0] <= ack.applied:
+        if ack is None or ack.log_id != newest.log_id or ack.in_table < epochs[0]:
             return None
         first = self._read(epochs[0])
         if first.start and are_there(self.inbound, first.frames):
             return None
-        return self._read(min(ack.applied, newest.epoch))
+        gone = takewhile(
+            lambda epoch: not are_there(self.inbound, self._read(epoch).frames), epochs
+        )
+        trimmed = max(gone, default=0)
+        through = min(max(ack.applied, trimmed), newest.epoch)
+        return self._read(through) if epochs[0] <= through and trimmed <= ack.in_table else None
 
     def _read(self, epoch: int) -> Manifest:
         return self._checked(self.inbound.read(epoch))

@@ -13,11 +13,11 @@ from pyspark.sql.types import ByteType, LongType, StringType, StructField, Struc
 
 from spark_wan.channels.base import Channel
 from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.key_list import MAX_KEYS, KeyList
 from spark_wan.events.columns import char_lengths
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, VERSION
 from spark_wan.receiver.decode import CONTENT, DecodeTask
 from spark_wan.receiver.judge import Constraints
-from spark_wan.receiver.key_list import MAX_KEYS, KeyList
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.frame import MAX_FRAME_BYTES
 from spark_wan.wire.manifest import EVENTS

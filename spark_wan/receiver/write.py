@@ -22,13 +22,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
+from spark_wan.delta.key_list import KeyList
 from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import IN_LIST, quoted, reference
 from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
 from spark_wan.receiver.constraints import may_compute_columns
 from spark_wan.receiver.judge import widened
-from spark_wan.receiver.key_list import KeyList
 from spark_wan.receiver.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark

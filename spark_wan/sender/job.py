@@ -208,6 +208,7 @@ class Sender:
                     received=_least_received(self.topology, table, sender),
                 ),
                 partial(_record_dead_letters, ledger, status),
+                partial(_note_duplicates, status),
                 self.site.storage,
             )
             decided = partial(decisions.load, table.name)
@@ -265,6 +266,11 @@ def _record_dead_letters(
     log.warning(
         "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause
     )
+
+
+def _note_duplicates(status: StreamStatus, rows: int) -> None:
+    status.duplicates += rows
+    log.warning("%s: the keys are not unique: %d rows have the key of another", status.stream, rows)
 
 
 def _least_received(topology: Topology, table: Table, sender: model.Sender) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
-from spark_wan.errors import StoppedError, WanError
+from spark_wan.errors import StoppedError, TableReplacedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
@@ -57,9 +57,13 @@ class StreamStatus:
     batches: int = 0
     bytes: int = 0
     dead_letters: int = 0
+    duplicates: int = 0
+    """Source rows whose key had another row."""
     held: str | None = None
     """Why nothing is published at the moment."""
     held_since_ms: int | None = None
+    replaced: bool = False
+    """It is held because the source is not the table, or not in the state, that was published."""
     alert: str | None = None
     """An epoch that did not meet the ack policy in time, and whose acks it lacks."""
     remote_holds: dict[str, str] = field(default_factory=dict)
@@ -118,6 +122,8 @@ class _Hold:
     wait: float
     """Seconds until then. Doubles while the part fails."""
     retry_at: float
+    replaced: bool
+    """The source is not the table, or not in the state, that was published."""
 
 
 @dataclass(eq=False)
@@ -255,11 +261,13 @@ class SenderStream(Activity):
             epoch=newest.epoch if newest is not None else 0,
             through=newest.through if newest is not None else None,
             held=status.held or self.forwarding_held,
+            replaced=status.replaced,
             epochs=status.epochs,
             events=status.events,
             batches=status.batches,
             bytes=status.bytes,
             dead_letters=status.dead_letters,
+            duplicates=status.duplicates,
             not_served=tuple(status.not_served),
             **({"alert": status.alert} if self._knows_alert() else {}),
         )
@@ -375,6 +383,7 @@ class SenderStream(Activity):
         """Note that a part of the work succeeded; another part may still hold the stream."""
         self._holds.pop(part, None)
         self.status.held = next((hold.cause for hold in self._holds.values()), None)
+        self.status.replaced = any(hold.replaced for hold in self._holds.values())
         if self.status.held is None:
             self.status.held_since_ms = None
 
@@ -397,8 +406,10 @@ class SenderStream(Activity):
         if before is None or cause != before.cause:
             traceback = None if expected else error
             log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
-        hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait)
+        replaced = isinstance(error, TableReplacedError)
+        hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait, replaced)
         self.status.held = cause
+        self.status.replaced = any(each.replaced for each in self._holds.values())
         if self.status.held_since_ms is None:
             self.status.held_since_ms = milliseconds()
         return hold

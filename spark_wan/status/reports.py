@@ -15,6 +15,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog, acked_through, read_acks
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
+from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import NewerRecordError, WanError
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
@@ -65,18 +66,23 @@ class SenderReport:
     """Why it holds the stream, and what to do."""
     held_since_ms: int | None
     began_ms: int
-    """Since when the next five count."""
+    """Since when the next six count."""
     epochs: int
     events: int
     batches: int
     bytes: int
     dead_letters: int
+    duplicates: int
+    """Rows that it saw with the key of another."""
     alert: str | None
     """Which epoch did not meet the ack policy in time, and whose acks it lacks."""
     written_ms: int
     settings_generation: int
     other_settings: bool
     """Whether it runs with other settings of the stream than the topology has."""
+    duplicates_query: str
+    """The SQL statement that finds the keys of several rows; empty: the topology does not have the
+    stream."""
 
 
 @dataclass(frozen=True)
@@ -376,10 +382,12 @@ class StatusReader:
                 batches=record.batches,
                 bytes=record.bytes,
                 dead_letters=record.dead_letters,
+                duplicates=record.duplicates,
                 alert=record.alert,
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
                 other_settings=record.settings not in ("", expected),
+                duplicates_query=_duplicates_query(reading.planned),
             ),
         )
 
@@ -400,3 +408,12 @@ def _exists(url: str) -> bool:
     """Return whether there may be a channel: opening a directory as a channel would create it."""
     local = url.startswith("file://") or "://" not in url
     return not local or os.path.isdir(url.removeprefix("file://"))
+
+
+def _duplicates_query(stream: Stream | None) -> str:
+    """Return the statement that finds the keys that a stream's source has more than once."""
+    if stream is None or not stream.table.keys or stream.table.source != "table":
+        return ""
+    keys = ", ".join(quoted(key) for key in stream.table.keys)
+    place = reference(stream.table.location(stream.sender.site))
+    return f"SELECT {keys}, count(*) FROM {place} GROUP BY {keys} HAVING count(*) > 1"

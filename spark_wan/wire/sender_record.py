@@ -10,14 +10,17 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
 ``through``              int or null      the channel has everything through this version of the
                                           source; null: none, or a user stream
 ``held``                 string or null   why the sender holds the stream, and what to do
+``replaced``             bool             it holds it because the source is not the table, or not
+                                          in the state, that was published
 ``held_since``           int or null      since when
-``began``                int              since when the five counters count: the sender's start;
+``began``                int              since when the six counters count: the sender's start;
                                           of a user stream, the first write of its sink
 ``epochs``               int              epochs that were published
 ``events``               int              their events
 ``batches``              int              their frames
 ``bytes``                int              the size of these
 ``dead_letters``         int              rows that could not be sent
+``duplicates``           int              source rows that were seen with the key of another
 ``not_served``           list of strings  addressees of the newest epoch that the sender no longer
                                           serves
 ``alert``                string or null   which epoch did not meet the ack policy in time, and whose
@@ -45,7 +48,17 @@ from spark_wan.wire.records import read_record, write_record
 _Data = bytes  # where a class has a member called bytes
 _LATEST = 250_000_000_000_000
 """The year 9892. Python has no local times after 9999."""
-_COUNTED = ("epoch", "began", "epochs", "events", "batches", "bytes", "dead_letters", "written")
+_COUNTED = (
+    "epoch",
+    "began",
+    "epochs",
+    "events",
+    "batches",
+    "bytes",
+    "dead_letters",
+    "duplicates",
+    "written",
+)
 
 
 @dataclass(frozen=True)
@@ -59,12 +72,14 @@ class SenderRecord:
     epoch: int = 0
     through: int | None = None
     held: str | None = None
+    replaced: bool = False
     held_since: int | None = None
     epochs: int = 0
     events: int = 0
     batches: int = 0
     bytes: int = 0
     dead_letters: int = 0
+    duplicates: int = 0
     not_served: tuple[str, ...] = ()
     alert: str | None = None
     settings: str = ""
@@ -104,5 +119,6 @@ class SenderRecord:
             self.stream == stream
             and all(type(number) is int and -1 <= number < 2**63 for number in numbers)
             and all(0 <= time <= _LATEST for time in times)
+            and type(self.replaced) is bool
             and all(isinstance(text, str) for text in texts)
         )

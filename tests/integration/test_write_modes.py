@@ -29,10 +29,10 @@ import spark_wan.receiver.rows as rows_module
 import spark_wan.receiver.target as target_module
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.registry import open_channel
+from spark_wan.delta.key_list import MAX_KEYS
 from spark_wan.delta.sql import reference
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.receiver.key_list import MAX_KEYS
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.target import DeltaTarget
 from spark_wan.receiver.write import MarkedWrite

@@ -51,5 +51,5 @@ def delta_source(
 ) -> DeltaSource:
     """A source of ``orders``; without Spark it can do only what asks nothing of Spark."""
     return DeltaSource(
-        spark, table or orders(), channel or memory_channel(), LIMITS, record_dead_letters
+        spark, table or orders(), channel or memory_channel(), LIMITS, record_dead_letters, print
     )

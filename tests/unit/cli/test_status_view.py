@@ -51,10 +51,12 @@ SENDER = SenderReport(
     batches=3,
     bytes=80,
     dead_letters=0,
+    duplicates=0,
     alert=None,
     written_ms=NOW,
     settings_generation=4,
     other_settings=False,
+    duplicates_query="SELECT id FROM orders",
 )
 BEHIND = SiteReport(
     "denver", 12, 3, 1_200, 24_600_000, behind_ms=5 * MINUTE, answered_at_ms=NOW - 2 * MINUTE
@@ -130,6 +132,15 @@ def test_what_holds_a_link_at_its_receiver() -> None:
         "rows and causes are in ledger/dead_letters in the state of denver",
         "1 link: 1 held",
     ]
+
+
+def test_keys_that_are_not_unique_are_said_with_the_query_that_finds_them() -> None:
+    note, *_ = link(SiteReport("denver", 15), sender=replace(SENDER, duplicates=3))
+    assert note == (
+        f"    the keys of orders are not unique at newark: 3 rows had the key of another since "
+        f"{since(60 * MINUTE)} (1 h). Of several rows one is sent. This finds them: "
+        "SELECT id FROM orders"
+    )
 
 
 def test_what_holds_a_stream_at_its_sender_holds_its_links() -> None:

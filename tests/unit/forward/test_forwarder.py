@@ -480,6 +480,29 @@ def test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy(
     assert planned(chicago).held == 1
 
 
+@pytest.mark.parametrize("in_table", [3, 1, 0])
+def test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy(
+    chicago: Chicago, in_table: int
+) -> None:
+    """The receiver has written it again: it counts nothing, because nothing is forwarded. Fails
+    when the forwarder waits for ever for frames that were trimmed. If the site's table lacks their
+    rows, the frames were not trimmed but lost."""
+    chicago.send(1)
+    chicago.send(2)
+    chicago.trim(2, newest=True)
+    chicago.send(3)
+    ack(chicago.inbound, "chicago", 0, ahead=in_table)
+    if in_table < 2:
+        chicago.held("the frame that a manifest names is not there", FrameError)
+        return
+    chicago.forward()
+    begun, third = chicago.forwarded()
+    assert (begun.via and begun.via.epoch, begun.frames, begun.start) == (2, (), False)
+    assert third.via and third.via.epoch == 3 and third.frames
+    plan = planned(chicago)
+    assert plan.held == 1 and plan.cause is not None and FULL_COPY in plan.cause
+
+
 @pytest.mark.parametrize(("through", "new"), [(19, [2]), (25, [2]), (9, [])])
 def test_a_site_that_has_what_came_before_goes_on(
     chicago: Chicago, through: int, new: list[int]

@@ -30,7 +30,7 @@ def task_rows(*batches: pa.RecordBatch, most: int = 3) -> list[tuple[str, Any]]:
     "keys", [(None, None, None, 1, 2), (1, 1, 2, 2, 3, 3)], ids=["null in key", "key twice"]
 )
 def test_a_task_returns_dead_letters_up_to_the_maximum(keys: tuple[int | None, ...]) -> None:
-    kinds = [kind for kind, _ in task_rows(changes(*keys))]
+    kinds = [kind for kind, _ in task_rows(changes(*keys)) if kind != "duplicates"]
     assert kinds == ["dead"] * 3 + ["frames"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_wan.receiver.key_list import KeyList
+from spark_wan.delta.key_list import KeyList
 from spark_wan.receiver.rows import EventRows
 from spark_wan.receiver.write import is_listable, may_replace
 

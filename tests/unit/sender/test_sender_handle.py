@@ -29,7 +29,13 @@ from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
 from spark_wan.delta.commits import Commit
-from spark_wan.errors import ChannelError, SessionLostError, SourceError, WanError
+from spark_wan.errors import (
+    ChannelError,
+    SessionLostError,
+    SourceError,
+    TableReplacedError,
+    WanError,
+)
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
@@ -171,6 +177,25 @@ def test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job() -> None:
     assert here.handle.is_active
     here.handle.stop()
     assert here.handle.exception() is None
+
+
+@pytest.mark.parametrize("error", [TableReplacedError, SourceError])
+def test_a_table_that_was_made_again_is_told_from_other_holds(error: type[WanError]) -> None:
+    """:func:`spark_wan.wait_for_ack` must know: versions of this table are not those of the log."""
+    here, mended = Here(orders=0), threading.Event()
+
+    def fail() -> None:
+        if not mended.is_set():
+            raise error("orders: held")
+
+    here.tables["orders"].before_frames = fail
+    here.begin()
+    until(lambda: here.status("orders").held is not None)
+    assert here.status("orders").replaced == (error is TableReplacedError)
+    mended.set()
+    until(lambda: here.status("orders").held is None)
+    assert not here.status("orders").replaced
+    here.handle.stop()
 
 
 def test_f50_a_session_that_has_ended_ends_all_streams(caplog: pytest.LogCaptureFixture) -> None:

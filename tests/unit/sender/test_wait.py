@@ -169,6 +169,19 @@ def test_a_commit_that_some_sender_has_not_published_is_waited_for() -> None:
     assert "through version 9 in the channel, and is held: the table is missing" in message
 
 
+def test_f47_no_version_of_a_table_that_was_made_again_counts_as_published() -> None:
+    """The log has more versions than the new table. Fails when the sender's record is not asked."""
+    links = Links()
+    links.publish(1, 2)
+    for site in ("chicago", "denver", "seattle"):
+        links.ack(site, 2)
+    assert links.wait(3) == set(SITES)
+    for name in links.remotes:
+        record = SenderRecord(f"newark.{name}.orders", 1, 2, held="made again", replaced=True)
+        links.log(name).channel.put_sender_record(record.stream, record.encode())
+    assert "and is held: made again" in str(refused(links, 3))
+
+
 def test_an_epoch_that_was_trimmed_was_acked_by_all() -> None:
     links = Links(ack_policy="all")
     links.publish(1, 2, 3)

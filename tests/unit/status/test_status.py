@@ -363,6 +363,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         events=9,
         batches=4,
         bytes=80,
+        duplicates=5,
         alert="epoch 2 does not meet the ack policy",
     )
     expected = SenderReport(
@@ -374,10 +375,15 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         batches=4,
         bytes=80,
         dead_letters=0,
+        duplicates=5,
         alert="epoch 2 does not meet the ack policy",
         written_ms=900,
         settings_generation=1,
         other_settings=False,
+        duplicates_query=(
+            f"SELECT `id`, count(*) FROM delta.`{topology.table('flights').location('newark')}` "
+            "GROUP BY `id` HAVING count(*) > 1"
+        ),
     )
     assert flights(topology).sender == expected
     publish(topology, 1, events=1, size=1)

@@ -137,8 +137,8 @@ def test_json_that_python_reads_and_cannot_write_is_no_record(levels: int) -> No
 SENDER_V2 = (
     b'{"version":2,"stream":"newark.east.orders","began":1700000000000,"written":1700000000900,'
     b'"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":7,"through":41,"held":"why",'
-    b'"held_since":1700000000500,"epochs":3,"events":120,"batches":4,"bytes":4096,'
-    b'"dead_letters":2,"not_served":["tacoma"],"alert":"late",'
+    b'"replaced":true,"held_since":1700000000500,"epochs":3,"events":120,"batches":4,"bytes":4096,'
+    b'"dead_letters":2,"duplicates":6,"not_served":["tacoma"],"alert":"late",'
     b'"settings":"00112233445566778899aabbccddeeff","settings_generation":5}'
 )
 SENDER = SenderRecord(
@@ -149,12 +149,14 @@ SENDER = SenderRecord(
     epoch=7,
     through=41,
     held="why",
+    replaced=True,
     held_since=1_700_000_000_500,
     epochs=3,
     events=120,
     batches=4,
     bytes=4_096,
     dead_letters=2,
+    duplicates=6,
     not_served=("tacoma",),
     alert="late",
     settings="00112233445566778899aabbccddeeff",
@@ -176,7 +178,7 @@ def test_a_golden_record_of_a_sender_is_read_and_written() -> None:
     + [SENDER_V2.replace(b"newark.east", b"newark.west"), SENDER_V2.replace(b'"began"', b'"x"')]
     + [SENDER_V2.replace(b'"epoch":7', b'"epoch":"7"'), SENDER_V2.replace(b":41", b":true")]
     + [SENDER_V2.replace(b'"why"', b"0"), SENDER_V2.replace(b'["tacoma"]', b"5")]
-    + [SENDER_V2.replace(b'"late"', b"0")]
+    + [SENDER_V2.replace(b'"late"', b"0"), SENDER_V2.replace(b"true", b"1")]
     + [
         SENDER_V2.replace(b":1700000000500", after)
         for after in (b':"noon"', b":%d" % 2**62, b":-1")

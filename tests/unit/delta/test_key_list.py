@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_wan.receiver import key_list
-from spark_wan.receiver.key_list import KeyList
+from spark_wan.delta import key_list
+from spark_wan.delta.key_list import KeyList
 
 
 def listed(values: list[Any], kind: pa.DataType) -> str | None:

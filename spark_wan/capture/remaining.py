@@ -1,0 +1,126 @@
+"""Rows that a source table still has of keys whose last change took a row away.
+
+Keys should be unique, but a Delta table cannot enforce it. Where a key has two rows and one is
+deleted, the change feed shows the deletion alone: netted, it is a destroy, and the remote sites
+would lose a key that the source has. So the keys whose last event in a range is a destroy are
+looked up in the table, at the range's last version. A row that is found is captured in place of
+the destroy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, LastDestroys, net
+from spark_wan.delta.dataframes import map_in_arrow, select_columns
+from spark_wan.delta.key_list import KeyList
+from spark_wan.events.arrow_types import arrow_ready
+from spark_wan.events.columns import SchemaJson, char_lengths
+from spark_wan.events.operations import RESERVED_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+DESTROYED_AT = f"{RESERVED_PREFIX}destroyed_at"
+"""The version of a key's last event, a destroy."""
+_KEY, _OTHER = f"{RESERVED_PREFIX}key_", f"{RESERVED_PREFIX}other_"
+
+
+@dataclass(frozen=True)
+class Destroyed:
+    """Keys whose last event in a range is a destroy."""
+
+    rows: DataFrame
+    """The key columns under other names, and :data:`DESTROYED_AT`."""
+    condition: str | None
+    """That a row has one of the keys, in SQL; None: they are too many to list, or of a type that
+    cannot be listed."""
+
+    @classmethod
+    def few(
+        cls, spark: SparkSession, found: pa.Table, keys: StructType, schema: SchemaJson
+    ) -> Destroyed:
+        """Return the keys in ``found``: the key columns and the version. ``schema``: the source's
+        columns."""
+        from pyspark.sql import functions as F
+
+        char = {name.lower() for name in char_lengths(schema)}
+        names = found.schema.names[:-1]
+        listed = None if char & {name.lower() for name in names} else KeyList.of(found, names)
+        renamed = _renamed(keys)
+        rows = spark.createDataFrame(found.rename_columns(renamed.names), renamed)
+        return cls(F.broadcast(rows), listed.condition() if listed is not None else None)
+
+    @classmethod
+    def many(cls, changes: DataFrame, keys: StructType) -> Destroyed:
+        """Return the keys in change rows, sorted as :func:`net` needs them: netted once more."""
+        return cls(map_in_arrow(changes, _DestroyedTask(tuple(keys.names)), _renamed(keys)), None)
+
+    def remaining(
+        self, table: DataFrame, changes: DataFrame, left_out: Sequence[int], keys: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows that the table has of the keys, with :data:`DESTROYED_AT`.
+
+        Not the rows of commits of the range that are not distributed (``left_out``, in the change
+        feed ``changes``): these came after the destroy.
+        """
+        from pyspark.sql import functions as F
+
+        if self.condition is not None:
+            table = table.where(self.condition)
+        found = table.join(self.rows, _equal(keys, _KEY))
+        if left_out:
+            version = F.col(COMMIT_VERSION)
+            others = changes.where(
+                version.isin(list(left_out)) & F.col(CHANGE_TYPE).isin("insert", "update_postimage")
+            ).select(
+                *(each.alias(f"{_OTHER}{n}") for n, each in enumerate(select_columns(keys))),
+                version.alias(f"{_OTHER}at"),
+            )
+            later = F.col(f"{_OTHER}at") > F.col(DESTROYED_AT)
+            found = found.join(others, _equal(keys, _OTHER) & later, "left_anti")
+        return found
+
+
+def _equal(keys: Sequence[str], prefix: str) -> Column:
+    from pyspark.sql import functions as F
+
+    pairs = enumerate(select_columns(keys))
+    return reduce(and_, [column == F.col(f"{prefix}{n}") for n, column in pairs])
+
+
+def _renamed(keys: StructType) -> StructType:
+    from pyspark.sql.types import LongType, StructType
+
+    renamed = StructType()
+    for n, field in enumerate(keys.fields):
+        renamed = renamed.add(f"{_KEY}{n}", field.dataType)
+    return renamed.add(DESTROYED_AT, LongType())
+
+
+@dataclass(frozen=True)
+class _DestroyedTask:
+    """Nets the change rows of one Spark task for the keys whose last event is a destroy."""
+
+    keys: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        destroys = LastDestroys(self.keys)
+        for netted in net(self._with_keys(batches), self.keys):
+            if (found := destroys.of(netted)) is not None:
+                yield found
+        if (found := destroys.end()) is not None:
+            yield found
+
+    def _with_keys(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in map(arrow_ready, batches):
+            for key in self.keys:
+                batch = batch.filter(batch.column(key).is_valid())
+            yield batch
