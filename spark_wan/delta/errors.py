@@ -53,6 +53,10 @@ _CONFLICT_CLASSES = (
 )
 
 
+UNSTORABLE = "spark_wan: a value that cannot be stored in partition column"
+"""Raised by a write (:mod:`spark_wan.receiver.partitions`)."""
+
+
 @dataclass(frozen=True)
 class Signs:
     """The signs of one kind of error. Any one of them is enough."""
@@ -106,8 +110,9 @@ class ErrorKind(Enum):
     ROW_REFUSED = Signs(
         text=r"DeltaInvariantViolationException|\[DELTA_EXCEED_CHAR_VARCHAR_LIMIT\]"
         r"|\[DELTA_NOT_NULL_CONSTRAINT_VIOLATED\]|\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\]"
+        rf"|{UNSTORABLE}|File name too long|Nul character not allowed|KeyTooLong"
     )
-    """A constraint of the table refuses a row."""
+    """A constraint of the table refuses a row, or a partition column cannot store its value."""
     MISSING = Signs(
         conditions=(
             "DELTA_TABLE_NOT_FOUND",

@@ -1,4 +1,4 @@
-"""The keys of a small apply as a SQL condition, so that Spark reads only where they may be.
+"""A few keys as a SQL condition, so that Spark reads only where they may be.
 
 Spark and Delta skip files, row groups and pages by literals in a condition; a join with a thousand
 keys reads the key columns of the whole table. Imports no Spark.

@@ -42,6 +42,7 @@ from spark_wan.errors import SchemaError
 from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.ledger.records import TargetName
 from spark_wan.receiver.judge import Constraints
+from spark_wan.receiver.partitions import unstorable
 
 _GENERATED, _IDENTITY = "delta.generationExpression", "delta.identity."
 _CONSTRAINT = "delta.constraints."
@@ -62,6 +63,8 @@ class ConstraintReader:
     """Reads the table's columns from its log: Spark does not show which are generated."""
     pinned: Callable[[], DataFrame]
     """Returns the target at its newest version, and no later one."""
+    partitioned: Sequence[str]
+    """Partition columns whose values are judged: the table has refused a row."""
     lengths: bool
     """Also check chars and varchars declared alike at the origin.
 
@@ -113,12 +116,17 @@ class ConstraintReader:
             elif name not in identity and (broken := _nulls(own)):
                 optional.append((name, broken))
         self._check_defaults(constraints, optional)
+        for name in self.partitioned:
+            if name in carried:
+                for cause, lost in unstorable(name, fields[name].dataType):
+                    constraints.add(cause, lost)
         for name, text in generated.items():
             if name in carried:
                 differs = ~F.col(quoted(name)).eqNullSafe(F.expr(text).cast(fields[name].dataType))
                 uses = self._local(text, carried)
                 self._check_no_identity(f"generated column {name}", uses, identity)
-                constraints.add(f"generated column {name}: not equal to {text}", differs, *uses)
+                cause = f"generated column {name}: not equal to {text}"
+                constraints.add(cause, differs, *uses, expression=text)
         for key, text in sorted(properties.items()):
             if key.startswith(_CONSTRAINT):
                 cause = f"CHECK {key.removeprefix(_CONSTRAINT)}: {text}"
@@ -127,7 +135,8 @@ class ConstraintReader:
                 for name in list(uses):
                     if name in computed:
                         uses += self._local(computed[name], carried)
-                constraints.add(cause, ~F.coalesce(F.expr(text), F.lit(False)), *uses)
+                broken_check = ~F.coalesce(F.expr(text), F.lit(False))
+                constraints.add(cause, broken_check, *uses, expression=text)
         if constraints.joins:
             # Spark evaluates what it has cached once more when the table is written to in this
             # application, or an executor is lost. A row that counted as valid must not count as

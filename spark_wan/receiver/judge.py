@@ -15,6 +15,7 @@ from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
+from spark_wan.receiver.zones import depends_on_zone
 
 CAUSE = "_wan_cause"
 """Column with the cause for which the target refuses a row; null when it takes the row."""
@@ -30,6 +31,8 @@ class Constraint:
 
     cause: str
     broken: Column
+    expression: str | None = None
+    """The SQL expression that it evaluates, of a CHECK or a generated column."""
 
 
 @dataclass
@@ -49,10 +52,10 @@ class Constraints:
     needed: set[str] = field(default_factory=set)
     """Columns that do not travel and are used by a constraint."""
 
-    def add(self, cause: str, broken: Column, *uses: str) -> None:
+    def add(self, cause: str, broken: Column, *uses: str, expression: str | None = None) -> None:
         """Add a constraint that uses some columns that do not travel."""
         self.needed.update(uses)
-        self.all.append(Constraint(cause, broken))
+        self.all.append(Constraint(cause, broken, expression))
 
     def judge(
         self, rows: DataFrame, persist: Callable[[DataFrame], DataFrame]
@@ -60,7 +63,9 @@ class Constraints:
         """Return the rows with the column :data:`CAUSE`, and how many the target refuses."""
         judged = persist(self._judged(self._view(rows), {}))
         try:
-            return judged, judged.where(F.col(CAUSE).isNotNull()).count()
+            return judged, self._refused(judged)
+        except SchemaError:
+            raise
         except Exception as error:
             if ErrorKind.CANCELLED.matches(error):
                 raise
@@ -68,7 +73,29 @@ class Constraints:
             view = persist(self._view(rows))
             bounds = _bounds(view)
         judged = persist(self._judged(view, self._raising(view, bounds)))
-        return judged, judged.where(F.col(CAUSE).isNotNull()).count()
+        return judged, self._refused(judged)
+
+    def _refused(self, judged: DataFrame) -> int:
+        """Return how many rows are refused. Raises SchemaError if that depends on the time zone of
+        who computes: then not the rows are wrong."""
+        refused = judged.where(F.col(CAUSE).isNotNull())
+        count = refused.count()
+        expressions = {each.cause: each.expression for each in self.all if each.expression}
+        if not count or not expressions:
+            return count
+        causes = refused.where(F.col(CAUSE).isin(list(expressions))).groupBy(CAUSE).count()
+        for cause, rows in causes.collect():
+            if depends_on_zone(judged.sparkSession, expressions[cause], self.target.schema):
+                raise SchemaError(
+                    f"{self.name.table}: at site {self.name.site}: {cause}: for {rows} rows of one "
+                    "apply. The expression depends on the session's time zone: receivers compute "
+                    "in UTC, and the writers at the origin did not. The stream is held. Drop the "
+                    f"constraint here (ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …); for a "
+                    "generated column, replace the table here by one whose column is not generated "
+                    "(a copy: CREATE TABLE … AS SELECT). Or let the origin's writers set "
+                    "spark.sql.session.timeZone to UTC, and change the rows once more."
+                )
+        return count
 
     def _judged(self, view: DataFrame, raising: Mapping[int, str]) -> DataFrame:
         """Return the events of a view with their causes, those of rows in ``raising`` as given."""

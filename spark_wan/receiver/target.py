@@ -33,6 +33,7 @@ from spark_wan.receiver.dead_letters import ledger_rows, too_many
 from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.receiver.evolve import SchemaEvolution, table_properties
 from spark_wan.receiver.judge import CAUSE
+from spark_wan.receiver.partitions import guarded, partition_columns
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import fitted
 from spark_wan.receiver.rows import EventRows, FrameDecoder
@@ -160,6 +161,8 @@ class DeltaTarget:
                 portable_schema(fitted(newest.schema, schema_json(target)))
             )
             properties = table_properties(self.spark, self.name)
+            partitioned = partition_columns(self.spark, self.name)
+            everything = self._refused
             constraints = ConstraintReader(
                 self.spark,
                 self.name,
@@ -169,7 +172,8 @@ class DeltaTarget:
                 properties,
                 logged=lambda: self._logged_schema(target),
                 pinned=self._pinned,
-                lengths=self._refused,
+                partitioned=partitioned if everything else (),
+                lengths=everything,
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
             all_of_a_key = constraints is not None
@@ -177,7 +181,7 @@ class DeltaTarget:
             frame, key_list = decoder.frame(self.spark)
             if key_list is not None and not is_listable(key_list, schema, target.schema):
                 key_list = None
-            rows = EventRows(frame, schema.names, newest.keys, constraints, key_list)
+            rows = EventRows(frame, schema.names, newest.keys, constraints, key_list, partitioned)
             rows.replaceable = may_replace(rows, target.schema, properties)
             batch.content = rows
         return batch
@@ -230,6 +234,7 @@ class DeltaTarget:
         write = MarkedWrite(self.spark, self.location, transaction, mark)
         with self._errors():
             rows: EventRows = batch.content
+            rows.frame = guarded(rows.frame, rows.partitioned)
             # Without dropped events, the keys that were listed are those of the rows.
             whole = not batch.dead_letters and not batch.duplicates
             if not batch.newest.keys:

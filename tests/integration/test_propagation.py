@@ -140,7 +140,7 @@ def queued(rounds: tuple[Pair, Pair, dict[str, StreamStatus]]) -> Pair:
 
 @pytest.mark.core
 def test_b01_creates_updates_and_deletes_arrive(spark: Any, world: Pair) -> None:
-    """Fails without DELETE in `merge_statement`."""
+    """Inserts, updates, deletes and a merge at the source, in one table and several commits."""
     world.assert_same(spark, "orders", "lines")
     rows = {
         row["id"]: row["item"] for row in load(spark, world.location("orders", SEATTLE)).collect()

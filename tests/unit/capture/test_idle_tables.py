@@ -82,11 +82,7 @@ def test_f49_quiet_commits_are_recorded_after_a_day() -> None:
 
 
 def test_f49_quiet_commits_are_recorded_after_an_error() -> None:
-    """Their files could not be read when they were due.
-
-    Fails when they are forgotten then: nothing would hold the stream, and log cleanup would delete
-    them.
-    """
+    """Their files could not be read when they were due: the next round plans them again."""
     site = Site()
     site.published()
     site.source.add("OPTIMIZE", time=site.clock())
