@@ -548,6 +548,12 @@ GUARDS = {
     + found
     """,
     "unit/capture/test_ranges.py": """
+    [emptied]
+    test_a_commit_that_does_not_say_what_it_is_may_empty_the_table
+    RangePlanner._empties
+    - self.is_empty_at(commit.version)
+    + False
+
     [f41 renamed]
     test_f41_swapped_names_hold_the_stream
     test_f41_renames_that_are_undone_are_one_range
@@ -1363,7 +1369,7 @@ GUARDS = {
     + ack.applied
 
     [frames that were lost]
-    test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy[1]
+    test_frames_that_this_site_lacks_were_lost_and_not_trimmed
     Forwarder._missed
     - trimmed <= ack.in_table
     + True
@@ -3097,6 +3103,12 @@ GUARDS = {
     + None
     """,
     "unit/delta/test_commits.py": """
+    [compactions]
+    test_a_compaction_says_nothing_of_the_write_before
+    Commit.metadata
+    - self.operation == 'OPTIMIZE'
+    + False
+
     [moved times]
     test_a_time_that_was_moved_is_a_bound
     unit/delta/test_history.py::test_a_time_right_behind_the_one_before_may_have_been_moved

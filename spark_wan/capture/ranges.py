@@ -88,6 +88,9 @@ class RangePlanner:
     decision: Callable[[int], str | None] = lambda version: None
     """The user's decision about a version: ``distribute``, ``skip``, or None."""
     addressees: Sequence[str] = ()
+    is_empty_at: Callable[[int], bool] = lambda version: False
+    """Whether the table has no rows at a version. Called for commits that do not say what they are,
+    and so may be an operation on the whole table."""
 
     def plan(
         self,
@@ -204,9 +207,14 @@ class RangePlanner:
         elif commit.stays_here:
             return True
         operation = commit.table_operation
-        if operation is None:
+        if operation is None and (commit.operation or commit.version == 0):
             return False
         action = self.decision(commit.version) or self.on_table_operation
+        if operation is None and action != "distribute":
+            # Its log has no commitInfo, as some writers leave it.
+            if not self._empties(commit):
+                return False
+            operation = "commit that does not say what it is, and empties the table"
         if action == "hold":
             raise TableOperationError(
                 f"{self.table}: version {commit.version} is a {operation}. It is not sent by "
@@ -215,6 +223,9 @@ class RangePlanner:
                 "`on_table_operation: distribute` in the topology."
             )
         return action == "skip"
+
+    def _empties(self, commit: Commit) -> bool:
+        return self.is_empty_at(commit.version) and not self.is_empty_at(commit.version - 1)
 
     def _lacking(self, commit: Commit) -> list[str]:
         """The addressees without the rows of a receiver's commit: all but their only origin."""

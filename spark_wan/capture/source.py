@@ -148,6 +148,10 @@ class DeltaSource:
         with self._errors():
             return schema_json(load(self.spark, self.table.location, versionAsOf=version))
 
+    def is_empty_at(self, version: int) -> bool:
+        with self._errors():
+            return load(self.spark, self.table.location, versionAsOf=version).isEmpty()
+
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         with self._errors(planned.schema):
             try:

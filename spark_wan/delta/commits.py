@@ -115,15 +115,21 @@ class Commit:
         return f"{digest.hexdigest()}@{'-' * self.moved}{self.time}"
 
     @property
+    def metadata(self) -> str | None:
+        """What its writer said of it. An automatic compaction says what the session that made it
+        said of the write before."""
+        return None if self.operation == "OPTIMIZE" else self.user_metadata
+
+    @property
     def stays_here(self) -> bool:
         """Not distributed: written by a receiver, or marked local-only by its writer."""
-        mark = read_mark(self.user_metadata)
+        mark = read_mark(self.metadata)
         return mark is not None and ("site" in mark or mark.get("local_only") is True)
 
     @property
     def received_from(self) -> frozenset[str] | None:
         """The origins of a receiver's commit (none: its mark does not say); None: no receiver's."""
-        mark = read_mark(self.user_metadata)
+        mark = read_mark(self.metadata)
         if mark is None or "site" not in mark:
             return None
         return frozenset(str(part["origin"]) for part in applied_parts(mark) if "origin" in part)
@@ -131,7 +137,7 @@ class Commit:
     @property
     def applied_clock(self) -> int | None:
         """The highest stamp of what a receiver's commit applied; None: none, or unknown."""
-        mark = read_mark(self.user_metadata)
+        mark = read_mark(self.metadata)
         if mark is None or "site" not in mark:
             return None
         clocks = (part.get("clock") for part in applied_parts(mark))
@@ -140,7 +146,7 @@ class Commit:
     @property
     def unreadable_mark(self) -> str | None:
         """Why this spark_wan must not judge by the commit's mark, which a newer one wrote."""
-        mark = read_mark(self.user_metadata)
+        mark = read_mark(self.metadata)
         return None if mark is None else newer_mark(mark)
 
     @property
@@ -191,7 +197,8 @@ class Commit:
 
     @property
     def table_operation(self) -> str | None:
-        """The operation on the whole table at once, or None. Creating it, at version 0, is none."""
+        """The operation on the whole table at once, or None: also if the commit does not say what
+        it is. Creating the table, at version 0, is none."""
         if self.version == 0:
             return None
         if self.operation in _TABLE_OPERATIONS:

@@ -239,6 +239,9 @@ def error_text(error: BaseException) -> str:
     if any(line.startswith("Traceback") for line in lines):
         # An error of a Python worker: the last line says what was raised.
         lines = [lines[0], lines[-1]]
+    elif causes := [line for line in lines if line.startswith("Caused by: ")]:
+        # The outer errors say where it was found, the last one what it was.
+        lines = [*[line for line in lines[:2] if line not in causes], causes[-1]]
     lines = [line for line in lines if not line.startswith(("at ", "JVM stacktrace"))]
     text = " ".join(lines[:3]) if lines else type(error).__name__
     for pattern, steady in _VOLATILE:

@@ -332,7 +332,7 @@ class Ledger:
         for commit in commits:
             if commit.version != self.marked_version:
                 continue
-            mark = Mark.read(commit.user_metadata, self.site, self.table)
+            mark = Mark.read(commit.metadata, self.site, self.table)
             if mark is None or mark.token not in self.tokens:
                 raise self._replaced(
                     f"version {commit.version} at site {self.site} is not the commit that the "
@@ -349,7 +349,7 @@ class Ledger:
         """
         if not commits or self.target_id is None or commits[0].version == after + 1:
             return
-        marks = (Mark.read(commit.user_metadata, self.site, self.table) for commit in commits)
+        marks = (Mark.read(commit.metadata, self.site, self.table) for commit in commits)
         last = next((mark.apply - 1 for mark in marks if mark is not None), None)
         if last is None:
             last = target.last_transaction(transaction_name(self.site, self.table, target_id))
@@ -392,7 +392,7 @@ class Ledger:
 
         Rows that the source no longer has would stay.
         """
-        marks = (read_mark(commit.user_metadata) for commit in commits)
+        marks = (read_mark(commit.metadata) for commit in commits)
         others = {
             f"table {mark.get('table')} at site {mark['site']}"
             for mark in marks
@@ -441,7 +441,7 @@ class Ledger:
             recovered = [
                 LedgerRow(target_id, commit.version, mark)
                 for commit in target.history(-1)
-                if (mark := Mark.read(commit.user_metadata, self.site, self.table)) is not None
+                if (mark := Mark.read(commit.metadata, self.site, self.table)) is not None
                 and mark.apply in lost
             ]
             if recovered:
@@ -461,12 +461,12 @@ class Ledger:
     def _read_commits(self, commits: Sequence[Commit], target_id: str) -> list[LedgerRow]:
         rows: list[LedgerRow] = []
         for commit in commits:
-            mark = Mark.read(commit.user_metadata, self.site, self.table)
+            mark = Mark.read(commit.metadata, self.site, self.table)
             if mark is not None:
                 rows.append(LedgerRow(target_id, commit.version, mark))
                 continue
             where = f"version {commit.version} at site {self.site}"
-            other = read_mark(commit.user_metadata) or {}
+            other = read_mark(commit.metadata) or {}
             if "site" in other and (self.target_id is not None or rows):
                 raise self._replaced(
                     f"{where} was applied as table {other.get('table')} at site {other['site']}: "

@@ -138,7 +138,7 @@ def _restored(log: StreamLog, last: Manifest, known: str, new_log: str | None) -
     return (
         f"{log.channel.url}: the log of {log.stream} ends at manifest {last.epoch}, but {known}: "
         "an older state of it was restored. The stream is held and nothing is published. Restore "
-        f"the newer state; or delete what is left below log/{log.stream}/ in the channel, and "
+        f"the newer state; or {log.channel.how_to_delete_log(log.stream)}, and "
         f"{_begin_anew(new_log, last.log_id)}."
     )
 

@@ -85,6 +85,9 @@ class SourceTable(Protocol):
     def schema_at(self, version: int) -> Mapping[str, Any]:
         """Return the columns at a version, as Spark's schema JSON."""
 
+    def is_empty_at(self, version: int) -> bool:
+        """Whether the table has no rows at a version."""
+
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         """Net the changes of a range and publish their frames. Records rows that cannot be events
         as dead letters."""
@@ -297,6 +300,7 @@ class Publisher:
             on_table_operation=settings.on_table_operation,
             decision=lambda version: self.decisions().operations.get(version),
             addressees=settings.addressees,
+            is_empty_at=self.source.is_empty_at,
         )
         planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:

@@ -123,3 +123,25 @@ def test_b84_changes_marked_local_only_stay(spark: Any, tmp_path: Any) -> None:
         rows = sorted((row["id"], row["item"]) for row in arrived)
         assert rows == [(1, "travels"), (3, "travels")]
         assert sorted(row["id"] for row in load(spark, pair.location(table)).collect()) == [2, 3, 4]
+
+
+def test_a_commit_without_its_commit_info_that_empties_the_table_is_held(
+    spark: Any, tmp_path: Any
+) -> None:
+    """Delta's protocol allows that, and the history then shows no operation. Fails when the target
+    is emptied."""
+    pair = Pair.of(tmp_path / "wan", {"orders": {}})
+    pair.make(spark, "orders", "id bigint, item string")
+    pair.sql(spark, "orders", "INSERT INTO {t} VALUES (1, 'one')")
+    pair.replicate(spark)
+    pair.sql(spark, "orders", "DELETE FROM {t}")
+    log = pair.path("orders") / "_delta_log"
+    (newest,) = log.glob("*2.json")
+    lines = newest.read_text().splitlines()
+    newest.write_text("".join(f"{line}\n" for line in lines if "commitInfo" not in line))
+    for crc in log.glob("*2*.crc"):
+        crc.unlink()
+    with pytest.raises(WanError, match="does not say what it is, and empties the table"):
+        pair.send(spark)
+    pair.apply(spark)
+    assert pair.rows("orders") == {(1, "one"): 1}

@@ -194,6 +194,10 @@ class CapturedSource:
         self._read(version)
         return schema(**self.table.versions[version].columns)
 
+    def is_empty_at(self, version: int) -> bool:
+        self._read(version)
+        return not self.table.versions[version].rows
+
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self._read(planned.first_version)
         rows = [

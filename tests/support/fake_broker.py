@@ -120,7 +120,7 @@ class FakeBroker:
             if len(self.topics.partitions[topic]) > partition:
                 self.topics.append(topic, partition, key, value)
 
-    def partitions(self, topic: str) -> int:
+    def partitions(self, topic: str, anew: bool = False) -> int:
         self._there(topic, 0)
         return len(self.topics.partitions[topic])
 

@@ -224,6 +224,9 @@ class Source:
     def schema_at(self, version: int) -> Mapping[str, Any]:
         return self.columns[max(since for since in self.columns if since <= version)]
 
+    def is_empty_at(self, version: int) -> bool:
+        return False
+
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         self.calls.append(f"capture {planned.first_version}-{planned.last_version}")
         versions = [

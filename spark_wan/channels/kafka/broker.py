@@ -72,8 +72,9 @@ class Broker(Protocol):
         Raises TooLargeError.
         """
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of partitions."""
+    def partitions(self, topic: str, anew: bool = False) -> int:
+        """Return the number of partitions. It may be a minute old, unless it is asked for
+        ``anew``: an administrator may have raised it."""
 
     def beginning(self, topic: str, partition: int) -> int:
         """Return the offset of the first record that is there, or would be."""

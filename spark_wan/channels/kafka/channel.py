@@ -206,7 +206,9 @@ class TopicChannel(Channel):
         records: list[Record] = []
         size = 0
         for (partition, first), *more in pieces:
-            if partition >= self.broker.partitions(topic):
+            if partition >= self.broker.partitions(topic) and partition >= self.broker.partitions(
+                topic, anew=True
+            ):
                 return None
             end = first + 1 + len(more)
             try:
@@ -521,6 +523,12 @@ class TopicChannel(Channel):
         if acks:
             self.broker.produce(self._topic("acks"), 0, acks)
         self.keeper.keep_in_time()
+
+    def how_to_delete_log(self, stream: str) -> str:
+        return (
+            f"stop the jobs and delete the topics {self.prefix}.frames, {self.prefix}.log and "
+            f"{self.prefix}.acks, which have all streams of the channel (docs/kafka.md)"
+        )
 
     def foreign(self) -> list[str]:
         return self._log.fresh(lambda fold: [*fold.foreign])

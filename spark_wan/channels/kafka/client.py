@@ -71,6 +71,10 @@ class KafkaChannel(TopicChannel):
         return KafkaBroker(parse_options(self.url, self.storage))
 
 
+class _UnknownPlaceError(Exception):
+    """A producer does not know a partition, which may have been added since it asked."""
+
+
 @dataclass
 class Shared:
     """A client that several threads use."""
@@ -220,16 +224,24 @@ class KafkaBroker:
                         f"{key}={value}"
                     )
 
-    def partitions(self, topic: str) -> int:
+    def partitions(self, topic: str, anew: bool = False) -> int:
         known = self._counts.get(topic)
-        if known is not None and time.monotonic() - known[1] < 60:
+        if known is not None and not anew and time.monotonic() - known[1] < 60:
             return known[0]
-        with self._asking(f"read {topic}"), self._consumer() as consumer:
-            found = consumer.partitions_for_topic(topic)
-            if not found:
+        count = self._asked_for_partitions(topic) if anew else 0
+        if not anew:
+            with self._asking(f"read {topic}"), self._consumer() as consumer:
+                count = len(consumer.partitions_for_topic(topic) or ())
+        if count == 0:
+            with self._asking(f"read {topic}"):
                 raise errors.UnknownTopicOrPartitionError(topic)
-            self._counts[topic] = len(found), time.monotonic()
-            return len(found)
+        self._counts[topic] = count, time.monotonic()
+        return count
+
+    def _asked_for_partitions(self, topic: str) -> int:
+        """Ask the brokers, where a consumer may answer what it knows. 0: there is no such topic."""
+        with self._asking(f"read {topic}"), self._sharing(KafkaAdminClient) as admin:
+            return sum(len(each["partitions"]) for each in self._described(admin, {topic: None}))
 
     def _place(self, topic: str, partition: int) -> Any:
         """Return a partition. Raises ChannelError at once when there is no such topic: requests for
@@ -262,7 +274,17 @@ class KafkaBroker:
     def produce(
         self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
     ) -> list[Written]:
+        try:
+            return self._produce(topic, partition, records)
+        except _UnknownPlaceError:
+            # The producer knew the topic from before: it was closed, and another one asks.
+            return self._produce(topic, partition, records)
+
+    def _produce(
+        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]
+    ) -> list[Written]:
         with self._asking(f"write to {topic}"), self._sharing(KafkaProducer) as producer:
+            self._check_place(producer, topic, partition)
             futures = [self._send(producer, topic, partition, *record) for record in records]
             # Each has its own deadline, so the first ones' errors do not leave others behind.
             written, failed = [], None
@@ -275,6 +297,19 @@ class KafkaBroker:
             if failed is not None:
                 raise failed
             return written
+
+    def _check_place(self, producer: Any, topic: str, partition: int) -> None:
+        """Raise the error of a topic that is not there, for which the producer would wait until a
+        deadline that says nothing of it; and of a partition that the producer does not know."""
+        try:
+            known = producer.partitions_for(topic)
+        except errors.KafkaTimeoutError:
+            with suppress(ChannelError):
+                if not self._asked_for_partitions(topic):
+                    raise errors.UnknownTopicOrPartitionError(topic) from None
+            raise
+        if partition not in known:
+            raise _UnknownPlaceError(f"{topic}@{partition}")
 
     def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes) -> Any:
         """Hand a record to the producer, once the line has carried enough of those before."""

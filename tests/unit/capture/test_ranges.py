@@ -216,6 +216,28 @@ def test_a_decision_counts_for_its_version_only() -> None:
         plan(TRUNCATE, published=1, on_table_operation="distribute", decision={2: "hold"}.get)
 
 
+def test_a_commit_that_does_not_say_what_it_is_may_empty_the_table() -> None:
+    """Some writers leave out its commitInfo. Fails when table operations are known by name only."""
+    commits = [commit(0, ""), commit(1), commit(2, ""), commit(3, ""), commit(4)]
+    asked: list[int] = []
+
+    def is_empty_at(version: int) -> bool:
+        asked.append(version)
+        return version == 3
+
+    assert planned(commits, is_empty_at=is_empty_at).last_version == 2
+    with pytest.raises(TableOperationError, match=r"version 3 is a commit that does not say what"):
+        plan(commits, published=2, is_empty_at=is_empty_at)
+    skipped = planned(commits, published=2, is_empty_at=is_empty_at, decision={3: "skip"}.get)
+    assert (skipped.last_version, skipped.left_out) == (4, (3,))
+    asked.clear()
+    sent = planned(commits, is_empty_at=is_empty_at, on_table_operation="distribute")
+    assert (sent.last_version, sent.left_out) == (4, ())
+    assert not asked, "nothing needs to be known, and nothing is read"
+    empty = planned([commit(0), commit(1, "")], is_empty_at=lambda version: True)
+    assert empty.left_out == (), "it was empty before"
+
+
 def test_a_local_only_table_operation_is_skipped() -> None:
     own = commit(1, "TRUNCATE", user_metadata=LOCAL_ONLY)
     assert planned([commit(0), own]).left_out == (1,)

@@ -319,6 +319,49 @@ def test_topics_that_are_not_there_are_named(kafka: Cluster) -> None:
 FRAME = f"frames/{STREAM}/{'c' * 32}-00000@0:0"
 
 
+def test_partitions_that_are_added_are_written_to_and_read(kafka: Cluster) -> None:
+    """By clients that knew the topic before. Fails when a producer raises at a partition that it
+    does not know, and when a reader says that a frame there is gone."""
+    writer = opened(kafka, **{"topics.partitions": "1"})
+    writer.prepare()
+    reader, other = (opened(kafka, writer.prefix) for _ in range(2))
+    attempt = uuid.uuid4().hex
+    first = writer.put_frame(STREAM, attempt, 0, b"first")
+    assert reader.get_frame(first) == b"first"
+    client = admin(kafka)
+    client.create_partitions({f"{writer.prefix}.frames": 4})
+    client.close()
+    wait_until(lambda: other.broker.partitions(f"{writer.prefix}.frames", anew=True) == 4, "four")
+    added = [other.put_frame(STREAM, attempt, index, b"%d" % index) for index in range(1, 9)]
+    assert {path.partition("@")[2].partition(":")[0] for path in added} == {"0", "1", "2", "3"}
+    assert [reader.get_frame(path) for path in added] == [b"%d" % index for index in range(1, 9)]
+    assert reader.frame_time(added[-1]) is not None
+    assert writer.broker.partitions(f"{writer.prefix}.frames", anew=True) == 4
+    for index in range(9, 17):
+        assert reader.get_frame(writer.put_frame(STREAM, attempt, index, b"late")) == b"late"
+
+
+def test_a_topic_that_was_deleted_is_named_to_who_writes(kafka: Cluster) -> None:
+    """Also by a producer that knew it. Fails when the advice is to check that the brokers run."""
+    channel = opened(kafka, **QUICK)
+    with pytest.raises(ChannelError, match="The topics are not there: start the sender"):
+        channel.broker.produce(f"{channel.prefix}.frames", 0, [(b"k", b"v")])
+    channel.prepare()
+    channel.put_frame(STREAM, uuid.uuid4().hex, 0, b"there")
+    client = admin(kafka)
+    client.delete_topics([f"{channel.prefix}.frames"])
+    client.close()
+
+    def refused() -> bool:
+        try:
+            channel.put_frame(STREAM, uuid.uuid4().hex, 0, b"gone")
+        except ChannelError as error:
+            return "The topics are not there: start the sender" in str(error)
+        return False
+
+    wait_until(refused, "an error that names the topic")
+
+
 def test_what_is_trimmed_is_deleted_at_the_broker(kafka: Cluster) -> None:
     """Fails when deleteRecords is not sent, or a new reader does not begin at a checkpoint."""
     channel = opened(kafka)

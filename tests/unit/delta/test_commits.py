@@ -19,6 +19,14 @@ def test_the_identity_of_a_commit_is_frozen() -> None:
     assert WRITE.identity == "ccdb5956fac2f751845e8fe5@1700000000000"
 
 
+def test_a_compaction_says_nothing_of_the_write_before() -> None:
+    """Delta gives an automatic one the metadata of the session that wrote. Fails when the ledger
+    would count the apply twice."""
+    own = Commit(5, 0, "OPTIMIZE", {"auto": "true"}, {}, user_metadata=LOCAL_ONLY)
+    assert own.metadata is None and not own.stays_here
+    assert replace(own, operation="MERGE").stays_here
+
+
 def test_every_field_of_the_history_counts_for_the_identity() -> None:
     others = [
         replace(WRITE, version=6),

@@ -71,6 +71,23 @@ def test_the_facts_of_a_message_are_kept(text: str) -> None:
     assert error_text(Exception(text)) == text
 
 
+def test_the_last_cause_is_shown() -> None:
+    """Fails when an error of Java shows where it was called, and nothing of why."""
+    text = error_text(
+        Exception(
+            "An error occurred while calling o62.sql.\n"
+            ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed\n"
+            "\tat org.apache.spark.Some.place(Some.scala:1)\n"
+            "Caused by: java.lang.RuntimeException: Job aborted\n"
+            "\tat org.apache.spark.Other.place(Other.scala:2)\n"
+            "Caused by: java.io.IOException: No space left on device\n"
+            "\t... 12 more"
+        )
+    )
+    assert "[TASK_WRITE_FAILED] Task failed" in text
+    assert text.endswith("Caused by: java.io.IOException: No space left on device")
+
+
 def test_a_long_message_is_cut_after_its_changing_parts_are_left_out() -> None:
     """A number with more digits does not change where it ends."""
     first, second = (error_text(Exception(f"id#{n}L " * 200)) for n in (7, 7_000_000))

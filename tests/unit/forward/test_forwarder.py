@@ -503,6 +503,18 @@ def test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy(
     assert plan.held == 1 and plan.cause is not None and FULL_COPY in plan.cause
 
 
+def test_frames_that_this_site_lacks_were_lost_and_not_trimmed(chicago: Chicago) -> None:
+    """Fails when the forwarder leaves out what the site has not applied."""
+    for sent in chicago.send(1, 2):
+        chicago.east.trim_frames(INBOUND, [frame.path for frame in sent.frames])
+    chicago.send(3)
+    ack(chicago.inbound, "chicago", 0, ahead=1)
+    chicago.held("the frame that a manifest names is not there", FrameError)
+    ack(chicago.inbound, "chicago", 0, ahead=2)
+    chicago.forward()
+    assert [each.via and each.via.epoch for each in chicago.forwarded()] == [2, 3]
+
+
 @pytest.mark.parametrize(("through", "new"), [(19, [2]), (25, [2]), (9, [])])
 def test_a_site_that_has_what_came_before_goes_on(
     chicago: Chicago, through: int, new: list[int]

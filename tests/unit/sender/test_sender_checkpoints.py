@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_broker import FakeTopicChannel
 from fakes import STREAM, ack, manifest, memory_channel
 
 from spark_wan.channels.log import StreamLog
@@ -204,6 +206,13 @@ def test_f17_a_new_log_in_the_channel_is_detected(log: StreamLog) -> None:
     ):
         check(log, CHECKPOINT, manifest(9, log_id="b" * 32))
     check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
+
+
+def test_on_topics_the_advice_names_topics() -> None:
+    url = f"topics://{uuid.uuid4().hex}"
+    restored = StreamLog(FakeTopicChannel(url), STREAM)
+    with pytest.raises(LogGapError, match=r"stop the jobs and delete the topics wan\.frames, wan"):
+        check(restored, CHECKPOINT, manifest(3), "a" * 32)
 
 
 def test_a_channel_restored_to_an_older_state_is_detected(log: StreamLog) -> None:
