@@ -13,6 +13,12 @@ FULL_COPY = (
     "receiver names, `spark-wan remove`"
 )
 """How to send a whole table again: the way out when the rows sent before no longer fit."""
+NEW_SITE = (
+    "To give a site that is new a copy, give it a sender of its own: in the topology, take it from "
+    "the `remotes` of this sender, and add a sender with it as the only remote and another "
+    "`channel`, attached to the table (`start: snapshot`). The other sites are not concerned."
+)
+"""How a site gets a table that others have already."""
 RESEND = (
     "all events again, with their IDs, under a new table name: in the topology rename the table, "
     "at each remote site remove the old table or give the new one another place, and write the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,14 @@ import typer
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import Output, open_output, reporting_errors
 from spark_wan.errors import TopologyError
-from spark_wan.status.reports import StatusReader
+from spark_wan.status.reports import (
+    HELD,
+    NO_ANSWER,
+    STOPPED,
+    UNKNOWN,
+    ChannelReport,
+    StatusReader,
+)
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.units import parse_seconds
@@ -69,8 +77,23 @@ def status(
             return
         channels = reader.read()
         out.status(channels, reader.topology.file)
-        if any(channel.problem for channel in channels):
-            raise typer.Exit(1)
+        if code := exit_code(channels):
+            raise typer.Exit(code)
+
+
+def exit_code(channels: Sequence[ChannelReport]) -> int:
+    """Return the exit code of a status. The first that applies:
+
+    1: something cannot be read; 3: a link is held; 4: a site does not answer, or a sender does not
+    run; 0: all others are up to date, or on their way. (2 is that of a wrong option.)
+    """
+    streams = [stream for channel in channels for stream in channel.streams]
+    states = {site.state for stream in streams for site in stream.sites}
+    if any(channel.problem for channel in channels) or any(each.problem for each in streams):
+        return 1
+    if HELD in states:
+        return 3
+    return 4 if states & {NO_ANSWER, STOPPED, UNKNOWN} else 0
 
 
 def _watch(reader: StatusReader, out: Output, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 /data/channel
   newark.east.orders  epoch 15, through version 41, 3.2 s ago
-    -> denver   behind by 3 epochs, 1,200 events, 24.6 MB, 5 min
+    -> denver   held; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min
                 denver holds it at epoch 13 since 12:03:11 (5 min): the table is missing. …
     -> seattle  up to date
 2 links: 1 held, 1 up to date
@@ -18,19 +18,34 @@ from datetime import datetime
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from spark_wan.status.reports import ChannelReport, SiteReport, StreamReport
+from spark_wan.errors import NEW_SITE
+from spark_wan.status.reports import (
+    HELD,
+    LATE,
+    NO_ANSWER,
+    NOT_SERVED,
+    NOTHING_SENT,
+    STATES,
+    STOPPED,
+    UNKNOWN,
+    UP_TO_DATE,
+    ChannelReport,
+    SiteReport,
+    StreamReport,
+)
 from spark_wan.units import format_bytes, format_duration
 
-STATES = {
-    "held": "red",
-    "no answer": "red",
-    "no longer served": "yellow",
-    "behind": "yellow",
-    "up to date": "green",
-    "nothing sent yet": "dim",
+_STYLES = {
+    HELD: "red",
+    NO_ANSWER: "red",
+    UNKNOWN: "red",
+    STOPPED: "yellow",
+    NOT_SERVED: "yellow",
+    LATE: "yellow",
+    UP_TO_DATE: "green",
+    NOTHING_SENT: "dim",
 }
-"""What a link can be, the worst first, and its color."""
-_FINE = ("up to date", "nothing sent yet")
+_FINE = (UP_TO_DATE, NOTHING_SENT)
 _DEAD_LETTERS = "rows and causes are in ledger/dead_letters in the state"
 _DAY = 86_400_000
 _NARROWEST = 20
@@ -100,14 +115,14 @@ class StatusView:
 
     def _stream(self, stream: StreamReport) -> Iterator[_Line]:
         notes = list(self._stream_notes(stream))
-        is_fine = not notes and all(_state(stream, site) in _FINE for site in stream.sites)
+        is_fine = not notes and all(site.state in _FINE for site in stream.sites)
         head = Text.assemble(stream.stream, "  ", (self._published(stream), "dim"))
         yield _Line("  ", head, is_fine)
         yield from (_Line("    ", note) for note in notes)
         widest = max((len(site.site) for site in stream.sites), default=0)
         for site in stream.sites:
-            state = _state(stream, site)
-            text = Text.assemble((_backlog(state, stream, site), STATES[state]))
+            state = site.state
+            text = Text.assemble((_backlog(stream, site), _STYLES[state]))
             path = Text(site.path or "", "dim")
             if path and state in _FINE:
                 text.append("  ").append_text(path)
@@ -123,6 +138,8 @@ class StatusView:
         parts = [f"epoch {stream.epoch}"]
         if stream.version is not None:
             parts.append(f"through version {stream.version}")
+        if stream.sender is not None and stream.sender.waiting:
+            parts.append(f"{_count(stream.sender.waiting, 'commit')} to come")
         if stream.published_at_ms is not None:
             parts.append(f"{format_duration(self.now - stream.published_at_ms)} ago")
         return ", ".join(parts)
@@ -155,7 +172,20 @@ class StatusView:
                 + (f" This finds them: {query}" if query else ""),
                 "yellow",
             )
-        if sender.other_settings:
+        job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
+        if sender.stopped_ms is not None:
+            yield Text(
+                f"the {job} of {at} was stopped{self._since(sender.stopped_ms)}: what there is to "
+                "send since then is not known here. Start it again.",
+                "yellow",
+            )
+        elif sender.silent_since_ms is not None:
+            yield Text(
+                f"the {job} of {at} has said nothing{self._since(sender.silent_since_ms)}. Check "
+                "that it runs, and writes to senders/ in this channel.",
+                "red",
+            )
+        elif sender.other_settings:
             yield Text(
                 f"{at} sends it with other settings than {self.file} has (generation "
                 f"{sender.settings_generation} of its settings). Restart the sender with this "
@@ -169,12 +199,24 @@ class StatusView:
             at = f" at epoch {site.held_at}" if site.held_at else ""
             since = self._since(site.answered_at_ms)
             yield Text(f"{site.site} holds it{at}{since}: {site.cause}", "red")
+        if site.lacks_before is not None and site.cause is None:
+            before = f"version {site.lacks_before}" if site.lacks_before >= 0 else "that"
+            yield Text(
+                f"{site.site} was added to a running stream: it has nothing of what came before "
+                f"{before}, and its receiver will hold the stream. {NEW_SITE}",
+                "red",
+            )
+        if site.applying is not None:
+            yield Text(
+                f"{site.site} applies epoch {site.applying}{self._since(site.answered_at_ms)}. A "
+                "large epoch takes its time; if it takes too long, check its receiver.",
+                "dim",
+            )
         if site.overdue_since_ms is not None:
             never = ", and never before" if site.answered_at_ms is None else ""
             yield Text(
                 f"{site.site} has not answered{self._since(site.overdue_since_ms)}{never}. Check "
-                f"that a receiver of {site.site} runs, and reads and writes this channel. A large "
-                "epoch takes its time.",
+                f"that a receiver of {site.site} runs, and reads and writes this channel.",
                 "red",
             )
         if site.dead_letters:
@@ -196,7 +238,7 @@ class StatusView:
     def _summary(self) -> Text:
         """Return how many links there are, and in which state."""
         links = [
-            _state(stream, site)
+            site.state
             for channel in self.channels
             if not channel.problem
             for stream in channel.streams
@@ -204,30 +246,19 @@ class StatusView:
         ]
         counts = Counter(links)
         parts: list[str | tuple[str, str]] = [_count(len(links), "link")]
-        for state, style in STATES.items():
+        for state in STATES:
             if counts[state]:
-                parts += [", " if len(parts) > 1 else ": ", (f"{counts[state]} {state}", style)]
+                shown = (f"{counts[state]} {state}", _STYLES[state])
+                parts += [", " if len(parts) > 1 else ": ", shown]
         unread = sum(channel.problem is not None for channel in self.channels)
         if unread:
             parts += ["; ", (f"{_count(unread, 'channel')} cannot be read", "red")]
         return Text.assemble(*parts)
 
 
-def _state(stream: StreamReport, site: SiteReport) -> str:
-    """Return the state of a link, one of :data:`STATES`."""
-    if not site.served:
-        return "no longer served"
-    if site.cause is not None or (stream.sender is not None and stream.sender.held is not None):
-        return "held"
-    if site.overdue_since_ms is not None:
-        return "no answer"
-    if site.backlog_epochs:
-        return "behind"
-    return "up to date" if stream.epoch else "nothing sent yet"
-
-
-def _backlog(state: str, stream: StreamReport, site: SiteReport) -> str:
-    """Return what a site has not acked, as text."""
+def _backlog(stream: StreamReport, site: SiteReport) -> str:
+    """Return the state of a link, and what the site has not acked."""
+    state = site.state
     if site.behind_ms is None:
         known = "has all epochs" if stream.epoch else "nothing sent yet"
         return state if state in _FINE else f"{state}; {known}"
@@ -237,8 +268,7 @@ def _backlog(state: str, stream: StreamReport, site: SiteReport) -> str:
         format_bytes(site.backlog_bytes),
         format_duration(site.behind_ms),
     )
-    behind = f"behind by {', '.join(parts)}"
-    return behind if state == "behind" else f"{state}; {behind}"
+    return f"{state}; behind by {', '.join(parts)}"
 
 
 def _count(number: int, name: str) -> str:

@@ -55,6 +55,9 @@ log = logging.getLogger(__name__)
 
 READ_BACK = "apply.6b read-back"
 """At this step an apply may wait until someone else has written the ledger's rows."""
+LARGE_APPLY_ROWS = 1_000_000
+LARGE_APPLY_BYTES = 64 * 1024 * 1024
+"""An apply that has so much may take longer than a sender waits for an ack: it is announced."""
 ATTEMPTS = 20
 """Attempts of a round against conflicting writers, before the stream is held and retried later."""
 
@@ -192,6 +195,7 @@ class TableApplier:
             self.check_stopped()
             try:
                 apply_number, result = yield from self._planned(listed, acked, hint)
+                acked = self._announce(result, acked)
                 yield from self._apply_planned(apply_number, result)
             except StoppedError:
                 raise
@@ -228,6 +232,17 @@ class TableApplier:
         self._hold(result, result.applied + 1, TargetError(cause))
         self._ack(result, acked)
         return result
+
+    def _announce(self, result: ApplyResult, acked: Ack | None) -> Ack | None:
+        """Say which epoch is applied next, if that may take long: until then the site owes its ack.
+        Returns the ack that is in the channel."""
+        new = result.plan.new
+        if sum(epoch.manifest.rows for epoch in new) < LARGE_APPLY_ROWS and (
+            sum(epoch.manifest.bytes for epoch in new) < LARGE_APPLY_BYTES
+        ):
+            return acked
+        self._ack(result, acked, working=new[0].manifest.epoch)
+        return self._answer.known
 
     def _nothing_planned(self, acked: Ack | None) -> ApplyResult:
         return ApplyResult(StreamPlan(self.log.stream), applied=acked.in_table if acked else 0)
@@ -448,7 +463,7 @@ class TableApplier:
             self.ledger.forget()
         result.held, result.cause = epoch, str(error)
 
-    def _ack(self, result: ApplyResult, before: Ack | None) -> None:
+    def _ack(self, result: ApplyResult, before: Ack | None, working: int | None = None) -> None:
         """Report what is applied, which writes the ack unless the channel has the same one."""
         log_id = result.plan.log_id or (before.log_id if before is not None else "")
         ack = Ack(
@@ -461,5 +476,6 @@ class TableApplier:
             dead_letters=self.ledger.dead_letters.get(
                 self.log.stream, before.dead_letters if before is not None else 0
             ),
+            working=working,
         )
         self._answer.report_applied(ack, before)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
+from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import StoredDecisions
@@ -186,6 +187,13 @@ class Forwards:
             self._forwarded(inbound, table, sender, answer)
             for sender in self.topology.attached(table, self.site.name)
         ]
+
+    def stopped(self) -> None:
+        """Take note that the receiver was stopped, and nothing of it is running."""
+        with self._lock:
+            streams = [stream for each in self._outbound.values() for stream in each.streams]
+        for _ in in_order(SenderStream.stopped, streams):
+            pass
 
     def _forwarded(
         self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck

@@ -122,7 +122,12 @@ class Receiver:
         if writer is None:
             handle.begin(channels)
         else:
-            handle.begin([*channels, writer, self._maintenance(handle)], last=writer.write)
+
+            def last(spark: SparkSession) -> None:
+                writer.write(spark)
+                forwards.stopped()
+
+            handle.begin([*channels, writer, self._maintenance(handle)], last=last)
         return handle
 
     def _maintenance(self, job: Job) -> LedgerMaintenance:

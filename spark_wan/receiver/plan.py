@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_wan.control.decisions import NEW_LOG
-from spark_wan.errors import FULL_COPY, LedgerError, LogGapError, WanError, resend_advice
+from spark_wan.errors import FULL_COPY, NEW_SITE, LedgerError, LogGapError, WanError, resend_advice
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
@@ -224,8 +224,9 @@ def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool
         if not manifest.start:
             raise LogGapError(
                 f"{where} begins at version {manifest.first_version}, and this site has nothing of "
-                "the table yet: earlier epochs were removed from the channel before this site read "
-                f"them. The stream is held; make {FULL_COPY}."
+                "the table yet: it was added to a running stream, or earlier epochs were removed "
+                f"from the channel before it read them. The stream is held. {NEW_SITE} Or make "
+                f"{FULL_COPY}."
             )
         return -1
     if manifest.last_version <= through:

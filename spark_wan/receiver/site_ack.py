@@ -40,6 +40,11 @@ class SiteAck:
             self._applied, self._known = applied, before
             self._write()
 
+    @property
+    def known(self) -> Ack | None:
+        """The ack that is in the channel, as far as is known here."""
+        return self._known
+
     def report_forwarded(self, outbound: str, held: str | None) -> None:
         """Note that the forwarder of an outbound stream has moved on, or why it is ``held``. Before
         the apply has reported, nothing is written."""

@@ -16,6 +16,7 @@ from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
+from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions, StoredDecisions
@@ -158,7 +159,13 @@ class Sender:
             shortest = min(sender.batch_interval for sender, _ in self.streams)
             pace = Pace(shortest, max(shortest, self.idle_interval))
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
-        handle.begin([*streams, *([] if available_now else channels)])
+
+        def note_stop(spark: SparkSession) -> None:
+            for _ in in_order(SenderStream.stopped, streams):
+                pass
+
+        last = None if available_now else note_stop
+        handle.begin([*streams, *([] if available_now else channels)], last=last)
         return handle
 
     def _stream(

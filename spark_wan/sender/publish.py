@@ -14,10 +14,11 @@ nothing:
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, check_columns_follow
@@ -28,6 +29,7 @@ from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
     FULL_COPY,
+    NEW_SITE,
     ChangeError,
     ManifestExists,
     SourceError,
@@ -43,6 +45,8 @@ from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -134,8 +138,15 @@ class Publisher:
     _quiet: tuple[int, object] | None = None
     """``_latest`` and ``_seen`` when the last round left nothing to publish; None: it left
     something, or failed."""
+    _warned: set[str] = field(default_factory=set)
+    """Sites of which it was said that they are new."""
     _glanced: tuple[int, object] | None = None
     """Before the first round: the newest version of the checkpoint, and how the source looked."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of commits that are not published and may have events, by the last round."""
+        return max(0, self._latest - self._known)
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
@@ -186,6 +197,8 @@ class Publisher:
                 "the table from now on, give it another name there."
             )
         self._published = PublishedState.by(last) if last is not None else checkpointed
+        if last is not None:
+            self._warn_of_new_sites(last)
         yield "publish.1 log-read"
         if quiet is not None and quiet[0] == self._known and self._is_still(quiet):
             self._quiet = quiet
@@ -216,6 +229,21 @@ class Publisher:
         self._note_quiet()
         yield "publish.6 checkpointed"
         return manifest
+
+    def _warn_of_new_sites(self, last: Manifest) -> None:
+        """Say, before anything is sent to a new site, that it lacks what was sent before."""
+        new = sorted({*self.settings.addressees} - {*last.addressees} - self._warned)
+        self._warned.update(new)
+        if new:
+            logger.warning(
+                "%s: %s new to this stream, which has sent everything through version %d. What "
+                "comes from now on is of no use to a site that lacks that: its receiver will hold "
+                "the stream. %s",
+                self.settings.stream,
+                f"{', '.join(new)} {'is' if len(new) == 1 else 'are'}",
+                last.through,
+                NEW_SITE,
+            )
 
     def _is_still(self, quiet: tuple[int, object]) -> bool:
         """Whether the source looks as it did, and no commits without events must be recorded."""

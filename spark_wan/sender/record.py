@@ -1,9 +1,10 @@
 """Keeps the sender's record of a stream in the channel: on change only, and sparingly.
 
 A hold and its release are written at once. Mere counters are written every few seconds while they
-change, so the last few seconds of a sender that is stopped or killed are missing. A stream where
-nothing happens costs no request. What the channel refuses is written later: the record is a report
-(:mod:`spark_wan.wire.sender_record`), and no reason to stop sending.
+change, so the last few seconds of a sender that is killed are missing. A stream where nothing
+happens costs a request an hour: without it, nobody could tell a sender that was killed. What the
+channel refuses is written later: the record is a report (:mod:`spark_wan.wire.sender_record`), and
+no reason to stop sending.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ RECORD_INTERVAL = 5_000
 """Milliseconds between two records of a stream of which only counters differ."""
 REFUSED_INTERVAL = 60_000
 """Milliseconds until a record is tried again that could not be read or written."""
+NEXT_WITHIN = 3_600_000
+"""Milliseconds after which a record is written again though nothing has happened."""
 _HOLD = ("held", "not_served", "alert")
 """What a sender knows of a stream that a sink publishes."""
 
@@ -47,6 +50,7 @@ class RecordKeeper:
     _next_at: int = 0
     """When the next record may be written, unless it is urgent."""
     _refused: bool = False
+    _written: int = 0
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -62,19 +66,20 @@ class RecordKeeper:
             # The sink has written the record anew with each epoch.
             told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
             fields = {name: fields[name] for name in _HOLD if name in fields}
-        if told == self._told:
-            return None
         now = self.clock()
+        if told == self._told and (self.by_sink or now - self._written < NEXT_WITHIN):
+            return None
         wait = self._next_at - now
         if 0 < wait <= REFUSED_INTERVAL and not last and not self._is_urgent(fields):
             return wait / 1000
         try:
-            self._write(fields, now)
+            self._write(fields, now, last)
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
             log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
             self._refused, self._next_at = True, now + REFUSED_INTERVAL
             return REFUSED_INTERVAL / 1000
+        self._written = now
         self._told, self._refused, self._next_at = told, False, now + RECORD_INTERVAL
         return None
 
@@ -84,7 +89,16 @@ class RecordKeeper:
             return False
         return (fields["held"] is None) != (self._told["held"] is None)
 
-    def _write(self, fields: dict[str, Any], now: int) -> None:
+    def stop(self) -> None:
+        """Write that the sender was stopped, with what was told last."""
+        if self.by_sink or self._told is None:
+            return
+        try:
+            self._write(self._told, self.clock(), last=True, stopped=True)
+        except WanError as error:
+            log.warning("%s: the sender's record is not written: %s", self.stream, error)
+
+    def _write(self, fields: dict[str, Any], now: int, last: bool, stopped: bool = False) -> None:
         before = self._record
         if before is None or self.by_sink:
             before = read_record(self.channel, self.stream)
@@ -93,7 +107,12 @@ class RecordKeeper:
             if all(getattr(known, name) == value for name, value in fields.items()):
                 return
         else:
-            fields = {**fields, "began": self._began}
+            fields = {
+                **fields,
+                "began": self._began,
+                "stopped": now if stopped else None,
+                "next_within": 0 if last else NEXT_WITHIN,
+            }
         record = following(before, self.stream, now, "" if self.by_sink else self.settings, fields)
         self.channel.put_sender_record(self.stream, record.encode())
         self._record = record

@@ -262,6 +262,7 @@ class SenderStream(Activity):
             through=newest.through if newest is not None else None,
             held=status.held or self.forwarding_held,
             replaced=status.replaced,
+            waiting=self.publisher.waiting if self.publisher is not None else 0,
             epochs=status.epochs,
             events=status.events,
             batches=status.batches,
@@ -272,6 +273,11 @@ class SenderStream(Activity):
             **({"alert": status.alert} if self._knows_alert() else {}),
         )
         return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
+
+    def stopped(self) -> None:
+        """Take note that the sender was stopped, and nothing of it is running."""
+        if self.record is not None:
+            self.record.stop()
 
     def _knows_alert(self) -> bool:
         """Whether the alert in the record is to be replaced. That of a sink, whose commit has gone

@@ -8,7 +8,7 @@ channels. No Spark.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
@@ -25,6 +25,24 @@ from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
 from spark_wan.wire.sender_record import SenderRecord
+
+HELD, NO_ANSWER, NOT_SERVED = "held", "no answer", "no longer served"
+LATE, STOPPED, UNKNOWN = "late", "stopped", "unknown"
+UP_TO_DATE, NOTHING_SENT = "up to date", "nothing sent yet"
+STATES = (HELD, NO_ANSWER, UNKNOWN, STOPPED, NOT_SERVED, LATE, UP_TO_DATE, NOTHING_SENT)
+"""What a link can be, the worst first:
+
+================  ================================================================================
+held              the sender or the site holds the stream, and says why
+no answer         the site has owed an ack for longer than the sender's ``ack_timeout``
+unknown           the sender was to say something and has not: it was killed, or has no network
+stopped           the sender was stopped; what the source has had since is not known
+no longer served  the site is no remote of the sender any more
+late              something waits: for the site, or for the sender
+up to date        the site has all that the sender knows of
+nothing sent yet  the stream has no epoch
+================  ================================================================================
+"""
 
 
 @dataclass(frozen=True)
@@ -50,11 +68,18 @@ class SiteReport:
     overdue_since_ms: int | None = None
     """Since when the site owes an ack that has not come for the sender's ``ack_timeout``; None: it
     does not, or holds the stream."""
+    applying: int | None = None
+    """The epoch that the site has begun to apply, if that may take long."""
     dead_letters: int = 0
+    lacks_before: int | None = None
+    """The first version that it is sent, where it has nothing of those before: it was added to a
+    running stream. Of a user stream -1; None: it has them."""
     served: bool = True
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
     """The way from the origin, for a forwarded stream."""
+    state: str = NOTHING_SENT
+    """One of :data:`STATES`."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,12 @@ class SenderReport:
     """Which epoch did not meet the ack policy in time, and whose acks it lacks."""
     written_ms: int
     settings_generation: int
+    waiting: int
+    """Commits of the source that are not in the channel yet, as far as the sender knows."""
+    stopped_ms: int | None
+    """When it was stopped; None: it was not, or could not say so."""
+    silent_since_ms: int | None
+    """Since when it has said nothing, if it was to; None: it is as usual."""
     other_settings: bool
     """Whether it runs with other settings of the stream than the topology has."""
     duplicates_query: str
@@ -138,6 +169,8 @@ class _Epoch:
     """When its oldest commit was made, or the epoch was published."""
     published: int
     addressees: tuple[str, ...]
+    start: bool
+    first_version: int
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Epoch:
@@ -149,6 +182,8 @@ class _Epoch:
             oldest,
             manifest.created,
             manifest.addressees,
+            manifest.start,
+            manifest.first_version,
         )
 
 
@@ -261,7 +296,7 @@ class StatusReader:
         """Return the report of a stream with these epochs."""
         report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
         if not epochs:
-            return report
+            return with_states(report)
         log = StreamLog(reading.channel, reading.name)
         try:
             whole, below = log.fold(epochs)
@@ -281,18 +316,32 @@ class StatusReader:
             if now != list(epochs):  # the log was published to or trimmed while it was read
                 return self._stream(reading, now)
             return replace(report, epoch=epochs[-1], sites=(), problem=str(error))
-        return replace(
+        report = replace(
             report,
             table=newest.table,
             origin=newest.origin,
             epoch=newest.epoch,
             version=newest.through,
             published_at_ms=newest.created,
-            sites=tuple(
-                self._site(site, acked[site], acks.get(site), waiting, reading)
-                for site in newest.addressees
+            sites=(
+                *(
+                    self._site(site, acked[site], acks.get(site), waiting, reading)
+                    for site in newest.addressees
+                ),
+                *self._to_come(reading, newest),
             ),
         )
+        return with_states(report)
+
+    def _to_come(self, reading: _Reading, newest: Manifest) -> Iterator[SiteReport]:
+        """Yield the sites that the topology has and no epoch yet."""
+        if reading.planned is None:
+            return
+        for site in reading.planned.addressees:
+            if site not in newest.addressees:
+                yield SiteReport(
+                    site, lacks_before=newest.last_version + 1, path=reading.path(site)
+                )
 
     def _acks(self, reading: _Reading) -> Mapping[str, Ack]:
         found = {site: reading.channel.ack(reading.name, site) for site in reading.ack_times}
@@ -325,9 +374,10 @@ class StatusReader:
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
     ) -> SiteReport:
-        backlog = [
-            each for epoch, each in waiting.items() if epoch > acked and site in each.addressees
+        epochs = [
+            epoch for epoch, each in waiting.items() if epoch > acked and site in each.addressees
         ]
+        backlog = [waiting[epoch] for epoch in epochs]
         answered = reading.ack_times.get(site)
         report = SiteReport(
             site=site,
@@ -338,6 +388,7 @@ class StatusReader:
             held_at=ack.held if ack is not None else None,
             cause=ack.cause if ack is not None else None,
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
+            applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,
             served=site in reading.served,
             path=reading.path(site),
@@ -345,13 +396,22 @@ class StatusReader:
         if not backlog:
             return report
         now = self.clock()
+        first = waiting[min(epochs)]
+        if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
+            report = replace(report, lacks_before=first.first_version)
         owed = max(min(each.published for each in backlog), report.answered_at_ms or 0)
+        answers = report.held_at is not None or report.applying is not None
         is_overdue = now - owed > reading.sender.ack_timeout * 1000
         return replace(
             report,
             behind_ms=max(0, now - min(each.oldest_change for each in backlog)),
-            overdue_since_ms=owed if is_overdue and report.held_at is None else None,
+            overdue_since_ms=owed if is_overdue and not answers else None,
         )
+
+    def _is_silent(self, record: SenderRecord) -> bool:
+        """Whether a sender has not said for twice as long as usual that it is there."""
+        late = self.clock() - record.written > 2 * record.next_within
+        return record.next_within > 0 and record.stopped is None and late
 
     def _with_sender(self, report: StreamReport, reading: _Reading) -> StreamReport:
         """Add what the stream's sender says of itself."""
@@ -386,10 +446,43 @@ class StatusReader:
                 alert=record.alert,
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
+                waiting=record.waiting,
+                stopped_ms=record.stopped,
+                silent_since_ms=record.written if self._is_silent(record) else None,
                 other_settings=record.settings not in ("", expected),
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def with_states(stream: StreamReport) -> StreamReport:
+    """Return a report whose sites have their state."""
+    if stream.sender is not None and stream.sender.held is not None:
+        # What the sites wait for may be what the sender does not send.
+        sites = [replace(site, overdue_since_ms=None) for site in stream.sites]
+    else:
+        sites = [*stream.sites]
+    return replace(stream, sites=tuple(replace(site, state=_state(stream, site)) for site in sites))
+
+
+def _state(stream: StreamReport, site: SiteReport) -> str:
+    """Return the state of a link, one of :data:`STATES`."""
+    sender = stream.sender
+    if not site.served:
+        return NOT_SERVED
+    if site.cause is not None or (sender is not None and sender.held is not None):
+        return HELD
+    if site.overdue_since_ms is not None:
+        return NO_ANSWER
+    if site.backlog_epochs:
+        return LATE
+    if sender is not None and sender.stopped_ms is not None:
+        return STOPPED
+    if sender is not None and sender.silent_since_ms is not None:
+        return UNKNOWN
+    if site.lacks_before is not None or (sender is not None and sender.waiting):
+        return LATE
+    return UP_TO_DATE if stream.epoch else NOTHING_SENT
 
 
 def _unpublished(name: str, planned: Stream | None) -> StreamReport:

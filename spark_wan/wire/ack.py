@@ -15,6 +15,8 @@ A JSON object:
                                   with their causes in its ledger
 ``ahead``         int             epochs above ``applied`` that are in the site's table already, and
                                   wait to be forwarded; absent: 0
+``working``       int or null     the epoch that the site has begun to apply, if that may take
+                                  long; absent: none
 ``signature``     object          by the site (:mod:`spark_wan.wire.signature`); absent: it has no
                                   keys
 ================  ==============  =============================================================
@@ -49,6 +51,7 @@ class Ack:
     cause: str | None = None
     dead_letters: int = 0
     ahead: int = 0
+    working: int | None = None
     signature: Signature | None = field(default=None, compare=False)
 
     @property
@@ -57,7 +60,7 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0, signature=None)
+        return write_record(self, ahead=0, working=None, signature=None)
 
     def signed_by(self, signer: Signer) -> Ack:
         """Return the ack with a signature. Raises SigningKeyError."""
@@ -77,7 +80,7 @@ class Ack:
 
     def _is_valid(self) -> bool:
         numbers = [self.applied, self.ahead, self.dead_letters]
-        numbers += [] if self.held is None else [self.held]
+        numbers += [each for each in (self.held, self.working) if each is not None]
         texts = [self.site, self.stream, self.log_id, *([] if self.cause is None else [self.cause])]
         if self.signature is not None:
             each = self.signature

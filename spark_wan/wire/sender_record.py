@@ -25,6 +25,12 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           serves
 ``alert``                string or null   which epoch did not meet the ack policy in time, and whose
                                           acks it lacks
+``waiting``              int              commits of the source that are not in the channel yet, as
+                                          far as the sender knows
+``stopped``              int or null      when the sender was stopped; null: it was not, or could
+                                          not say so
+``next_within``          int              the next record comes within so many milliseconds, even if
+                                          nothing happens; 0: or never
 ``written``              int              when this record was written
 ``settings``             string           fingerprint of the settings with which the sender began
                                           (:mod:`spark_wan.topology.fingerprint`); empty: a sink
@@ -57,6 +63,8 @@ _COUNTED = (
     "bytes",
     "dead_letters",
     "duplicates",
+    "waiting",
+    "next_within",
     "written",
 )
 
@@ -80,6 +88,9 @@ class SenderRecord:
     bytes: int = 0
     dead_letters: int = 0
     duplicates: int = 0
+    waiting: int = 0
+    stopped: int | None = None
+    next_within: int = 0
     not_served: tuple[str, ...] = ()
     alert: str | None = None
     settings: str = ""
@@ -111,10 +122,11 @@ class SenderRecord:
 
     def _is_valid(self, stream: str) -> bool:
         numbers = [getattr(self, name) for name in (*_COUNTED, "settings_generation")]
-        numbers += [each for each in (self.through, self.held_since) if each is not None]
+        moments = [each for each in (self.held_since, self.stopped) if each is not None]
+        numbers += [*moments, *([] if self.through is None else [self.through])]
         texts = [self.log_id, self.settings, *self.not_served]
         texts += [each for each in (self.held, self.alert) if each is not None]
-        times = [self.began, self.written, *([] if self.held_since is None else [self.held_since])]
+        times = [self.began, self.written, *moments]
         return (
             self.stream == stream
             and all(type(number) is int and -1 <= number < 2**63 for number in numbers)

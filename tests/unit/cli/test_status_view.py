@@ -26,7 +26,13 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.cli.options import Format
 from spark_wan.cli.output import open_output
 from spark_wan.cli.status_view import StatusView
-from spark_wan.status.reports import ChannelReport, SenderReport, SiteReport, StreamReport
+from spark_wan.status.reports import (
+    ChannelReport,
+    SenderReport,
+    SiteReport,
+    StreamReport,
+    with_states,
+)
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_700_000_000_000
@@ -55,6 +61,9 @@ SENDER = SenderReport(
     alert=None,
     written_ms=NOW,
     settings_generation=4,
+    waiting=0,
+    stopped_ms=None,
+    silent_since_ms=None,
     other_settings=False,
     duplicates_query="SELECT id FROM orders",
 )
@@ -80,7 +89,11 @@ def shown(
         height=height,
         no_color=True,
     )
-    view = StatusView(channels or [ChannelReport("/data/channel", streams)], "wan.yaml", NOW, title)
+    channels = [
+        replace(each, streams=tuple(map(with_states, each.streams)))
+        for each in channels or [ChannelReport("/data/channel", streams)]
+    ]
+    view = StatusView(channels, "wan.yaml", NOW, title)
     console.print(view, soft_wrap=width is None, highlight=False)
     return Text.from_ansi(file.getvalue()).plain.splitlines()
 
@@ -117,8 +130,8 @@ def test_a_stream_that_is_everywhere() -> None:
 
 def test_a_link_that_is_behind_says_by_how_much() -> None:
     assert link(BEHIND) == [
-        "    -> denver  behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
-        "1 link: 1 behind",
+        "    -> denver  late; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+        "1 link: 1 late",
     ]
 
 
@@ -239,11 +252,11 @@ def test_in_a_low_terminal_what_needs_no_attention_is_left_out() -> None:
     held = replace(FINE, stream="newark.east.held", sites=(BEHIND,))
     lines = shown(*others, held, width=80, height=20, title="12:00:00, every 2 s")
     assert lines == [
-        "12:00:00, every 2 s: 21 links: 1 behind, 20 up to date",
+        "12:00:00, every 2 s: 21 links: 1 late, 20 up to date",
         "Not shown for lack of room: what is up to date.",
         "/data/channel",
         "  newark.east.held  epoch 15, through version 41, 3.2 s ago",
-        "    -> denver  behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+        "    -> denver  late; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
     ]
     assert len(shown(*others, held, width=80, height=40, title="12:00:00, every 2 s")) == 34
     assert len(shown(*others, held, width=80, height=20)) == 34

@@ -28,6 +28,7 @@ from spark_wan.runtime.scheduler import Found, Next, Turn
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import (
+    NEXT_WITHIN,
     RECORD_INTERVAL,
     REFUSED_INTERVAL,
     RecordKeeper,
@@ -105,6 +106,36 @@ class Stream:
         return record
 
 
+def test_a_sender_says_that_it_is_there_and_that_it_was_stopped(channel: CountedChannel) -> None:
+    """Once an hour, where nothing happens. Fails when nobody can tell a sender that was killed."""
+    sender = Stream(channel)
+    sender.look(1.0)
+    first = sender.record
+    assert (first.stopped, first.next_within) == (None, NEXT_WITHIN)
+    sender.look(NEXT_WITHIN / 1000 - 1)
+    assert sender.record == first
+    sender.look(1.0)
+    assert sender.record == replace(first, written=sender.clock.now)
+    sender.clock.pass_seconds(5.0)
+    sender.stream.stopped()
+    now = sender.clock.now
+    assert sender.record == replace(first, written=now, stopped=now, next_within=0)
+    again = Stream(channel, clock=sender.clock)
+    again.look(1.0)
+    assert (again.record.stopped, again.record.next_within) == (None, NEXT_WITHIN)
+
+
+def test_commits_that_wait_at_a_held_sender_are_counted(channel: CountedChannel) -> None:
+    sender = Stream(channel)
+    sender.look(1.0)
+    assert sender.record.waiting == 0
+    sender.source.add("TRUNCATE")
+    sender.source.add()
+    sender.look(10.0)
+    assert sender.record.held is not None
+    assert sender.record.waiting == 2
+
+
 def test_a_captured_stream_records_what_it_has_published(channel: CountedChannel) -> None:
     sender = Stream(channel)
     began = sender.clock.now
@@ -122,6 +153,7 @@ def test_a_captured_stream_records_what_it_has_published(channel: CountedChannel
         events=1,
         batches=1,
         bytes=epoch.bytes,
+        next_within=NEXT_WITHIN,
         settings="a",
         settings_generation=1,
     )

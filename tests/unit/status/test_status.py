@@ -13,6 +13,7 @@ from fakes import manifest
 from spark_wan.channels.base import Channel
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
+from spark_wan.cli.reports import exit_code
 from spark_wan.errors import ChannelError, TopologyError
 from spark_wan.status.reports import (
     ChannelReport,
@@ -379,6 +380,9 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         alert="epoch 2 does not meet the ack policy",
         written_ms=900,
         settings_generation=1,
+        waiting=0,
+        stopped_ms=None,
+        silent_since_ms=None,
         other_settings=False,
         duplicates_query=(
             f"SELECT `id`, count(*) FROM delta.`{topology.table('flights').location('newark')}` "
@@ -388,6 +392,81 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
     assert flights(topology).sender == expected
     publish(topology, 1, events=1, size=1)
     assert flights(topology).sender == expected
+
+
+def states(topology: Topology, at: int = 10_000) -> dict[str, str]:
+    """Return the state of each link of flights, so many milliseconds after 1970."""
+    (channel, _) = StatusReader(topology, clock=lambda: at).read()
+    (stream,) = channel.streams
+    return {site.site: site.state for site in stream.sites}
+
+
+def test_the_states_of_a_link(topology: Topology) -> None:
+    """From its sender's record and its site's ack. Fails when a sender that was stopped or killed
+    looks as if all was well, or commits that it has not published do not count."""
+    publish(topology, 1, events=1, size=1)
+    answer(topology, "seattle", 1)
+    assert states(topology) == {"seattle": "up to date", "denver": "late"}
+    answer(topology, "denver", 1)
+    record(topology, waiting=18)
+    assert states(topology) == {"seattle": "late", "denver": "late"}
+    record(topology, stopped=800)
+    assert set(states(topology).values()) == {"stopped"}
+    record(topology, next_within=1_000)
+    assert set(states(topology, at=2_900).values()) == {"up to date"}
+    assert set(states(topology, at=2_901).values()) == {"unknown"}
+    record(topology, held="no change feed", next_within=1_000)
+    assert set(states(topology).values()) == {"held"}
+
+
+def test_a_site_that_applies_a_large_epoch_is_not_overdue(topology: Topology) -> None:
+    """Nor one whose sender holds the stream. Fails when a healthy first copy looks like a fault."""
+    publish(topology, 1, events=1, size=1)
+    later = 1_000_000
+    assert states(topology, later) == {"seattle": "no answer", "denver": "no answer"}
+    answer(topology, "seattle", 0, working=1)
+    assert states(topology, later) == {"seattle": "late", "denver": "no answer"}
+    record(topology, held="no change feed")
+    assert set(states(topology, later).values()) == {"held"}
+    assert flights(topology).sites[1].overdue_since_ms is None
+
+
+def test_a_site_that_was_added_to_a_running_stream_lacks_what_came_before(
+    topology: Topology,
+) -> None:
+    """Before anything is sent to it, and when something is. Fails when it seems to be behind by the
+    new epochs alone."""
+    publish(topology, 1, events=50_000, size=1, addressees=("seattle",))
+    answer(topology, "seattle", 1)
+    seattle, denver = flights(topology).sites
+    assert (seattle.state, seattle.lacks_before) == ("up to date", None)
+    assert (denver.site, denver.state, denver.lacks_before) == ("denver", "late", 2)
+    publish(topology, 2, events=83, size=1)
+    denver = next(site for site in flights(topology).sites if site.site == "denver")
+    assert (denver.backlog_events, denver.lacks_before) == (83, 2)
+    answer(topology, "denver", 2)
+    denver = next(site for site in flights(topology).sites if site.site == "denver")
+    assert (denver.state, denver.lacks_before) == ("up to date", None)
+
+
+@pytest.mark.parametrize(
+    ("seattle", "denver", "code"),
+    [
+        ("up to date", "late", 0),
+        ("nothing sent yet", "no longer served", 0),
+        ("held", "stopped", 3),
+        ("no answer", "up to date", 4),
+        ("unknown", "late", 4),
+        ("late", "stopped", 4),
+    ],
+)
+def test_the_exit_code_says_what_is_wrong(seattle: str, denver: str, code: int) -> None:
+    sites = (SiteReport("seattle", state=seattle), SiteReport("denver", state=denver))
+    stream = StreamReport(STREAM, "flights", "newark", sites=sites)
+    assert exit_code([ChannelReport("/channel", (stream,))]) == code
+    unreadable = replace(stream, problem="damaged")
+    assert exit_code([ChannelReport("/channel", (stream, unreadable))]) == 1
+    assert exit_code([ChannelReport("/channel", (stream,), problem="403")]) == 1
 
 
 def test_other_settings_than_those_of_the_topology_are_reported(topology: Topology) -> None:

@@ -138,7 +138,7 @@ SENDER_V2 = (
     b'{"version":2,"stream":"newark.east.orders","began":1700000000000,"written":1700000000900,'
     b'"log_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","epoch":7,"through":41,"held":"why",'
     b'"replaced":true,"held_since":1700000000500,"epochs":3,"events":120,"batches":4,"bytes":4096,'
-    b'"dead_letters":2,"duplicates":6,"not_served":["tacoma"],"alert":"late",'
+    b'"dead_letters":2,"duplicates":6,"waiting":8,"stopped":1700000000800,"next_within":3600000,"not_served":["tacoma"],"alert":"late",'
     b'"settings":"00112233445566778899aabbccddeeff","settings_generation":5}'
 )
 SENDER = SenderRecord(
@@ -157,6 +157,9 @@ SENDER = SenderRecord(
     bytes=4_096,
     dead_letters=2,
     duplicates=6,
+    waiting=8,
+    stopped=1_700_000_000_800,
+    next_within=3_600_000,
     not_served=("tacoma",),
     alert="late",
     settings="00112233445566778899aabbccddeeff",
