@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
 from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
+from spark_wan.wire.names import is_safe
 from spark_wan.wire.records import UNREADABLE, read_json
 
 MARKER = "wan-channel.json"
@@ -357,14 +358,14 @@ class ObjectChannel(Channel):
         for path, written, tag in self.list_objects(
             "acks/" if stream is None else f"acks/{stream}/"
         ):
-            if match := _ACK.fullmatch(path):
+            if (match := _ACK.fullmatch(path)) and is_safe(match[2]):
                 tags.setdefault(match[1], {})[match[2]] = f"{tag} {written:.3f}"
         return tags
 
     def ack_times(self) -> dict[str, dict[str, float]]:
         times: dict[str, dict[str, float]] = {}
         for path, written, _ in self.list_objects("acks/"):
-            if match := _ACK.fullmatch(path):
+            if (match := _ACK.fullmatch(path)) and is_safe(match[2]):
                 times.setdefault(match[1], {})[match[2]] = written
         return times
 

@@ -16,7 +16,7 @@ from spark_wan.channels.log import StreamLog, acked_through, read_acks
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
-from spark_wan.errors import NewerRecordError, WanError
+from spark_wan.errors import NewerRecordError, UntrustedError, WanError
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
@@ -275,7 +275,10 @@ class StatusReader:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
                     reading = _Reading(name, channel, of, plan, times.get(name, {}))
-                    return self._stream(reading, epochs.get(name, []))
+                    try:
+                        return self._stream(reading, epochs.get(name, []))
+                    except UntrustedError as error:  # its name could lead out of a folder
+                        return StreamReport(printable(name), "", "", problem=str(error))
 
                 streams = dict(zip(names, in_order(read, names), strict=True))
                 if url not in self._foreign:
