@@ -14,6 +14,8 @@ from waiting import wait_until
 
 import spark_wan
 from spark_wan import Receiver, Sender
+from spark_wan.errors import NEW_SITE
+from spark_wan.status.reports import read_status
 
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver", "seattle"]], "denver": [], "seattle": []}
 RING = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": [["newark"]]}
@@ -147,3 +149,35 @@ def test_b07_b10_b26_f33_a_ring_in_which_all_write_and_one_sender_is_down_for_a_
     finally:
         for handle in (*senders, *receivers.values()):
             handle.stop()
+
+
+def test_a_site_that_is_added_to_a_running_stream_gets_a_copy_as_the_advice_says(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a remote of the sender that runs, it is held, and the sender and the status have said so
+    before. With a sender of its own it gets all, and the other site is not concerned."""
+    alone = {"orders": {"keys": ["id"], "start": "snapshot"}}
+    sites = ManySites.make(tmp_path, {"newark": [["chicago"]], "chicago": []}, alone)
+    sites.tables.change(10)
+    for _ in range(2):
+        sites.send(spark, "newark")
+        sites.receive(spark, "chicago")
+
+    rest: dict[str, list[list[str]]] = {"chicago": [], "denver": []}
+    added = ManySites.make(tmp_path, {"newark": [["chicago", "denver"]], **rest}, alone)
+    (channel,) = read_status(added.topology)
+    chicago, denver = channel.streams[0].sites
+    assert (chicago.state, denver.state, denver.lacks_before) == ("up to date", "late", 4)
+    added.tables.change(30)
+    added.send(spark, "newark")
+    assert "denver is new to this stream, which has sent everything through" in caplog.text
+    (status,) = added.receive(spark, "denver").values()
+    assert status.held is not None and NEW_SITE in status.held
+
+    own = ManySites.make(tmp_path, {"newark": [["chicago"], ["denver"]], **rest}, alone)
+    own.tables.change(50)
+    own.send(spark, "newark")
+    for site in ("chicago", "denver"):
+        (status,) = own.receive(spark, site).values()
+        assert status.held is None
+    own.assert_equal("orders")
