@@ -2602,6 +2602,42 @@ GUARDS = {
     + False
     """,
     "unit/status/test_status.py": """
+    [stopped]
+    test_the_states_of_a_link
+    StatusReader._with_sender
+    - record.stopped
+    + None
+
+    [silent]
+    test_the_states_of_a_link
+    StatusReader._is_silent
+    - record.next_within > 0 and record.stopped is None and late
+    + False
+
+    [waiting]
+    test_the_states_of_a_link
+    StatusReader._with_sender
+    - record.waiting
+    + 0
+
+    [applying]
+    test_a_site_that_applies_a_large_epoch_is_not_overdue
+    StatusReader._site
+    - report.applying is not None
+    + False
+
+    [added]
+    test_a_site_that_was_added_to_a_running_stream_lacks_what_came_before
+    StatusReader._site
+    - not first.start
+    + False
+
+    [to come]
+    test_a_site_that_was_added_to_a_running_stream_lacks_what_came_before
+    StatusReader._to_come
+    - site not in newest.addressees
+    + False
+
     [removed while read]
     test_a_stream_that_is_removed_while_it_is_read_is_no_problem
     StatusReader._stream

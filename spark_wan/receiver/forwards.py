@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import StoredDecisions
@@ -37,7 +36,7 @@ from spark_wan.runtime.scheduler import (
 )
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
-from spark_wan.sender.outbound import OutboundChannel
+from spark_wan.sender.outbound import OutboundChannel, note_stop
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.steps import run
@@ -191,9 +190,8 @@ class Forwards:
     def stopped(self) -> None:
         """Take note that the receiver was stopped, and nothing of it is running."""
         with self._lock:
-            streams = [stream for each in self._outbound.values() for stream in each.streams]
-        for _ in in_order(SenderStream.stopped, streams):
-            pass
+            channels = [each.activity for each in self._outbound.values()]
+        note_stop(channels)
 
     def _forwarded(
         self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck

@@ -16,7 +16,6 @@ from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.batches import BatchLimits
 from spark_wan.channels.log import StreamLog
-from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.channels.watch import AckWatch
 from spark_wan.control.decisions import Decisions, StoredDecisions
@@ -29,7 +28,7 @@ from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
-from spark_wan.sender.outbound import OutboundChannel
+from spark_wan.sender.outbound import OutboundChannel, note_stop
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
@@ -159,12 +158,7 @@ class Sender:
             shortest = min(sender.batch_interval for sender, _ in self.streams)
             pace = Pace(shortest, max(shortest, self.idle_interval))
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
-
-        def note_stop(spark: SparkSession) -> None:
-            for _ in in_order(SenderStream.stopped, streams):
-                pass
-
-        last = None if available_now else note_stop
+        last = None if available_now else lambda _: note_stop(channels)
         handle.begin([*streams, *([] if available_now else channels)], last=last)
         return handle
 

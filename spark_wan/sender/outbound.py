@@ -1,12 +1,15 @@
-"""One outbound channel of a running sender: which of its streams have new acks."""
+"""One outbound channel of a running sender: which of its streams have new acks, and that the sender
+is there."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from spark_wan.channels.parallel import in_order
 from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import ChannelError
 from spark_wan.runtime.pace import Pace
@@ -18,6 +21,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+
+LONGEST_STOP = 5.0
+"""Seconds that a stop waits for channels."""
+
+
+def note_stop(channels: Iterable[OutboundChannel]) -> None:
+    """Write into the records of all streams that their sender was stopped, as far as their channels
+    answer."""
+    streams = [each for channel in channels if channel.answers for each in channel.streams]
+
+    def write() -> None:
+        for _ in in_order(SenderStream.stopped, streams):
+            pass
+
+    thread = threading.Thread(target=write, name="stopped", daemon=True)
+    thread.start()
+    thread.join(LONGEST_STOP)
 
 
 @dataclass(eq=False)
@@ -38,8 +59,13 @@ class OutboundChannel(Activity):
     def __post_init__(self) -> None:
         self.name = self.watch.channel.url
 
+    @property
+    def answers(self) -> bool:
+        """Whether the channel could be listed last time."""
+        return self._unreachable is None
+
     def look(self, spark: SparkSession) -> Turn:
-        """List the acks, and wake the streams whose acks have changed."""
+        """List the acks, and wake the streams whose acks have changed. Keep their records alive."""
         try:
             self.watch.look()
         except ChannelError as error:
@@ -54,6 +80,7 @@ class OutboundChannel(Activity):
             self._published = published
             self.pace.happened()  # acks will come
         for stream in self.streams:
+            stream.keep_alive()
             if stream.acks.due():
                 self.pace.happened()
                 self.scheduler.wake(stream)

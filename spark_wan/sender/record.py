@@ -10,8 +10,9 @@ no reason to stop sending.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_wan.channels.base import Channel
@@ -51,6 +52,8 @@ class RecordKeeper:
     """When the next record may be written, unless it is urgent."""
     _refused: bool = False
     _written: int = 0
+    """When the record was written here last."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -66,20 +69,20 @@ class RecordKeeper:
             # The sink has written the record anew with each epoch.
             told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
             fields = {name: fields[name] for name in _HOLD if name in fields}
-        now = self.clock()
-        if told == self._told and (self.by_sink or now - self._written < NEXT_WITHIN):
+        if told == self._told:
             return None
+        now = self.clock()
         wait = self._next_at - now
         if 0 < wait <= REFUSED_INTERVAL and not last and not self._is_urgent(fields):
             return wait / 1000
         try:
-            self._write(fields, now, last)
+            with self._lock:
+                self._write(fields, now, last)
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
             log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
             self._refused, self._next_at = True, now + REFUSED_INTERVAL
             return REFUSED_INTERVAL / 1000
-        self._written = now
         self._told, self._refused, self._next_at = told, False, now + RECORD_INTERVAL
         return None
 
@@ -89,14 +92,26 @@ class RecordKeeper:
             return False
         return (fields["held"] is None) != (self._told["held"] is None)
 
+    def keep_alive(self) -> None:
+        """Write the record again if none was written for :data:`NEXT_WITHIN`. Any thread may: a
+        capture may take longer than that."""
+        if self.clock() - self._written >= NEXT_WITHIN:
+            self._repeat(stopped=False)
+
     def stop(self) -> None:
         """Write that the sender was stopped, with what was told last."""
-        if self.by_sink or self._told is None:
+        self._repeat(stopped=True)
+
+    def _repeat(self, stopped: bool) -> None:
+        told = self._told
+        if self.by_sink or told is None:
             return
         try:
-            self._write(self._told, self.clock(), last=True, stopped=True)
+            with self._lock:
+                self._write(told, self.clock(), last=stopped, stopped=stopped)
         except WanError as error:
-            log.warning("%s: the sender's record is not written: %s", self.stream, error)
+            self._written = self.clock()  # a report is tried again after as long
+            log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
     def _write(self, fields: dict[str, Any], now: int, last: bool, stopped: bool = False) -> None:
         before = self._record
@@ -115,7 +130,7 @@ class RecordKeeper:
             }
         record = following(before, self.stream, now, "" if self.by_sink else self.settings, fields)
         self.channel.put_sender_record(self.stream, record.encode())
-        self._record = record
+        self._record, self._written = record, now
 
 
 def record_write(

@@ -274,6 +274,11 @@ class SenderStream(Activity):
         )
         return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
 
+    def keep_alive(self) -> None:
+        """Say now and then that the sender is there, also while a capture takes long."""
+        if self.record is not None:
+            self.record.keep_alive()
+
     def stopped(self) -> None:
         """Take note that the sender was stopped, and nothing of it is running."""
         if self.record is not None:

@@ -17,6 +17,7 @@ import spark_wan.receiver.table as receiver_table
 import spark_wan.sender.stream as sender_stream
 from spark_wan import Receiver, Sender
 from spark_wan.runtime.handle import JobHandle
+from spark_wan.sender.record import read_record
 from spark_wan.steps import reached
 
 TABLES = ("orders", "readings")
@@ -105,6 +106,8 @@ def test_b14_b15_b17_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -
         handle.stop()
         assert not handle.is_active
         assert handle.exception() is None
+    record = read_record(wan.channel(), wan.log("orders").stream)
+    assert record is not None and record.stopped is not None
 
     assert not wan_threads()
     wait_until(lambda: thread_names() <= threads, "all threads end")

@@ -113,8 +113,10 @@ def test_a_sender_says_that_it_is_there_and_that_it_was_stopped(channel: Counted
     first = sender.record
     assert (first.stopped, first.next_within) == (None, NEXT_WITHIN)
     sender.look(NEXT_WITHIN / 1000 - 1)
+    sender.stream.keep_alive()
     assert sender.record == first
-    sender.look(1.0)
+    sender.clock.pass_seconds(1.0)
+    sender.stream.keep_alive()
     assert sender.record == replace(first, written=sender.clock.now)
     sender.clock.pass_seconds(5.0)
     sender.stream.stopped()
