@@ -538,7 +538,7 @@ GUARDS = {
     [keys that are twice]
     test_of_several_rows_one_is_sent_and_the_status_says_so
     DeltaSource._still_there
-    - found.isEmpty()
+    - found is None
     + True
 
     [local rows]

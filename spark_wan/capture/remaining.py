@@ -65,8 +65,9 @@ class Destroyed:
 
     def remaining(
         self, table: DataFrame, changes: DataFrame, left_out: Sequence[int], keys: Sequence[str]
-    ) -> DataFrame:
-        """Return the rows that the table has of the keys, with :data:`DESTROYED_AT`.
+    ) -> DataFrame | None:
+        """Return the rows that the table has of the keys, with :data:`DESTROYED_AT`. None: it has
+        none.
 
         Not the rows of commits of the range that are not distributed (``left_out``, in the change
         feed ``changes``): these came after the destroy.
@@ -75,6 +76,8 @@ class Destroyed:
 
         if self.condition is not None:
             table = table.where(self.condition)
+            if _is_empty(table):  # nearly always: a join would be a job of its own
+                return None
         found = table.join(self.rows, _equal(keys, _KEY))
         if left_out:
             version = F.col(COMMIT_VERSION)
@@ -86,7 +89,15 @@ class Destroyed:
             )
             later = F.col(f"{_OTHER}at") > F.col(DESTROYED_AT)
             found = found.join(others, _equal(keys, _OTHER) & later, "left_anti")
-        return found
+        return None if _is_empty(found) else found
+
+
+def _is_empty(frame: DataFrame) -> bool:
+    """Whether there are no rows, in one Spark job: ``DataFrame.isEmpty`` looks at one partition,
+    then at some more, and so on, until it finds a row."""
+    from pyspark.sql import functions as F
+
+    return bool(frame.agg(F.count(F.lit(1))).collect()[0][0] == 0)
 
 
 def _equal(keys: Sequence[str], prefix: str) -> Column:

@@ -243,7 +243,7 @@ class DeltaSource:
             destroyed = Destroyed.few(self.spark, listed, key_types, planned.schema)
         table = load(self.spark, self.table.location, versionAsOf=planned.last_version)
         found = destroyed.remaining(table, changes, planned.left_out, keys)
-        if found.isEmpty():
+        if found is None:
             return None
         found = refuse(found, planned.schema, F.col(DESTROYED_AT), text=True)
 

@@ -26,7 +26,6 @@ from spark_wan.capture.netting import (
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
-from spark_wan.delta.key_list import MAX_KEYS
 from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import OP, VERSION, Operation
@@ -38,8 +37,9 @@ SHOWN = 1_000
 PAYLOAD_BYTES = 32 * 1024 * 1024
 """Bytes of rows in the dead letters of a task, at most: the driver has them as text. A row beyond
 is in the source only."""
-LISTED_BYTES = 2**20
-"""Bytes of the keys of destroys in a report, at most."""
+LISTED_KEYS = 200_000
+LISTED_BYTES = 4 * 2**20
+"""Number and bytes of the keys in a report whose last event is a destroy, at most."""
 REPORT_SCHEMA = "kind string, content string"
 """The rows in which a task sends its report, for Spark. ``content`` is JSON."""
 
@@ -159,7 +159,7 @@ class CaptureReport:
             self.destroyed_keys = None
             return
         known += keys
-        if self.destroyed > MAX_KEYS or sum(batch.nbytes for batch in keys) > LISTED_BYTES:
+        if self.destroyed > LISTED_KEYS or sum(batch.nbytes for batch in keys) > LISTED_BYTES:
             self.destroyed_keys = None
 
     def result(self) -> CaptureResult:

@@ -98,7 +98,7 @@ def test_a_key_of_any_type_is_found_again(
 ) -> None:
     """Keys that are too many to list are netted once more."""
     if not listed:
-        monkeypatch.setattr(tasks_module, "MAX_KEYS", 0)
+        monkeypatch.setattr(tasks_module, "LISTED_KEYS", 0)
     tables = {f"t{n}": kind for n, kind in enumerate(KEYS)}
     pair = begin(spark, tmp_path / "wan", tables)
     for table, kind in tables.items():
