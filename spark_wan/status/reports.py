@@ -45,6 +45,10 @@ nothing sent yet  the stream has no epoch
 """
 
 
+LONGEST_APPLY = 7_200_000
+"""Milliseconds for which a site that applies a large epoch owes no ack."""
+
+
 @dataclass(frozen=True)
 class SiteReport:
     """How far a site is with a stream: one link, from the stream's sender to an addressee."""
@@ -403,7 +407,8 @@ class StatusReader:
         if acked == 0 and (ack is None or ack.in_table == 0) and not first.start:
             report = replace(report, lacks_before=first.first_version)
         owed = max(min(each.published for each in backlog), report.answered_at_ms or 0)
-        answers = report.held_at is not None or report.applying is not None
+        applies = report.applying is not None and now - (answered or 0) * 1000 < LONGEST_APPLY
+        answers = report.held_at is not None or applies
         is_overdue = now - owed > reading.sender.ack_timeout * 1000
         return replace(
             report,
