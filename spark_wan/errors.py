@@ -16,9 +16,15 @@ FULL_COPY = (
 NEW_SITE = (
     "To give a site that is new a copy, give it a sender of its own: in the topology, take it from "
     "the `remotes` of this sender, and add a sender with it as the only remote and another "
-    "`channel`, attached to the table (`start: snapshot`). The other sites are not concerned."
+    "`channel`, attached to the table. Its stream begins as the table's `start` says: with a "
+    "snapshot, unless that is a version. The other sites are not concerned."
 )
 """How a site gets a table that others have already."""
+RESEND_TO_NEW_SITE = (
+    "To give it the earlier events, write them again, with their event IDs, to a new stream (the "
+    "sink's option `stream`): what a site has already is dropped there."
+)
+"""The same for a user stream."""
 RESEND = (
     "all events again, with their IDs, under a new table name: in the topology rename the table, "
     "at each remote site remove the old table or give the new one another place, and write the "

@@ -450,6 +450,24 @@ GUARDS = {
     + lambda: True
     """,
     "unit/channels/test_kafka_brokers.py": """
+    [partitions read]
+    test_partitions_that_are_added_are_written_to_and_read
+    TopicChannel._records
+    - self.broker.partitions(topic, anew=True)
+    + self.broker.partitions(topic)
+
+    [partitions written]
+    test_partitions_that_are_added_are_written_to_and_read
+    KafkaBroker.produce
+    - isinstance(error.__cause__, _UnknownPartitionError)
+    + False
+
+    [absent topic]
+    test_a_topic_that_was_deleted_is_named_to_who_writes
+    KafkaBroker._check_place
+    - self._can_be_read(topic, anew=True)
+    + True
+
     [opening]
     test_an_attempt_to_open_a_client_that_fails_fails_for_all_that_wait
     KafkaBroker._share
@@ -1594,7 +1612,39 @@ GUARDS = {
     - self.ledger.last_apply < apply_number
     + False
     """,
+    "unit/receiver/test_zones.py": """
+    [stop while asking]
+    test_a_stop_is_no_answer
+    depends_on_zone
+    - ErrorKind.CANCELLED.matches(error)
+    + False
+    """,
     "unit/receiver/test_apply.py": """
+    [announced]
+    test_a_large_apply_is_announced_until_it_is_acked[LARGE_APPLY_ROWS]
+    test_a_large_apply_is_announced_until_it_is_acked[LARGE_APPLY_BYTES]
+    TableApplier.round
+    - acked = self._announce(result, acked)
+    + pass
+
+    [announced, then acked]
+    test_a_large_apply_is_announced_until_it_is_acked[LARGE_APPLY_ROWS]
+    TableApplier.round
+    - self._ack(result, acked)
+    + pass
+
+    [announcement refused]
+    test_an_apply_that_cannot_be_announced_is_done
+    TableApplier._announce
+    - try:
+    -     ...
+    - except ChannelError as error:
+    -     ...
+    + try:
+    +     ...
+    + except KeyError as error:
+    +     ...
+
     [hint]
     test_a_wrong_hint_does_no_harm[True]
     simulation/test_simulation.py::test_nothing_is_lost_doubled_or_reordered
@@ -2209,6 +2259,12 @@ GUARDS = {
     + gone
     """,
     "unit/sender/test_publish.py": """
+    [new sites]
+    test_a_site_that_is_new_is_named_before_anything_is_sent_to_it
+    Publisher._next
+    - self._warn_of_new_sites(last)
+    + pass
+
     [refusals]
     test_a_manifest_that_is_refused_again_and_again_holds_the_stream
     unit/sender/test_events_sink.py::test_a_manifest_that_is_refused_again_and_again_fails_the_write
@@ -2490,8 +2546,20 @@ GUARDS = {
     [record by sink]
     test_the_sender_of_a_user_stream_adds_what_holds_it
     RecordKeeper.keep
-    - if self.by_sink: ...
-    + pass
+    - self.by_sink
+    + False
+
+    [last record]
+    test_the_record_of_a_sender_that_ends_promises_no_other
+    RecordKeeper.keep
+    - 0 if last else NEXT_WITHIN
+    + NEXT_WITHIN
+
+    [kept alive]
+    test_a_sender_says_that_it_is_there_and_that_it_was_stopped
+    RecordKeeper.keep_alive
+    - self.clock() - self._written >= NEXT_WITHIN
+    + False
 
     [replay recorded]
     test_a_sink_records_each_write_once
@@ -2601,7 +2669,35 @@ GUARDS = {
     - any((each.stuck is None for each in self.sent))
     + False
     """,
+    "unit/status/test_strangers.py": """
+    [names apart]
+    test_an_odd_file_hides_no_stream[dots]
+    StatusReader._channel
+    - try:
+    -     ...
+    - except UntrustedError as error:
+    -     ...
+    + try:
+    +     ...
+    + except KeyError as error:
+    +     ...
+
+    [acks of no text]
+    test_an_odd_file_hides_no_stream[an ack of no text]
+    ObjectChannel.ack_tags
+    - is_safe(match[2])
+    + True
+    ObjectChannel.ack_times
+    - is_safe(match[2])
+    + True
+    """,
     "unit/status/test_status.py": """
+    [added to events]
+    test_a_site_that_was_added_to_a_user_stream_lacks_the_events_before
+    StatusReader._to_come
+    - -1 if newest.through is None else newest.through + 1
+    + newest.last_version + 1
+
     [stopped]
     test_the_states_of_a_link
     StatusReader._with_sender

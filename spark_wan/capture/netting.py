@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -138,6 +139,11 @@ def _destroys(events: pa.RecordBatch) -> pa.RecordBatch | None:
     chosen = pc.equal(events.column(OP), pa.scalar(int(Operation.DESTROY), pa.int8()))
     found = events.filter(chosen)
     return found.select(found.schema.names[:-1]) if found.num_rows else None
+
+
+def without_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.BooleanArray:
+    """Which rows have a null in their key: they cannot be netted."""
+    return reduce(pc.or_, [rows.column(key).is_null() for key in keys])
 
 
 def own_columns(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,8 +16,9 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, LastDestroys, net
+from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, LastDestroys, net, without_key
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.key_list import KeyList
 from spark_wan.events.arrow_types import arrow_ready
@@ -51,9 +52,7 @@ class Destroyed:
         columns."""
         from pyspark.sql import functions as F
 
-        char = {name.lower() for name in char_lengths(schema)}
-        names = found.schema.names[:-1]
-        listed = None if char & {name.lower() for name in names} else KeyList.of(found, names)
+        listed = KeyList.of(found, found.schema.names[:-1], char_lengths(schema))
         renamed = _renamed(keys)
         rows = spark.createDataFrame(found.rename_columns(renamed.names), renamed)
         return cls(F.broadcast(rows), listed.condition() if listed is not None else None)
@@ -124,14 +123,10 @@ class _DestroyedTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         destroys = LastDestroys(self.keys)
-        for netted in net(self._with_keys(batches), self.keys):
+        ready = map(arrow_ready, batches)
+        keyed = (rows.filter(pc.invert(without_key(rows, self.keys))) for rows in ready)
+        for netted in net(keyed, self.keys):
             if (found := destroys.of(netted)) is not None:
                 yield found
         if (found := destroys.end()) is not None:
             yield found
-
-    def _with_keys(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in map(arrow_ready, batches):
-            for key in self.keys:
-                batch = batch.filter(batch.column(key).is_valid())
-            yield batch

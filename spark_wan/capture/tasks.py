@@ -22,12 +22,13 @@ from spark_wan.capture.netting import (
     net,
     own_columns,
     with_event_columns,
+    without_key,
 )
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.events.arrow_types import arrow_ready, as_type
-from spark_wan.events.dead_letters import EventIds, row_payloads
+from spark_wan.events.dead_letters import EventIds, ipc_stream, row_payloads
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.wire.frame import FrameHeader, FrameRef
@@ -122,7 +123,7 @@ class CaptureReport:
         if self.replaced:
             rows.append(("replaced", True))
         if self.destroyed:
-            keys = self.destroyed_keys and base64.b64encode(_as_stream(self.destroyed_keys))
+            keys = self.destroyed_keys and base64.b64encode(ipc_stream(self.destroyed_keys))
             rows.append(("destroyed", [self.destroyed, keys and keys.decode()]))
         if self.frames:
             frames = [asdict(ref) for ref in self.frames]
@@ -159,7 +160,7 @@ class CaptureReport:
             self.destroyed_keys = None
             return
         known += keys
-        if self.destroyed > LISTED_KEYS or sum(batch.nbytes for batch in keys) > LISTED_BYTES:
+        if self.destroyed > LISTED_KEYS or sum(batch.nbytes for batch in known) > LISTED_BYTES:
             self.destroyed_keys = None
 
     def result(self) -> CaptureResult:
@@ -220,9 +221,7 @@ class CaptureTask:
     ) -> Iterator[pa.RecordBatch]:
         """Set aside rows with a null in their key: no site could find them again."""
         for batch in batches:
-            missing = batch.column(self.table.keys[0]).is_null()
-            for key in self.table.keys[1:]:
-                missing = pc.or_(missing, batch.column(key).is_null())
+            missing = without_key(batch, self.table.keys)
             if pc.any(missing).as_py():
                 self._set_aside(batch.filter(missing), "null_in_key", ids, report)
                 if self._too_many(report):
@@ -309,14 +308,6 @@ class CaptureTask:
 def _note_destroyed(keys: pa.RecordBatch | None, report: CaptureReport) -> None:
     if keys is not None:
         report.note_destroyed(keys.num_rows, [keys])
-
-
-def _as_stream(batches: list[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
 
 
 def _without_values(event: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:

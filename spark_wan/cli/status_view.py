@@ -18,7 +18,7 @@ from datetime import datetime
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from spark_wan.errors import NEW_SITE
+from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
     HELD,
     LATE,
@@ -200,12 +200,14 @@ class StatusView:
             since = self._since(site.answered_at_ms)
             yield Text(f"{site.site} holds it{at}{since}: {site.cause}", "red")
         if site.lacks_before is not None and site.cause is None:
-            before = f"version {site.lacks_before}" if site.lacks_before >= 0 else "that"
-            yield Text(
-                f"{site.site} was added to a running stream: it has nothing of what came before "
-                f"{before}, and its receiver will hold the stream. {NEW_SITE}",
-                "red",
-            )
+            if site.lacks_before < 0:
+                lacks = f"the events before. {RESEND_TO_NEW_SITE}"
+            else:
+                lacks = (
+                    f"what came before version {site.lacks_before}, and its receiver will hold "
+                    f"the stream. {NEW_SITE}"
+                )
+            yield Text(f"{site.site} was added to a running stream: it does not get {lacks}", "red")
         if site.applying is not None:
             yield Text(
                 f"{site.site} applies epoch {site.applying}{self._since(site.answered_at_ms)}. A "

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,14 @@ class KeyList:
     """No two events have the same key."""
 
     @classmethod
-    def of(cls, events: pa.Table, columns: Sequence[str]) -> KeyList | None:
-        """Return the keys of events; None if they cannot be listed exactly, or are too many."""
+    def of(
+        cls, events: pa.Table, columns: Sequence[str], chars: Iterable[str] = ()
+    ) -> KeyList | None:
+        """Return the keys of events; None if they cannot be listed exactly, or are too many.
+        ``chars``: the columns of the table that are CHAR, without regard to case."""
         if not columns or not 0 < events.num_rows <= MAX_KEYS:
+            return None
+        if {name.lower() for name in chars} & {name.lower() for name in columns}:
             return None
         literals = [_literals(events.column(name)) for name in columns]
         if any(column is None for column in literals):

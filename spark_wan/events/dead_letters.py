@@ -52,13 +52,16 @@ class EventIds:
 
 def row_payloads(rows: pa.RecordBatch) -> list[bytes]:
     """Return each row as an Arrow IPC stream of one batch."""
-    payloads = []
-    for index in range(rows.num_rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_batch(rows.slice(index, 1))
-        payloads.append(sink.getvalue().to_pybytes())
-    return payloads
+    return [ipc_stream([rows.slice(index, 1)]) for index in range(rows.num_rows)]
+
+
+def ipc_stream(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Return batches, of which there is at least one, as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def _key_texts(rows: pa.RecordBatch, keys: Sequence[str]) -> list[tuple[str, ...] | None]:

@@ -221,13 +221,12 @@ class Forwarder:
         newest = self._peek(epochs[-1])
         if ack is None or ack.log_id != newest.log_id or ack.in_table < epochs[0]:
             return None
-        first = self._read(epochs[0])
-        if first.start and are_there(self.inbound, first.frames):
-            return None
         gone = takewhile(
             lambda epoch: not are_there(self.inbound, self._read(epoch).frames), epochs
         )
         trimmed = max(gone, default=0)
+        if not trimmed and self._read(epochs[0]).start:
+            return None
         through = min(max(ack.applied, trimmed), newest.epoch)
         return self._read(through) if epochs[0] <= through and trimmed <= ack.in_table else None
 

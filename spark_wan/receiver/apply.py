@@ -30,6 +30,7 @@ from typing import Any, Protocol
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
+    ChannelError,
     DeadLettersError,
     FrameError,
     LedgerError,
@@ -235,13 +236,16 @@ class TableApplier:
 
     def _announce(self, result: ApplyResult, acked: Ack | None) -> Ack | None:
         """Say which epoch is applied next, if that may take long: until then the site owes its ack.
-        Returns the ack that is in the channel."""
+        Returns the ack that is in the channel. A channel that refuses it is no reason to wait."""
         new = result.plan.new
         if sum(epoch.manifest.rows for epoch in new) < LARGE_APPLY_ROWS and (
             sum(epoch.manifest.bytes for epoch in new) < LARGE_APPLY_BYTES
         ):
             return acked
-        self._ack(result, acked, working=new[0].manifest.epoch)
+        try:
+            self._ack(result, acked, working=new[0].manifest.epoch)
+        except ChannelError as error:
+            log.debug("%s: not announced: %s", self.table, error)
         return self._answer.known
 
     def _nothing_planned(self, acked: Ack | None) -> ApplyResult:

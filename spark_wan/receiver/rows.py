@@ -97,7 +97,8 @@ class FrameDecoder:
             return self._by_tasks(spark), None
         (refs,) = pa.Table.from_pylist(self._refs()).combine_chunks().to_batches()
         events = pa.Table.from_batches(self._task([refs]), schema=self._task.schema)
-        key_list = KeyList.of(events, self._listed_keys)
+        chars = char_lengths(self.epochs[-1].manifest.schema)
+        key_list = KeyList.of(events, self._keys, chars)
         if any(pa.types.is_nested(kind) for kind in events.schema.types):
             # createDataFrame takes apart and rebuilds nested values; a task's result stays as is.
             return self._by_tasks(spark), key_list
@@ -113,11 +114,8 @@ class FrameDecoder:
         )
 
     @property
-    def _listed_keys(self) -> tuple[str, ...]:
-        newest = self.epochs[-1].manifest
-        keys = {key.lower() for key in newest.keys}
-        if keys & {name.lower() for name in char_lengths(newest.schema)}:
-            return ()
+    def _keys(self) -> tuple[str, ...]:
+        keys = {key.lower() for key in self.epochs[-1].manifest.keys}
         return tuple(name for name in self.schema.names if name.lower() in keys)
 
     def _by_tasks(self, spark: SparkSession) -> DataFrame:

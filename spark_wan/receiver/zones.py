@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from spark_wan.delta.errors import ErrorKind
 from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import quoted
 
@@ -34,6 +35,8 @@ def depends_on_zone(spark: SparkSession, expression: str, schema: StructType) ->
             session.conf.set("spark.sql.session.timeZone", zone)
             try:
                 found.add(session.sql(query).collect()[0][0])
-            except Exception:
+            except Exception as error:
+                if ErrorKind.CANCELLED.matches(error):
+                    raise
                 return False  # it raises for this row
     return len(found) > 1

@@ -69,6 +69,8 @@ class RecordKeeper:
             # The sink has written the record anew with each epoch.
             told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
             fields = {name: fields[name] for name in _HOLD if name in fields}
+        else:
+            told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
         if told == self._told:
             return None
         now = self.clock()
@@ -77,7 +79,7 @@ class RecordKeeper:
             return wait / 1000
         try:
             with self._lock:
-                self._write(fields, now, last)
+                self._write(fields, now)
         except WanError as error:
             level = logging.DEBUG if self._refused else logging.WARNING
             log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
@@ -96,24 +98,25 @@ class RecordKeeper:
         """Write the record again if none was written for :data:`NEXT_WITHIN`. Any thread may: a
         capture may take longer than that."""
         if self.clock() - self._written >= NEXT_WITHIN:
-            self._repeat(stopped=False)
+            self._repeat()
 
     def stop(self) -> None:
         """Write that the sender was stopped, with what was told last."""
-        self._repeat(stopped=True)
+        self._repeat(stopped=self.clock(), next_within=0)
 
-    def _repeat(self, stopped: bool) -> None:
+    def _repeat(self, **changed: Any) -> None:
+        """Write what was told last once more."""
         told = self._told
         if self.by_sink or told is None:
             return
         try:
             with self._lock:
-                self._write(told, self.clock(), last=stopped, stopped=stopped)
+                self._write({**told, **changed}, self.clock())
         except WanError as error:
             self._written = self.clock()  # a report is tried again after as long
             log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
-    def _write(self, fields: dict[str, Any], now: int, last: bool, stopped: bool = False) -> None:
+    def _write(self, fields: dict[str, Any], now: int) -> None:
         before = self._record
         if before is None or self.by_sink:
             before = read_record(self.channel, self.stream)
@@ -122,12 +125,7 @@ class RecordKeeper:
             if all(getattr(known, name) == value for name, value in fields.items()):
                 return
         else:
-            fields = {
-                **fields,
-                "began": self._began,
-                "stopped": now if stopped else None,
-                "next_within": 0 if last else NEXT_WITHIN,
-            }
+            fields = {"stopped": None, **fields, "began": self._began}
         record = following(before, self.stream, now, "" if self.by_sink else self.settings, fields)
         self.channel.put_sender_record(self.stream, record.encode())
         self._record, self._written = record, now

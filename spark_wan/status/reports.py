@@ -346,9 +346,8 @@ class StatusReader:
             return
         for site in reading.planned.addressees:
             if site not in newest.addressees:
-                yield SiteReport(
-                    site, lacks_before=newest.last_version + 1, path=reading.path(site)
-                )
+                before = -1 if newest.through is None else newest.through + 1
+                yield SiteReport(site, lacks_before=before, path=reading.path(site))
 
     def _acks(self, reading: _Reading) -> Mapping[str, Ack]:
         found = {site: reading.channel.ack(reading.name, site) for site in reading.ack_times}

@@ -71,7 +71,7 @@ class KafkaChannel(TopicChannel):
         return KafkaBroker(parse_options(self.url, self.storage))
 
 
-class _UnknownPlaceError(Exception):
+class _UnknownPartitionError(errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
     """A producer does not know a partition, which may have been added since it asked."""
 
 
@@ -152,9 +152,9 @@ class KafkaBroker:
                 raise errors.UnknownTopicOrPartitionError(f"of {', '.join(topics)}")
             time.sleep(0.1)
 
-    def _can_be_read(self, topic: str) -> bool:
+    def _can_be_read(self, topic: str, anew: bool = False) -> bool:
         try:
-            return self.partitions(topic) > 0
+            return self.partitions(topic, anew) > 0
         except ChannelError as error:
             if isinstance(error.__cause__, errors.UnknownTopicOrPartitionError):
                 return False
@@ -228,20 +228,22 @@ class KafkaBroker:
         known = self._counts.get(topic)
         if known is not None and not anew and time.monotonic() - known[1] < 60:
             return known[0]
-        count = self._asked_for_partitions(topic) if anew else 0
-        if not anew:
-            with self._asking(f"read {topic}"), self._consumer() as consumer:
-                count = len(consumer.partitions_for_topic(topic) or ())
-        if count == 0:
-            with self._asking(f"read {topic}"):
+        with self._asking(f"read {topic}"):
+            count = self._count_partitions(topic, anew)
+            if count == 0:
                 raise errors.UnknownTopicOrPartitionError(topic)
         self._counts[topic] = count, time.monotonic()
         return count
 
-    def _asked_for_partitions(self, topic: str) -> int:
-        """Ask the brokers, where a consumer may answer what it knows. 0: there is no such topic."""
-        with self._asking(f"read {topic}"), self._sharing(KafkaAdminClient) as admin:
-            return sum(len(each["partitions"]) for each in self._described(admin, {topic: None}))
+    def _count_partitions(self, topic: str, anew: bool) -> int:
+        """Return how many partitions a topic has; 0: there is none. ``anew``: ask the brokers,
+        where a consumer may answer what it knows."""
+        if anew:
+            with self._sharing(KafkaAdminClient) as admin:
+                described = self._described(admin, {topic: None})
+                return sum(len(each["partitions"]) for each in described)
+        with self._consumer() as consumer:
+            return len(consumer.partitions_for_topic(topic) or ())
 
     def _place(self, topic: str, partition: int) -> Any:
         """Return a partition. Raises ChannelError at once when there is no such topic: requests for
@@ -276,7 +278,9 @@ class KafkaBroker:
     ) -> list[Written]:
         try:
             return self._produce(topic, partition, records)
-        except _UnknownPlaceError:
+        except ChannelError as error:
+            if not isinstance(error.__cause__, _UnknownPartitionError):
+                raise
             # The producer knew the topic from before: it was closed, and another one asks.
             return self._produce(topic, partition, records)
 
@@ -305,11 +309,11 @@ class KafkaBroker:
             known = producer.partitions_for(topic)
         except errors.KafkaTimeoutError:
             with suppress(ChannelError):
-                if not self._asked_for_partitions(topic):
+                if not self._can_be_read(topic, anew=True):
                     raise errors.UnknownTopicOrPartitionError(topic) from None
             raise
         if partition not in known:
-            raise _UnknownPlaceError(f"{topic}@{partition}")
+            raise _UnknownPartitionError(f"{topic}@{partition}")
 
     def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes) -> Any:
         """Hand a record to the producer, once the line has carried enough of those before."""

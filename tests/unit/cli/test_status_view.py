@@ -26,6 +26,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.cli.options import Format
 from spark_wan.cli.output import open_output
 from spark_wan.cli.status_view import StatusView
+from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
     ChannelReport,
     SenderReport,
@@ -126,6 +127,19 @@ def test_a_stream_that_is_everywhere() -> None:
         "  newark.east.orders  nothing published yet",
         "    -> seattle  nothing sent yet",
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "lacks", "advice"),
+    [(42, "what came before version 42", NEW_SITE), (-1, "the events before", RESEND_TO_NEW_SITE)],
+)
+def test_a_site_that_was_added_to_a_running_stream_is_told_how_to_get_the_rest(
+    before: int, lacks: str, advice: str
+) -> None:
+    text = "\n".join(link(SiteReport("denver", lacks_before=before)))
+    assert f"denver was added to a running stream: it does not get {lacks}" in text
+    assert advice in text
+    assert "will hold the stream" in text or before < 0
 
 
 def test_a_link_that_is_behind_says_by_how_much() -> None:

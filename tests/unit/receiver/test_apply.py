@@ -642,6 +642,39 @@ def test_an_unexpected_error_holds_the_stream_where_it_is() -> None:
     assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 1, 2, "orders: KeyError: 'x'")
 
 
+@pytest.mark.parametrize("limit", ["LARGE_APPLY_ROWS", "LARGE_APPLY_BYTES"])
+def test_a_large_apply_is_announced_until_it_is_acked(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Fails when a site that has worked for an hour on one epoch seems not to answer, and when it
+    still seems to work once it has acked."""
+    site = Site(1)
+    assert site.round().applied == 1
+    publish(site.log, 2, 3, frames=2)
+    frames = [frame for epoch in (2, 3) for frame in site.log.read(epoch).frames]
+    size = sum(frame.rows if limit == "LARGE_APPLY_ROWS" else frame.bytes for frame in frames)
+    monkeypatch.setattr(f"spark_wan.receiver.apply.{limit}", size)
+    seen: list[Ack | None] = []
+    site.target.before_write = [lambda: seen.append(site.acked())]
+    assert site.round().applied == 3
+    assert seen == [Ack("seattle", STREAM, MANIFEST.log_id, 1, working=2)]
+    assert site.acked() == Ack("seattle", STREAM, MANIFEST.log_id, 3)
+
+    publish(site.log, 4)  # a smaller one is not
+    site.target.before_write = [lambda: seen.append(site.acked())]
+    assert site.round().applied == 4
+    assert seen[1] == Ack("seattle", STREAM, MANIFEST.log_id, 3)
+
+
+def test_an_apply_that_cannot_be_announced_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when a channel that refuses the announcement keeps the rows from the table."""
+    monkeypatch.setattr("spark_wan.receiver.apply.LARGE_APPLY_ROWS", 1)
+    site = Site(1)
+    site.log.channel = FaultyChannel(site.channel, [Fault("put_ack", 1, "fail")])
+    outcome = site.round()
+    assert (outcome.epochs, outcome.held, site.applied()) == (1, None, 1)
+
+
 def test_a_failed_ack_is_written_by_the_next_round() -> None:
     site = Site(1)
     site.log.channel = FaultyChannel(site.channel, [Fault("put_ack", 1, "fail")])

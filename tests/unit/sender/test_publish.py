@@ -17,6 +17,7 @@ from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.log import StreamLog
 from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
+    NEW_SITE,
     ChannelError,
     ForwardingError,
     HistoryLostError,
@@ -208,6 +209,20 @@ def test_a_commit_of_a_receiver_holds_the_stream_until_it_is_decided() -> None:
     assert [ref["version"] for ref in site.published().commits] == [1]
     site.source.add(user_metadata='{"spark_wan": {"site": "newark", "origin": "seattle"}}')
     assert site.rounds() == []
+
+
+def test_a_site_that_is_new_is_named_before_anything_is_sent_to_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once. Fails when the first word of it is that its receiver holds the stream."""
+    site = Site()
+    site.published()
+    site.restart(addressees=("seattle", "denver", "tacoma"))
+    assert site.rounds() == []
+    site.source.add()
+    site.published()
+    named = [line for line in caplog.messages if "denver, tacoma are new to this stream" in line]
+    assert len(named) == 1 and "everything through version 0" in named[0] and NEW_SITE in named[0]
 
 
 # --- the source's clock

@@ -303,6 +303,20 @@ def test_a_run_with_available_now_leaves_its_last_counters(channel: CountedChann
     assert (sender.record.epoch, sender.record.epochs, sender.record.through) == (4, 4, 3)
 
 
+def test_the_record_of_a_sender_that_ends_promises_no_other(channel: CountedChannel) -> None:
+    """Also when nothing else has changed. Fails when a sender that took what was there and ended
+    seems to have been killed, two hours later."""
+    clock = Clock()
+    keeper = RecordKeeper(channel, STREAM, "a", clock)
+    fields: dict[str, Any] = {"held": None, "not_served": (), "alert": None, "epoch": 3}
+    assert keeper.keep(**fields) is None
+    record = read_record(channel, STREAM)
+    assert record is not None and record.next_within == NEXT_WITHIN
+    assert keeper.keep(last=True, **fields) is None
+    record = read_record(channel, STREAM)
+    assert record is not None and (record.next_within, record.stopped) == (0, None)
+
+
 # --- user streams
 
 

@@ -28,7 +28,7 @@ from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.manifest import CAPTURE, Manifest
+from spark_wan.wire.manifest import CAPTURE, EVENTS, Manifest
 from spark_wan.wire.sender_record import SenderRecord
 
 STREAM = "newark.east.flights"
@@ -453,6 +453,18 @@ def test_a_site_that_was_added_to_a_running_stream_lacks_what_came_before(
     answer(topology, "denver", 2)
     denver = next(site for site in flights(topology).sites if site.site == "denver")
     assert (denver.state, denver.lacks_before) == ("up to date", None)
+
+
+def test_a_site_that_was_added_to_a_user_stream_lacks_the_events_before(
+    topology: Topology,
+) -> None:
+    """They have no version of a table."""
+    events: dict[str, Any] = {"kind": EVENTS, "first_version": -1, "last_version": -1}
+    publish(topology, 1, events=50, size=1, addressees=("seattle",), **events)
+    assert [site.lacks_before for site in flights(topology).sites] == [None, -1]
+    publish(topology, 2, events=83, size=1, **events)
+    lacks = {site.site: site.lacks_before for site in flights(topology).sites}
+    assert lacks == {"seattle": None, "denver": -1}
 
 
 @pytest.mark.parametrize(
