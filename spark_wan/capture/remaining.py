@@ -9,7 +9,7 @@ the destroy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, LastDestroys, net, without_key
+from spark_wan.capture.netting import COMMIT_VERSION, LastDestroys, net, without_key
+from spark_wan.capture.ranges import CaptureRange
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.key_list import KeyList
 from spark_wan.events.arrow_types import arrow_ready
@@ -63,32 +64,51 @@ class Destroyed:
         return cls(map_in_arrow(changes, _DestroyedTask(tuple(keys.names)), _renamed(keys)), None)
 
     def remaining(
-        self, table: DataFrame, changes: DataFrame, left_out: Sequence[int], keys: Sequence[str]
+        self,
+        at: Callable[[int], DataFrame],
+        planned: CaptureRange,
+        changes: DataFrame,
+        keys: Sequence[str],
     ) -> DataFrame | None:
         """Return the rows that the table has of the keys, with :data:`DESTROYED_AT`. None: it has
-        none.
+        none. ``at``: reads the table at a version. ``changes``: the range's change feed.
 
-        Not the rows of commits of the range that are not distributed (``left_out``, in the change
-        feed ``changes``): these came after the destroy.
+        What commits that are not distributed did after a key's destroy is left out: such keys are
+        looked up in the table as the destroy left it.
         """
         from pyspark.sql import functions as F
 
-        if self.condition is not None:
-            table = table.where(self.condition)
-            if _is_empty(table):  # nearly always: a join would be a job of its own
-                return None
-        found = table.join(self.rows, _equal(keys, _KEY))
-        if left_out:
+        found = self._rows_of(at(planned.last_version), self.rows, planned, keys)
+        if planned.left_out:
             version = F.col(COMMIT_VERSION)
-            others = changes.where(
-                version.isin(list(left_out)) & F.col(CHANGE_TYPE).isin("insert", "update_postimage")
-            ).select(
+            others = changes.where(version.isin(list(planned.left_out))).select(
                 *(each.alias(f"{_OTHER}{n}") for n, each in enumerate(select_columns(keys))),
                 version.alias(f"{_OTHER}at"),
             )
             later = F.col(f"{_OTHER}at") > F.col(DESTROYED_AT)
-            found = found.join(others, _equal(keys, _OTHER) & later, "left_anti")
-        return None if _is_empty(found) else found
+            pairs = range(len(keys))
+            same = reduce(and_, [F.col(f"{_KEY}{n}") == F.col(f"{_OTHER}{n}") for n in pairs])
+            touched = self.rows.join(others, same & later, "left_semi")
+            versions = [row[0] for row in touched.select(DESTROYED_AT).distinct().collect()]
+            if versions and found is not None:
+                found = found.join(others, _equal(keys, _OTHER) & later, "left_anti")
+            for each in sorted(versions):
+                those = touched.where(F.col(DESTROYED_AT) == each)
+                there = self._rows_of(at(each), those, planned, keys)
+                if there is not None:
+                    found = there if found is None else found.union(there)
+        return None if found is None or _is_empty(found) else found
+
+    def _rows_of(
+        self, table: DataFrame, destroyed: DataFrame, planned: CaptureRange, keys: Sequence[str]
+    ) -> DataFrame | None:
+        """Return the rows of a table that have one of the keys; None if there are surely none."""
+        if self.condition is not None:
+            table = table.where(self.condition)
+            if _is_empty(table):  # nearly always: a join would be a job of its own
+                return None
+        columns = select_columns([*planned.column_names, DESTROYED_AT])
+        return table.join(destroyed, _equal(keys, _KEY)).select(*columns)
 
 
 def _is_empty(frame: DataFrame) -> bool:

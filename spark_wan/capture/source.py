@@ -31,7 +31,7 @@ from spark_wan.channels.batches import BatchLimits
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
 from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
-from spark_wan.delta.log_files import LogFiles
+from spark_wan.delta.log_files import LogFiles, adds_rows
 from spark_wan.delta.tables import (
     has_change_feed,
     history,
@@ -72,6 +72,8 @@ class DeltaSource:
     """A version, and the commits after it, which the publisher reads next."""
     _retention: tuple[float, int] | None = None
     """The log's retention, with the time at which it was read before it."""
+    _empty_at: dict[int, bool] = field(default_factory=dict)
+    """Whether the table has no rows at a version, where that was asked."""
     log_files: LogFiles = field(init=False)
     _backlog: Backlog = field(init=False)
     _batches: ArrowBatches = field(init=False)
@@ -149,8 +151,13 @@ class DeltaSource:
             return schema_json(load(self.spark, self.table.location, versionAsOf=version))
 
     def is_empty_at(self, version: int) -> bool:
-        with self._errors():
-            return load(self.spark, self.table.location, versionAsOf=version).isEmpty()
+        if version not in self._empty_at:
+            with self._errors():
+                self._empty_at[version] = (
+                    not adds_rows(self.spark, self.table.location, version)
+                    and load(self.spark, self.table.location, versionAsOf=version).isEmpty()
+                )
+        return self._empty_at[version]
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         with self._errors(planned.schema):
@@ -241,8 +248,11 @@ class DeltaSource:
         else:
             listed = pa.Table.from_batches(report.destroyed_keys)
             destroyed = Destroyed.few(self.spark, listed, key_types, planned.schema)
-        table = load(self.spark, self.table.location, versionAsOf=planned.last_version)
-        found = destroyed.remaining(table, changes, planned.left_out, keys)
+
+        def at(version: int) -> DataFrame:
+            return load(self.spark, self.table.location, versionAsOf=version)
+
+        found = destroyed.remaining(at, planned, changes, keys)
         if found is None:
             return None
         found = refuse(found, planned.schema, F.col(DESTROYED_AT), text=True)
@@ -301,7 +311,12 @@ class DeltaSource:
     ) -> CaptureReport:
         """Run the tasks. If strings have U+FFFD, ``check_text`` raises if the feed put it there."""
         task = CaptureTask(
-            self.channel, self.limits, self.table, header, watch_text=check_text is not None
+            self.channel,
+            self.limits,
+            self.table,
+            header,
+            watch_text=check_text is not None,
+            tasks=_tasks(estimate),
         )
         if self.table.keys:
             rows = self._sorted(rows, estimate)
@@ -322,8 +337,7 @@ class DeltaSource:
         """Return change rows as :func:`spark_wan.capture.netting.net` needs them."""
         keys = select_columns(self.table.keys)
         # Set the number: adaptive execution would make one task of what seems little to it.
-        tasks = max(1, math.ceil(estimate / ROWS_PER_TASK))
-        rows = rows.repartition(tasks, *keys)
+        rows = rows.repartition(_tasks(estimate), *keys)
         return rows.sortWithinPartitions(*keys, COMMIT_VERSION, RANK_COLUMN)
 
     def _trim(self, header: FrameHeader, report: CaptureReport) -> None:
@@ -375,3 +389,8 @@ class DeltaSource:
             if meant is error:
                 raise
             raise meant from error
+
+
+def _tasks(estimate: int) -> int:
+    """Return how many tasks capture so many change rows of a table with keys."""
+    return max(1, math.ceil(estimate / ROWS_PER_TASK))

@@ -99,6 +99,9 @@ class CaptureReport:
     """They, with the version; None: they are too many."""
     replaced: bool = False
     """Strings have U+FFFD, perhaps because the change feed has put it there."""
+    tasks: int = 1
+    """Number of tasks that report. Each lists four times its share of the keys at most: what all of
+    them send must be little for the driver."""
     _payload_bytes: int = 0
 
     def payload_of(self, row: pa.RecordBatch) -> bytes | None:
@@ -160,7 +163,10 @@ class CaptureReport:
             self.destroyed_keys = None
             return
         known += keys
-        if self.destroyed > LISTED_KEYS or sum(batch.nbytes for batch in known) > LISTED_BYTES:
+        most, size = LISTED_KEYS, LISTED_BYTES
+        if self.tasks > 4:
+            most, size = 4 * most // self.tasks, 4 * size // self.tasks
+        if self.destroyed > most or sum(batch.nbytes for batch in known) > size:
             self.destroyed_keys = None
 
     def result(self) -> CaptureResult:
@@ -179,11 +185,13 @@ class CaptureTask:
     header: FrameHeader
     watch_text: bool = False
     """Report strings with U+FFFD."""
+    tasks: int = 1
+    """Number of tasks that capture the range."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A new name for each attempt of the task: two attempts never write the same frame.
         header = replace(self.header, attempt=new_attempt(self.header.attempt))
-        report = CaptureReport()
+        report = CaptureReport(tasks=self.tasks)
         set_aside = partial(self._too_large, EventIds(header.table_id, self.table.keys), report)
         publisher = BatchPublisher(self.channel, header, self.limits, set_aside)
         ready = self._ready(batches, report)

@@ -286,10 +286,6 @@ class Channel(ABC):
     def foreign(self) -> list[str]:
         """Return the names of what is in the channel and not spark_wan's."""
 
-    def how_to_delete_log(self, stream: str) -> str:
-        """Return what somebody must do to delete a stream's log by hand, for messages."""
-        return f"delete what is left below log/{stream}/ in the channel"
-
     def close(self) -> None:  # noqa: B027
         """Close connections that would stay open, and end their threads.
 

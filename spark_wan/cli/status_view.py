@@ -201,13 +201,14 @@ class StatusView:
             yield Text(f"{site.site} holds it{at}{since}: {site.cause}", "red")
         if site.lacks_before is not None and site.cause is None:
             if site.lacks_before < 0:
-                lacks = f"the events before. {RESEND_TO_NEW_SITE}"
+                what, advice = "the events before", RESEND_TO_NEW_SITE
             else:
-                lacks = (
-                    f"what came before version {site.lacks_before}, and its receiver will hold "
-                    f"the stream. {NEW_SITE}"
-                )
-            yield Text(f"{site.site} was added to a running stream: it does not get {lacks}", "red")
+                what, advice = f"what came before version {site.lacks_before}", NEW_SITE
+            yield Text(
+                f"{site.site} has acked nothing, and does not get {what}. If it lacks that, its "
+                f"receiver will hold the stream. {advice}",
+                "red",
+            )
         if site.applying is not None:
             yield Text(
                 f"{site.site} applies epoch {site.applying}{self._since(site.answered_at_ms)}. A "

@@ -1,4 +1,5 @@
-"""``remove``: what is left of streams that a topology does not have any more. Needs no Spark."""
+"""``remove``: what is left of streams that a topology does not have any more, or whose log is to
+begin anew. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -18,25 +19,34 @@ from spark_wan.topology.routes import all_streams
 def remove(
     stream: Annotated[str, typer.Argument(help="The stream, as `status` shows it.")],
     config: Config,
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew",
+            help="Remove a stream of the topology: its log is to begin anew. Sites lose what they "
+            "have not applied. Stop its sender before.",
+        ),
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Remove a stream that the topology does not have any more from its channel. Needs no Spark."""
     with reporting_errors(output) as out:
         topology = load_topology(config)
-        channels = remove_stream(topology, stream)
+        channels = remove_stream(topology, stream, begin_anew)
         out.removed(stream, channels)
 
 
-def remove_stream(topology: Topology, stream: str) -> list[str]:
+def remove_stream(topology: Topology, stream: str, begin_anew: bool = False) -> list[str]:
     """Remove a stream from all channels of a topology that have it; return their URLs.
 
-    Raises TopologyError for a stream of the topology, and for one that no channel has.
+    Raises TopologyError for a stream of the topology, unless ``begin_anew``, and for one that no
+    channel has.
     """
-    if stream in (each.name for each in all_streams(topology)):
+    if not begin_anew and stream in (each.name for each in all_streams(topology)):
         raise TopologyError(
             f"{topology.file} has the stream {stream}: its sites need what the channel holds. "
             "Nothing was removed. Take its table or sender out of the topology first, and stop "
-            "the jobs that still know it."
+            "the jobs that still know it. Or, if its log is to begin anew, add --begin-anew."
         )
     found, others = [], set[str]()
     storage = {sender.channel: sender.storage for sender in topology.senders.values()}

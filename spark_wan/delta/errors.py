@@ -110,7 +110,7 @@ class ErrorKind(Enum):
     ROW_REFUSED = Signs(
         text=r"DeltaInvariantViolationException|\[DELTA_EXCEED_CHAR_VARCHAR_LIMIT\]"
         r"|\[DELTA_NOT_NULL_CONSTRAINT_VIOLATED\]|\[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\]"
-        rf"|{UNSTORABLE}|File name too long|Nul character not allowed|KeyTooLong"
+        rf"|{UNSTORABLE}|File name too long|Mkdirs failed|Nul character not allowed|KeyTooLong"
     )
     """A constraint of the table refuses a row, or a partition column cannot store its value."""
     MISSING = Signs(

@@ -137,9 +137,24 @@ def logged_schema(spark: SparkSession, location: str) -> dict[str, Any]:
     raise ValueError(f"the log of {location} has no schema")
 
 
+def adds_rows(spark: SparkSession, location: str, version: int) -> bool:
+    """Whether a commit's own log entry shows that the table has rows after it: a file that it adds
+    is not empty. Cheaper than to read the table at that version."""
+    schema = "add struct<stats: string, deletionVector: struct<storageType: string>>"
+    actions = spark.read.schema(schema).json(f"{_log(spark, location)}/{version:020d}.json")
+    rows = "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) > 0"
+    return bool(actions.where(f"{rows} AND add.deletionVector IS NULL").limit(1).collect())
+
+
+def _log(spark: SparkSession, location: str) -> str:
+    """Return the folder of a table's log."""
+    folder = location if is_path(location) else table_detail(spark, location, "location")
+    return f"{folder}/_delta_log"
+
+
 def _actions(spark: SparkSession, location: str, schema: str) -> Iterator[DataFrame]:
     """The actions of a table's log that have ``schema``: of its commits, then its checkpoints."""
-    folder = location if is_path(location) else table_detail(spark, location, "location")
+    folder = _log(spark, location)
     for kind, names in (("json", "*.json"), ("parquet", "*.checkpoint*.parquet")):
         reader = spark.read.format(kind).option("pathGlobFilter", names).schema(schema)
-        yield reader.load(f"{folder}/_delta_log")
+        yield reader.load(folder)

@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 
 from spark_wan.channels.base import new_attempt, write_of
 from spark_wan.channels.log import StreamLog
@@ -221,9 +220,10 @@ class Forwarder:
         newest = self._peek(epochs[-1])
         if ack is None or ack.log_id != newest.log_id or ack.in_table < epochs[0]:
             return None
-        gone = takewhile(
-            lambda epoch: not are_there(self.inbound, self._read(epoch).frames), epochs
-        )
+        # Frames are trimmed before manifests, those of many epochs at once.
+        first = [epoch for epoch in epochs if epoch <= ack.in_table + 1]
+        there = in_order(lambda epoch: are_there(self.inbound, self._read(epoch).frames), first)
+        gone = [epoch for epoch, whole in zip(first, there, strict=True) if not whole]
         trimmed = max(gone, default=0)
         if not trimmed and self._read(epochs[0]).start:
             return None

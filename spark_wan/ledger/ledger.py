@@ -332,7 +332,8 @@ class Ledger:
         for commit in commits:
             if commit.version != self.marked_version:
                 continue
-            mark = Mark.read(commit.metadata, self.site, self.table)
+            # Version 0.1.0 recorded an automatic compaction with the mark of the write before it.
+            mark = Mark.read(commit.user_metadata, self.site, self.table)
             if mark is None or mark.token not in self.tokens:
                 raise self._replaced(
                     f"version {commit.version} at site {self.site} is not the commit that the "

@@ -65,6 +65,8 @@ class ConstraintReader:
     """Returns the target at its newest version, and no later one."""
     partitioned: Sequence[str]
     """Partition columns whose values are judged: the table has refused a row."""
+    longest_folder: Callable[[], int | None]
+    """Returns how long the names of the table's folders may be (:func:`longest_folder`)."""
     lengths: bool
     """Also check chars and varchars declared alike at the origin.
 
@@ -116,9 +118,10 @@ class ConstraintReader:
             elif name not in identity and (broken := _nulls(own)):
                 optional.append((name, broken))
         self._check_defaults(constraints, optional)
+        longest = self.longest_folder() if self.partitioned else None
         for name in self.partitioned:
             if name in carried:
-                for cause, lost in unstorable(name, fields[name].dataType):
+                for cause, lost in unstorable(name, fields[name].dataType, longest):
                     constraints.add(cause, lost)
         for name, text in generated.items():
             if name in carried:

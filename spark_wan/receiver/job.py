@@ -124,8 +124,10 @@ class Receiver:
         else:
 
             def last(spark: SparkSession) -> None:
-                writer.write(spark)
-                forwards.stopped()
+                try:
+                    writer.write(spark)
+                finally:
+                    forwards.stopped()
 
             handle.begin([*channels, writer, self._maintenance(handle)], last=last)
         return handle

@@ -15,7 +15,7 @@ from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
-from spark_wan.receiver.zones import depends_on_zone
+from spark_wan.receiver.zones import SAMPLE, valid_elsewhere
 
 CAUSE = "_wan_cause"
 """Column with the cause for which the target refuses a row; null when it takes the row."""
@@ -76,26 +76,36 @@ class Constraints:
         return judged, self._refused(judged)
 
     def _refused(self, judged: DataFrame) -> int:
-        """Return how many rows are refused. Raises SchemaError if that depends on the time zone of
-        who computes: then not the rows are wrong."""
+        """Return how many rows are refused. Raises SchemaError if most of a sample would be valid
+        in the time zone of who wrote them: then not the rows are wrong."""
         refused = judged.where(F.col(CAUSE).isNotNull())
         count = refused.count()
-        expressions = {each.cause: each.expression for each in self.all if each.expression}
+        expressions = {each.cause: each for each in self.all if each.expression}
         if not count or not expressions:
             return count
         causes = refused.where(F.col(CAUSE).isin(list(expressions))).groupBy(CAUSE).count()
         for cause, rows in causes.collect():
-            if depends_on_zone(judged.sparkSession, expressions[cause], self.target.schema):
+            if self._depends_on_zone(refused.where(F.col(CAUSE) == cause), expressions[cause]):
                 raise SchemaError(
                     f"{self.name.table}: at site {self.name.site}: {cause}: for {rows} rows of one "
-                    "apply. The expression depends on the session's time zone: receivers compute "
-                    "in UTC, and the writers at the origin did not. The stream is held. Drop the "
+                    "apply. They would be valid in another time zone: receivers compute in UTC, "
+                    "and the writers at the origin seemingly did not. The stream is held. Drop the "
                     f"constraint here (ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …); for a "
                     "generated column, replace the table here by one whose column is not generated "
                     "(a copy: CREATE TABLE … AS SELECT). Or let the origin's writers set "
                     "spark.sql.session.timeZone to UTC, and change the rows once more."
                 )
         return count
+
+    def _depends_on_zone(self, refused: DataFrame, constraint: Constraint) -> bool:
+        view = self._computed(self._view(refused.drop(CAUSE)), F.lit(True))
+        text = (str(constraint.expression) + constraint.cause).lower().replace("``", "`")
+        # The others need not be of a type that can be collected.
+        used = [name for name in view.columns if name.lower() in text and name != _EVENT]
+        sample = view.select(*select_columns(used)).limit(SAMPLE)
+        rows = sample.toArrow()
+        valid = valid_elsewhere(refused.sparkSession, rows, sample.schema, constraint.broken)
+        return 2 * valid > rows.num_rows
 
     def _judged(self, view: DataFrame, raising: Mapping[int, str]) -> DataFrame:
         """Return the events of a view with their causes, those of rows in ``raising`` as given."""

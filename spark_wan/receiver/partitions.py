@@ -11,8 +11,10 @@ again, and such rows become dead letters, as those that a constraint refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import takewhile
 from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,11 +23,16 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Tim
 
 from spark_wan.delta.errors import UNSTORABLE
 from spark_wan.delta.sql import quoted
+from spark_wan.delta.tables import table_detail
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
 
 LONGEST_NAME = 255
-"""Bytes of a file name, at most: in nearly all file systems. Object stores take more."""
+"""Bytes of a folder's name, at most, in nearly all file systems."""
+LONGEST_KEY = 768
+"""The same in an object store: a key has at most 1,024 bytes, and names the path, too."""
+_STORES = ("s3", "gs", "abfs", "wasb", "az")
+"""How the URLs of object stores begin."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 """The characters of a value that Spark writes as three in the name of a folder."""
@@ -34,10 +41,25 @@ _ESCAPED = r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 def partition_columns(spark: SparkSession, name: TargetName) -> list[str]:
     """Return the columns by which a table is partitioned."""
     rows = [row[0] for row in spark.sql(f"DESCRIBE TABLE {name.sql_name}").collect()]
-    if "# Partition Information" not in rows:
+    heading = ["# Partition Information", "# col_name"]
+    places = [at for at in range(len(rows)) if rows[at : at + 2] == heading]
+    if not places:
         return []
-    below = rows[rows.index("# Partition Information") + 2 :]
-    return below[: below.index("")] if "" in below else below
+    # Names above the heading are written as they are, those below it as SQL needs them.
+    return [_unquoted(row) for row in takewhile(lambda row: row != "", rows[places[-1] + 2 :])]
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def longest_folder(spark: SparkSession, location: str, properties: Mapping[str, str]) -> int | None:
+    """Return how many bytes the names of a table's folders may have. None: the values of partitions
+    are no names of folders, since Delta chooses others with column mapping."""
+    if properties.get("delta.columnMapping.mode", "none").lower() != "none":
+        return None
+    url = str(table_detail(spark, location, "location"))
+    return LONGEST_KEY if url.startswith(_STORES) else LONGEST_NAME
 
 
 def guarded(rows: DataFrame, partitioned: Sequence[str]) -> DataFrame:
@@ -66,15 +88,18 @@ def _guarded(field: StructField) -> Column:
     return F.when(unstored, F.raise_error(message)).otherwise(value)
 
 
-def unstorable(name: str, kind: DataType) -> Iterator[tuple[str, Column]]:
-    """Yield why a partition column cannot store a value, and whether a row has such a value."""
+def unstorable(name: str, kind: DataType, longest: int | None) -> Iterator[tuple[str, Column]]:
+    """Yield why a partition column cannot store a value, and whether a row has such a value.
+
+    ``longest``: of the names of folders (:func:`longest_folder`).
+    """
     value = F.col(quoted(name))
     for what, broken in _lost(kind, value):
         yield f"partition column {name} cannot store {what}", broken
-    if isinstance(kind, (StringType, BinaryType)):
+    if longest is not None and isinstance(kind, (StringType, BinaryType)):
         text = value.cast("string")
         folder = F.regexp_replace(text, _ESCAPED, "%00")
-        room = LONGEST_NAME - len(f"{name}=".encode())
+        room = longest - len(re.sub(_ESCAPED, "%00", name).encode()) - len("=")
         yield f"partition column {name} cannot store NUL", F.contains(text, F.lit("\0"))
         yield (
             f"partition column {name} cannot store more than {room} bytes",

@@ -44,9 +44,9 @@ class EventRows:
     keys: tuple[str, ...]
     constraints: Constraints | None = None
     key_list: KeyList | None = None
+    """The keys of the decoded events, if they are few."""
     partitioned: Sequence[str] = ()
     """The target's partition columns."""
-    """The keys of the decoded events, if they are few."""
     replaceable: bool = False
     """Whether :meth:`spark_wan.receiver.write.MarkedWrite.replace` may write them."""
     dead: DataFrame | None = None

@@ -33,7 +33,7 @@ from spark_wan.receiver.dead_letters import ledger_rows, too_many
 from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.receiver.evolve import SchemaEvolution, table_properties
 from spark_wan.receiver.judge import CAUSE
-from spark_wan.receiver.partitions import guarded, partition_columns
+from spark_wan.receiver.partitions import guarded, longest_folder, partition_columns
 from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.reconcile import fitted
 from spark_wan.receiver.rows import EventRows, FrameDecoder
@@ -173,6 +173,7 @@ class DeltaTarget:
                 logged=lambda: self._logged_schema(target),
                 pinned=self._pinned,
                 partitioned=partitioned if everything else (),
+                longest_folder=lambda: longest_folder(self.spark, self.location, properties),
                 lengths=everything,
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.

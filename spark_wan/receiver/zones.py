@@ -1,42 +1,38 @@
-"""Whether a SQL expression over a table's columns depends on the time zone of the session."""
+"""Whether a constraint refuses rows only because of the session's time zone."""
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_wan.delta.errors import ErrorKind
 from spark_wan.delta.sessions import copied_session
-from spark_wan.delta.sql import quoted
 
-_ZONES = ("UTC", "Etc/GMT+12", "Asia/Kolkata")
-_VALUES = {
-    "timestamp": "TIMESTAMP'2024-01-01 00:30:00Z'",
-    "timestamp_ntz": "TIMESTAMP_NTZ'2024-01-01 00:30:00'",
-    "date": "DATE'2024-01-01'",
-    "string": "'2024-01-01 00:30:00'",
-}
-"""In the zones, these are in different hours, days, months and years."""
-_NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
+SAMPLE = 20
+"""Number of refused rows that are looked at."""
+_HALF_HOURS = ("-09:30", "-03:30", "+03:30", "+04:30", "+05:30", "+05:45", "+06:30", "+09:30")
+ZONES = (*(f"{hours:+03d}:00" for hours in range(-12, 15)), *_HALF_HOURS)
+"""The offsets in which anybody's clocks are."""
 
 
-def depends_on_zone(spark: SparkSession, expression: str, schema: StructType) -> bool:
-    """Whether an expression has different values for one row in sessions of different time zones.
-    False also if that cannot be told with a row of our own."""
-    columns = []
-    for field in schema.fields:
-        kind = field.dataType.typeName()
-        value = _VALUES.get(kind, "1" if kind.startswith(_NUMBERS) else "NULL")
-        columns.append(f"CAST({value} AS {field.dataType.simpleString()}) AS {quoted(field.name)}")
-    query = f"SELECT xxhash64({expression}) FROM (SELECT {', '.join(columns)})"
-    found = set()
+def valid_elsewhere(spark: SparkSession, rows: pa.Table, schema: StructType, broken: Column) -> int:
+    """Return how many of ``rows``, which a constraint refuses, it takes in a session of some other
+    time zone. ``broken``: the constraint, over columns of ``schema``."""
+    valid: set[int] = set()
+    numbers = range(rows.num_rows)
     with copied_session(spark) as session:
-        for zone in _ZONES:
+        numbered = session.createDataFrame(
+            rows.append_column("_wan_row", pa.array(numbers, pa.int64())),
+            StructType(list(schema.fields)).add("_wan_row", "long"),
+        )
+        for zone in ZONES:
             session.conf.set("spark.sql.session.timeZone", zone)
+            taken = numbered.where(~F.coalesce(broken, F.lit(False)))
             try:
-                found.add(session.sql(query).collect()[0][0])
+                valid.update(row[0] for row in taken.select("_wan_row").collect())
             except Exception as error:
                 if ErrorKind.CANCELLED.matches(error):
-                    raise
-                return False  # it raises for this row
-    return len(found) > 1
+                    raise  # else it raises for one of the rows
+    return len(valid)

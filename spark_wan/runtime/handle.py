@@ -118,8 +118,9 @@ class JobHandle(Generic[S]):
         while self.is_active:
             self.sessions.interrupt()
             self.scheduler.join(POLL_INTERVAL)
-        if self._last is not None and self.sessions.lost() is None:
-            self._do_last(self._last)
+        last, self._last = self._last, None
+        if last is not None and self.sessions.lost() is None:
+            self._do_last(last)
         _begun.discard(self)
         if not any(job.is_active for job in [*_begun]):
             close_channels()

@@ -138,7 +138,8 @@ def _restored(log: StreamLog, last: Manifest, known: str, new_log: str | None) -
     return (
         f"{log.channel.url}: the log of {log.stream} ends at manifest {last.epoch}, but {known}: "
         "an older state of it was restored. The stream is held and nothing is published. Restore "
-        f"the newer state; or {log.channel.how_to_delete_log(log.stream)}, and "
+        f"the newer state; or stop the sender, run `spark-wan remove {log.stream} --begin-anew` "
+        "with its --config, and "
         f"{_begin_anew(new_log, last.log_id)}."
     )
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark_wan.channels.parallel import in_order
+from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import ChannelError
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
+from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.units import milliseconds
 
@@ -30,15 +31,21 @@ LONGEST_STOP = 5.0
 def note_stop(channels: Iterable[OutboundChannel]) -> None:
     """Write into the records of all streams that their sender was stopped, as far as their channels
     answer."""
-    streams = [each for channel in channels if channel.answers for each in channel.streams]
+    records = [each for channel in channels if channel.answers for each in channel.records]
+    given_up = threading.Event()
+
+    def stop(record: RecordKeeper) -> None:
+        if not given_up.is_set():  # a sender that is started now may write it
+            record.stop()
 
     def write() -> None:
-        for _ in in_order(SenderStream.stopped, streams):
+        for _ in in_order(stop, records):
             pass
 
     thread = threading.Thread(target=write, name="stopped", daemon=True)
     thread.start()
     thread.join(LONGEST_STOP)
+    given_up.set()
 
 
 @dataclass(eq=False)
@@ -60,6 +67,10 @@ class OutboundChannel(Activity):
         self.name = self.watch.channel.url
 
     @property
+    def records(self) -> list[RecordKeeper]:
+        return [stream.record for stream in self.streams if stream.record is not None]
+
+    @property
     def answers(self) -> bool:
         """Whether the channel could be listed last time."""
         return self._unreachable is None
@@ -79,8 +90,11 @@ class OutboundChannel(Activity):
         if published != self._published:
             self._published = published
             self.pace.happened()  # acks will come
+        # A few in a look: those of a thousand streams may be due at once.
+        due = [record for record in self.records if record.is_due()]
+        for _ in in_order(RecordKeeper.keep_alive, due[:AT_ONCE]):
+            pass
         for stream in self.streams:
-            stream.keep_alive()
             if stream.acks.due():
                 self.pace.happened()
                 self.scheduler.wake(stream)

@@ -234,6 +234,10 @@ class Publisher:
         """Say, before anything is sent to a new site, that it lacks what was sent before."""
         new = sorted({*self.settings.addressees} - {*last.addressees} - self._warned)
         self._warned.update(new)
+        acks = self.log.acks() if new else {}
+        new = [
+            site for site in new if site not in acks or not acks[site].has(last.log_id, last.epoch)
+        ]
         if new:
             logger.warning(
                 "%s: %s new to this stream, which has sent everything through version %d. What "

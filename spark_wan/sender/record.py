@@ -48,15 +48,17 @@ class RecordKeeper:
     """As it was last written here. None: not yet."""
     _told: dict[str, Any] | None = None
     """What was passed to :meth:`keep` when the record was written, or compared, last."""
+    _expected: tuple[int, dict[str, Any]] | None = None
+    """What is to be written while work is under way, and when."""
     _next_at: int = 0
     """When the next record may be written, unless it is urgent."""
     _refused: bool = False
-    _written: int = 0
-    """When the record was written here last."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
+        self._alive_at = self._began + RECORD_INTERVAL
+        """When the record is to say that the sender is there, if nothing else is written."""
 
     def keep(self, last: bool = False, **fields: Any) -> float | None:
         """Write the record if ``fields`` (of :class:`SenderRecord`) are news and it is time.
@@ -64,29 +66,37 @@ class RecordKeeper:
         ``last``: there is no other call, so it is time. Returns the seconds until it is time to
         write what was left out; None when nothing was.
         """
-        told = fields
-        if self.by_sink:
-            # The sink has written the record anew with each epoch.
-            told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
-            fields = {name: fields[name] for name in _HOLD if name in fields}
-        else:
-            told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
-        if told == self._told:
-            return None
-        now = self.clock()
-        wait = self._next_at - now
-        if 0 < wait <= REFUSED_INTERVAL and not last and not self._is_urgent(fields):
-            return wait / 1000
-        try:
-            with self._lock:
+        with self._lock:
+            self._expected = None
+            told = fields
+            if self.by_sink:
+                # The sink has written the record anew with each epoch.
+                told = {name: fields[name] for name in (*_HOLD, "epoch") if name in fields}
+                fields = {name: fields[name] for name in _HOLD if name in fields}
+            else:
+                told = fields = {**fields, "next_within": 0 if last else NEXT_WITHIN}
+            if told == self._told:
+                return None
+            now = self.clock()
+            wait = self._next_at - now
+            if 0 < wait <= REFUSED_INTERVAL and not last and not self._is_urgent(fields):
+                return wait / 1000
+            try:
                 self._write(fields, now)
-        except WanError as error:
-            level = logging.DEBUG if self._refused else logging.WARNING
-            log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
-            self._refused, self._next_at = True, now + REFUSED_INTERVAL
-            return REFUSED_INTERVAL / 1000
-        self._told, self._refused, self._next_at = told, False, now + RECORD_INTERVAL
-        return None
+            except WanError as error:
+                level = logging.DEBUG if self._refused else logging.WARNING
+                log.log(level, "%s: the sender's record is not written: %s", self.stream, error)
+                self._refused, self._next_at = True, now + REFUSED_INTERVAL
+                return REFUSED_INTERVAL / 1000
+            self._told, self._refused = told, False
+            return None
+
+    def expect(self, **fields: Any) -> None:
+        """Take note of ``fields`` when work begins, which are to be written if it takes long."""
+        with self._lock:
+            fields = {**fields, "next_within": NEXT_WITHIN}
+            if not self.by_sink and fields != self._told:
+                self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record."""
@@ -94,27 +104,58 @@ class RecordKeeper:
             return False
         return (fields["held"] is None) != (self._told["held"] is None)
 
+    def is_due(self) -> bool:
+        """Whether :meth:`keep_alive` would write something."""
+        if self.by_sink:
+            return False
+        expected, now = self._expected, self.clock()
+        return now >= self._alive_at or (expected is not None and now >= expected[0])
+
     def keep_alive(self) -> None:
-        """Write the record again if none was written for :data:`NEXT_WITHIN`. Any thread may: a
-        capture may take longer than that."""
-        if self.clock() - self._written >= NEXT_WITHIN:
-            self._repeat()
+        """Write the record if none was written for :data:`NEXT_WITHIN`, or since work has begun.
+        Any thread may: a capture may take longer than that."""
+        if not self._lock.acquire(blocking=False):
+            return  # it is being written
+        try:
+            if not self.is_due():
+                return
+            now = self.clock()
+            expected = self._expected[1] if self._expected is not None else None
+            fields = self._told if expected is None else expected
+            try:
+                if fields is None:
+                    self._take_over(now)
+                else:
+                    self._write(fields, now)
+            except WanError as error:
+                log.debug("%s: the sender's record is not written: %s", self.stream, error)
+                self._alive_at = now + REFUSED_INTERVAL
+                if expected is not None:
+                    self._expected = now + REFUSED_INTERVAL, expected
+                return
+            self._told, self._expected = fields, None
+        finally:
+            self._lock.release()
 
     def stop(self) -> None:
-        """Write that the sender was stopped, with what was told last."""
-        self._repeat(stopped=self.clock(), next_within=0)
+        """Write that the sender was stopped, unless another one has written the record since."""
+        with self._lock:
+            if self.by_sink or self._record is None:
+                return
+            now, mine = self.clock(), self._record
+            try:
+                there = read_record(self.channel, self.stream)
+                if there is not None and (there.began, there.written) == (mine.began, mine.written):
+                    self._put(replace(mine, stopped=now, next_within=0, written=now))
+            except WanError as error:
+                log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
-    def _repeat(self, **changed: Any) -> None:
-        """Write what was told last once more."""
-        told = self._told
-        if self.by_sink or told is None:
-            return
-        try:
-            with self._lock:
-                self._write({**told, **changed}, self.clock())
-        except WanError as error:
-            self._written = self.clock()  # a report is tried again after as long
-            log.debug("%s: the sender's record is not written: %s", self.stream, error)
+    def _take_over(self, now: int) -> None:
+        """Say that the sender is there, before it knows anything of the stream."""
+        self._alive_at = now + NEXT_WITHIN
+        there = read_record(self.channel, self.stream)
+        if there is not None:
+            self._put(replace(there, stopped=None, next_within=NEXT_WITHIN, written=now))
 
     def _write(self, fields: dict[str, Any], now: int) -> None:
         before = self._record
@@ -123,12 +164,18 @@ class RecordKeeper:
         if self.by_sink:
             known = before or SenderRecord(self.stream, self._began, now)
             if all(getattr(known, name) == value for name, value in fields.items()):
+                self._next_at = now + RECORD_INTERVAL
                 return
         else:
             fields = {"stopped": None, **fields, "began": self._began}
-        record = following(before, self.stream, now, "" if self.by_sink else self.settings, fields)
+        settings = "" if self.by_sink else self.settings
+        self._put(following(before, self.stream, now, settings, fields))
+
+    def _put(self, record: SenderRecord) -> None:
         self.channel.put_sender_record(self.stream, record.encode())
-        self._record, self._written = record, now
+        self._record = record
+        self._next_at = record.written + RECORD_INTERVAL
+        self._alive_at = record.written + NEXT_WITHIN
 
 
 def record_write(

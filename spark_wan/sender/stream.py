@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
@@ -250,13 +250,20 @@ class SenderStream(Activity):
 
     def _recorded(self, turn: Turn) -> Turn:
         """Keep the stream's record before this turn, and look again when more of it is due."""
-        if self.record is None or isinstance(turn, Found):
+        if self.record is None:
             return turn
-        status, newest = self.status, self._newest
-        if self.publisher is not None and self.first_looks is not None and status.held is None:
+        if isinstance(turn, Found):
+            self.record.expect(**self._known())
+            return turn
+        if self.publisher is not None and self.first_looks is not None and self.status.held is None:
             return turn  # whether the stream is held is not known yet
-        wait = self.record.keep(
-            last=turn is None,
+        wait = self.record.keep(last=turn is None, **self._known())
+        return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
+
+    def _known(self) -> dict[str, Any]:
+        """Return what the record says of the stream."""
+        status, newest = self.status, self._newest
+        return dict(
             log_id=newest.log_id if newest is not None else "",
             epoch=newest.epoch if newest is not None else 0,
             through=newest.through if newest is not None else None,
@@ -272,17 +279,6 @@ class SenderStream(Activity):
             not_served=tuple(status.not_served),
             **({"alert": status.alert} if self._knows_alert() else {}),
         )
-        return Next(min(turn.seconds, wait)) if turn is not None and wait is not None else turn
-
-    def keep_alive(self) -> None:
-        """Say now and then that the sender is there, also while a capture takes long."""
-        if self.record is not None:
-            self.record.keep_alive()
-
-    def stopped(self) -> None:
-        """Take note that the sender was stopped, and nothing of it is running."""
-        if self.record is not None:
-            self.record.stop()
 
     def _knows_alert(self) -> bool:
         """Whether the alert in the record is to be replaced. That of a sink, whose commit has gone

@@ -76,8 +76,8 @@ class SiteReport:
     """The epoch that the site has begun to apply, if that may take long."""
     dead_letters: int = 0
     lacks_before: int | None = None
-    """The first version that it is sent, where it has nothing of those before: it was added to a
-    running stream. Of a user stream -1; None: it has them."""
+    """The first version that it is sent, where it has acked none of those before: it was added to a
+    running stream, or its ack was lost. Of a user stream -1; None: it has them."""
     served: bool = True
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
@@ -335,18 +335,22 @@ class StatusReader:
                     self._site(site, acked[site], acks.get(site), waiting, reading)
                     for site in newest.addressees
                 ),
-                *self._to_come(reading, newest),
+                *self._to_come(reading, newest, acks),
             ),
         )
         return with_states(report)
 
-    def _to_come(self, reading: _Reading, newest: Manifest) -> Iterator[SiteReport]:
+    def _to_come(
+        self, reading: _Reading, newest: Manifest, acks: Mapping[str, Ack]
+    ) -> Iterator[SiteReport]:
         """Yield the sites that the topology has and no epoch yet."""
         if reading.planned is None:
             return
         for site in reading.planned.addressees:
             if site not in newest.addressees:
-                before = -1 if newest.through is None else newest.through + 1
+                before: int | None = -1 if newest.through is None else newest.through + 1
+                if site in acks and acks[site].has(newest.log_id, newest.epoch):
+                    before = None
                 yield SiteReport(site, lacks_before=before, path=reading.path(site))
 
     def _acks(self, reading: _Reading) -> Mapping[str, Ack]:

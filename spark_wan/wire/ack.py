@@ -54,6 +54,10 @@ class Ack:
     working: int | None = None
     signature: Signature | None = field(default=None, compare=False)
 
+    def has(self, log_id: str, epoch: int) -> bool:
+        """Whether the site has an epoch of a log, and all before it."""
+        return self.log_id == log_id and self.in_table >= epoch
+
     @property
     def in_table(self) -> int:
         """Through this epoch everything is in the site's table."""

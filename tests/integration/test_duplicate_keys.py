@@ -19,6 +19,7 @@ from spark_wan import LOCAL_ONLY
 from spark_wan.delta.tables import load
 from spark_wan.status.reports import read_status
 
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS = {
     "bigint": ("1", "2"),
     "string": ("'a'", "'b'"),
@@ -127,6 +128,38 @@ def test_a_row_that_stays_here_is_no_row_that_is_left(spark: Any, tmp_path: Path
     run(spark, pair, "orders", "INSERT INTO {t} VALUES (3, 'three')", "bigint")
     pair.replicate(spark)
     assert pair.rows("orders") == Counter({(2, "other"): 1, (3, "three"): 1})
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["few keys", "many keys"])
+def test_what_a_commit_that_stays_here_does_to_a_row_that_is_left_is_not_sent(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    """The others have the row as it was when one of its key was deleted. Fails when they lose the
+    key, and when they get what was to stay here."""
+    if not listed:
+        monkeypatch.setattr(tasks_module, "LISTED_KEYS", 0)
+    here = {
+        "changed": "UPDATE {t} SET item = 'here' WHERE item = 'old'",
+        "deleted": "DELETE FROM {t} WHERE item = 'old'",
+        "another": "INSERT INTO {t} VALUES ({a}, 'here')",
+        "changed twice": "UPDATE {t} SET item = concat(item, '!') WHERE id = {a}",
+    }
+    tables = [*here] if listed else ["changed"]
+    pair = begin(spark, tmp_path / "wan", {table.replace(" ", "_"): "bigint" for table in tables})
+    for name in tables:
+        table = name.replace(" ", "_")
+        run(spark, pair, table, "INSERT INTO {t} VALUES ({a}, 'surplus')", "bigint")
+        run(spark, pair, table, "DELETE FROM {t} WHERE item = 'surplus'", "bigint")
+        spark.conf.set(METADATA, LOCAL_ONLY)
+        try:
+            for _ in range(2 if name.endswith("twice") else 1):
+                run(spark, pair, table, here[name], "bigint")
+        finally:
+            spark.conf.unset(METADATA)
+    pair.replicate(spark)
+    for name in tables:
+        rows = pair.rows(name.replace(" ", "_"))
+        assert rows == Counter({(1, "old"): 1, (2, "other"): 1}), name
 
 
 @pytest.mark.core

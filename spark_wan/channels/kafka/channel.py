@@ -524,12 +524,6 @@ class TopicChannel(Channel):
             self.broker.produce(self._topic("acks"), 0, acks)
         self.keeper.keep_in_time()
 
-    def how_to_delete_log(self, stream: str) -> str:
-        return (
-            f"stop the jobs and delete the topics {self.prefix}.frames, {self.prefix}.log and "
-            f"{self.prefix}.acks, which have all streams of the channel (docs/kafka.md)"
-        )
-
     def foreign(self) -> list[str]:
         return self._log.fresh(lambda fold: [*fold.foreign])
 

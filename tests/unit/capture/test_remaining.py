@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_wan.capture.netting import RANK, STILL_THERE, LastDestroys, net
+from spark_wan.capture.tasks import CaptureReport
 from spark_wan.events.operations import OP, VERSION, Operation
 
 Row = tuple[int, int]
@@ -121,3 +122,15 @@ def test_a_key_that_the_source_still_has_is_not_lost(seed: int) -> None:
         expected = Counter(key for key, _ in source.rows).keys()
         assert target.rows.keys() == expected
         assert set(target.rows.items()) <= set(source.rows)
+
+
+@pytest.mark.parametrize(("tasks", "listed"), [(1, 200_000), (4, 200_000), (400, 2_000)])
+def test_what_all_tasks_report_is_little_for_the_driver(tasks: int, listed: int) -> None:
+    """Spark ends a job whose results are more than 1 GB. Fails when each of many tasks sends as
+    many keys as one may."""
+    keys = pa.record_batch({"id": pa.array([7] * listed, pa.int8())})
+    report = CaptureReport(tasks=tasks)
+    report.note_destroyed(listed, [keys])
+    assert report.destroyed_keys is not None
+    report.note_destroyed(1, [keys.slice(0, 1)])
+    assert (report.destroyed_keys, report.destroyed) == (None, listed + 1)

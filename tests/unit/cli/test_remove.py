@@ -52,6 +52,15 @@ def test_one_that_the_topology_has_is_not(
     assert channel.epochs() == {CURRENT: [1], OLD: [1]}
 
 
+def test_one_that_the_topology_has_is_removed_for_its_log_to_begin_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_old: Sites
+) -> None:
+    """And no other one."""
+    assert removed(monkeypatch, with_old, CURRENT, "--begin-anew") == 0
+    channel = open_channel(with_old.topology.sender("east").channel)
+    assert channel.epochs() == {OLD: [1]}
+
+
 def test_one_that_no_channel_has_is_refused_with_those_there_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_old: Sites
 ) -> None:

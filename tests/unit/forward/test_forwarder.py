@@ -515,6 +515,19 @@ def test_frames_that_this_site_lacks_were_lost_and_not_trimmed(chicago: Chicago)
     assert [each.via and each.via.epoch for each in chicago.forwarded()] == [2, 3]
 
 
+def test_an_epoch_without_frames_before_those_that_were_trimmed_hides_nothing(
+    chicago: Chicago,
+) -> None:
+    """Its trim was interrupted: the manifests are there. Fails with a frame that is not there."""
+    chicago.send(1, frames=0)
+    for sent in chicago.send(2):
+        chicago.east.trim_frames(INBOUND, [frame.path for frame in sent.frames])
+    chicago.send(3)
+    ack(chicago.inbound, "chicago", 0, ahead=3)
+    chicago.forward()
+    assert [each.via and each.via.epoch for each in chicago.forwarded()] == [2, 3]
+
+
 @pytest.mark.parametrize(("through", "new"), [(19, [2]), (25, [2]), (9, [])])
 def test_a_site_that_has_what_came_before_goes_on(
     chicago: Chicago, through: int, new: list[int]

@@ -18,9 +18,11 @@ from spark_wan.errors import (
     TableReplacedError,
     TargetError,
 )
+from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import decode_row, encode_row
+from spark_wan.steps import run
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 from spark_wan.wire.records import EpochRef
 
@@ -253,6 +255,20 @@ def test_local_commits_are_counted_and_cost_nothing() -> None:
     assert (found.local_commits, len(found.store.load("orders"))) == (1, 1)
     found.catch_up(table)
     assert found.local_commits == 1
+
+
+def test_a_compaction_that_version_0_1_recorded_as_an_apply_holds_nothing() -> None:
+    """It had the mark of the write before it. Fails when the table seems to be restored."""
+    table, found = target(mark(1)), ledger()
+    found.catch_up(table)
+    table.put(mark(1).user_metadata(), "OPTIMIZE")
+    (row,) = found.store.load("orders")
+    found.store.append("orders", [replace(row, target_version=2)])
+    table.put(mark(2).user_metadata())
+    newer = ledger(found.store)
+    assert newer.catch_up(table) == 3
+    assert run(fold(found.store, "seattle", "orders", least=1)) == 3
+    assert ledger(found.store).catch_up(table) == 3
 
 
 def test_an_unchanged_table_adds_no_ledger_rows() -> None:

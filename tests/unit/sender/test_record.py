@@ -74,6 +74,7 @@ class Stream:
             self.clock,
         )
         watch = AckWatch(channel, lambda: self.clock.now / 1000)
+        self.keeper = RecordKeeper(channel, STREAM, settings, self.clock, by_sink)
         self.stream = SenderStream(
             Running(),
             available_now,
@@ -85,7 +86,7 @@ class Stream:
             ),
             Pace(NEVER, NEVER),
             0.0,
-            record=RecordKeeper(channel, STREAM, settings, self.clock, by_sink),
+            record=self.keeper,
         )
 
     def commit(self) -> None:
@@ -113,13 +114,13 @@ def test_a_sender_says_that_it_is_there_and_that_it_was_stopped(channel: Counted
     first = sender.record
     assert (first.stopped, first.next_within) == (None, NEXT_WITHIN)
     sender.look(NEXT_WITHIN / 1000 - 1)
-    sender.stream.keep_alive()
+    sender.keeper.keep_alive()
     assert sender.record == first
     sender.clock.pass_seconds(1.0)
-    sender.stream.keep_alive()
+    sender.keeper.keep_alive()
     assert sender.record == replace(first, written=sender.clock.now)
     sender.clock.pass_seconds(5.0)
-    sender.stream.stopped()
+    sender.keeper.stop()
     now = sender.clock.now
     assert sender.record == replace(first, written=now, stopped=now, next_within=0)
     again = Stream(channel, clock=sender.clock)
@@ -301,6 +302,69 @@ def test_a_run_with_available_now_leaves_its_last_counters(channel: CountedChann
     while looks[-1] is not None:
         looks.append(sender.look(0.1))
     assert (sender.record.epoch, sender.record.epochs, sender.record.through) == (4, 4, 3)
+
+
+def test_a_capture_that_takes_long_is_no_stream_that_is_up_to_date(channel: CountedChannel) -> None:
+    """The commits are counted five seconds after it has begun: shorter ones cost no request. Fails
+    when they are counted only between captures, when there are none."""
+    sender = Stream(channel)
+    sender.look(1.0)
+    sender.clock.pass_seconds(10.0)
+    sender.commit()
+    sender.commit()
+    turn = sender.stream.look(SPARK)
+    assert isinstance(turn, Found) and not sender.keeper.is_due()
+    before = sender.record
+    sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
+    assert sender.keeper.is_due()
+    sender.keeper.keep_alive()
+    assert sender.record == replace(before, waiting=2, written=sender.clock.now)
+    sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
+    turn.work(SPARK)
+    assert (sender.record.waiting, sender.record.through) == (0, 2)
+
+
+def test_a_sender_that_starts_is_not_stopped_any_more(channel: CountedChannel) -> None:
+    """Also before its first capture is done. Fails when the record of the one before stays."""
+    before = Stream(channel)
+    before.look(1.0)
+    before.keeper.stop()
+    stopped = before.record
+    sender = Stream(channel, clock=before.clock)
+    sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
+    sender.keeper.keep_alive()
+    now = sender.clock.now
+    assert sender.record == replace(stopped, stopped=None, next_within=NEXT_WITHIN, written=now)
+    sender.keeper.stop()
+    assert sender.record.stopped == now
+
+
+def test_a_sender_that_was_overtaken_does_not_say_that_it_was_stopped(
+    channel: CountedChannel,
+) -> None:
+    """Of the one that runs. Fails when a restart with both at the same time looks like a stop."""
+    before = Stream(channel)
+    before.look(1.0)
+    after = Stream(channel, clock=before.clock)
+    after.look(1.0)
+    there = after.record
+    before.keeper.stop()
+    assert after.record == there
+
+
+def test_a_sign_of_life_that_is_refused_comes_a_minute_later() -> None:
+    """Fails when it comes an hour later, after which the sender is unknown."""
+    channel = FaultyChannel(CountedChannel(f"dict://{uuid.uuid4().hex}"), [])
+    sender = Stream(channel)
+    sender.look(1.0)
+    nth = channel.calls["put_sender_record"] + 1
+    channel.script.append(Fault("put_sender_record", nth, "fail"))
+    sender.clock.pass_seconds(NEXT_WITHIN / 1000)
+    sender.keeper.keep_alive()
+    assert sender.record.written < sender.clock.now
+    sender.clock.pass_seconds(REFUSED_INTERVAL / 1000)
+    sender.keeper.keep_alive()
+    assert sender.record.written == sender.clock.now
 
 
 def test_the_record_of_a_sender_that_ends_promises_no_other(channel: CountedChannel) -> None:

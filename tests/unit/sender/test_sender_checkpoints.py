@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_broker import FakeTopicChannel
-from fakes import STREAM, ack, manifest, memory_channel
+from fakes import STREAM, ack, manifest, memory_channel, publish
 
 from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, LogGapError, NewerRecordError
@@ -208,16 +208,24 @@ def test_f17_a_new_log_in_the_channel_is_detected(log: StreamLog) -> None:
     check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
 
 
-def test_on_topics_the_advice_names_topics() -> None:
-    url = f"topics://{uuid.uuid4().hex}"
-    restored = StreamLog(FakeTopicChannel(url), STREAM)
-    with pytest.raises(LogGapError, match=r"stop the jobs and delete the topics wan\.frames, wan"):
-        check(restored, CHECKPOINT, manifest(3), "a" * 32)
+def test_the_log_of_one_stream_begins_anew_on_topics_as_in_files(log: StreamLog) -> None:
+    """As the advice says. Fails when it is to delete the topics, which have all streams."""
+    topics = StreamLog(FakeTopicChannel(f"topics://{uuid.uuid4().hex}"), STREAM)
+    topics.channel.prepare()
+    for each in (log, topics):
+        publish(each, 1, 2, 3)
+        with pytest.raises(LogGapError, match=rf"spark-wan remove {STREAM} --begin-anew"):
+            check(each, CHECKPOINT, manifest(3), "a" * 32)
+        each.channel.remove(STREAM)
+        anew = StreamLog(each.channel, STREAM)
+        check(anew, CHECKPOINT, anew.newest_manifest(), "a" * 32)
+        publish(anew, 1, log_id="b" * 32)
+        assert anew.epochs() == [1]
 
 
 def test_a_channel_restored_to_an_older_state_is_detected(log: StreamLog) -> None:
     with pytest.raises(
-        LogGapError, match=r"ends at manifest 3, but it was at 4.*delete what is left below log/"
+        LogGapError, match=r"ends at manifest 3, but it was at 4.*stop the sender, run"
     ):
         check(log, CHECKPOINT, manifest(3), "a" * 32)
     with pytest.raises(LogGapError, match="nothing acked"):
