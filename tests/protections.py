@@ -1637,6 +1637,12 @@ GUARDS = {
     + False
     """,
     "integration/test_zones.py": """
+    [wrong in every zone]
+    test_a_row_that_is_wrong_in_every_time_zone_is_a_dead_letter
+    Constraints._depends_on_zone
+    - 2 * valid > rows.num_rows
+    + True
+
     [stop while asking]
     test_a_stop_is_no_answer
     valid_elsewhere

@@ -15,7 +15,7 @@ from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
 from spark_wan.ledger.records import TargetName
-from spark_wan.receiver.zones import SAMPLE, valid_elsewhere
+from spark_wan.receiver.zones import SAMPLE, may_depend_on_zone, valid_elsewhere
 
 CAUSE = "_wan_cause"
 """Column with the cause for which the target refuses a row; null when it takes the row."""
@@ -103,6 +103,8 @@ class Constraints:
         # The others need not be of a type that can be collected.
         used = [name for name in view.columns if name.lower() in text and name != _EVENT]
         sample = view.select(*select_columns(used)).limit(SAMPLE)
+        if not may_depend_on_zone(sample.schema, text):
+            return False
         rows = sample.toArrow()
         valid = valid_elsewhere(refused.sparkSession, rows, sample.schema, constraint.broken)
         return 2 * valid > rows.num_rows

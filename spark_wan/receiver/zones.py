@@ -17,6 +17,14 @@ ZONES = (*(f"{hours:+03d}:00" for hours in range(-12, 15)), *_HALF_HOURS)
 """The offsets in which anybody's clocks are."""
 
 
+def may_depend_on_zone(schema: StructType, expression: str) -> bool:
+    """Whether an expression over columns of ``schema`` may depend on the time zone. Costs nothing,
+    where :func:`valid_elsewhere` takes a second."""
+    words = ("timestamp", "unix", "hour", "minute", "second", "now", "current", "today")
+    text = expression.lower()
+    return "timestamp" in schema.simpleString() or any(word in text for word in words)
+
+
 def valid_elsewhere(spark: SparkSession, rows: pa.Table, schema: StructType, broken: Column) -> int:
     """Return how many of ``rows``, which a constraint refuses, it takes in a session of some other
     time zone. ``broken``: the constraint, over columns of ``schema``."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pair import Pair
+from sites import SEATTLE
 
+from spark_wan.delta.tables import load
 from spark_wan.errors import StoppedError
 from spark_wan.receiver import zones
 
@@ -34,7 +38,6 @@ def valid(spark: Any, columns: str, broken: str) -> int:
     return zones.valid_elsewhere(spark, rows.toArrow(), rows.schema, F.expr(broken))
 
 
-@pytest.mark.core
 @pytest.mark.parametrize(("columns", "expression"), ROWS.values(), ids=ROWS)
 def test_rows_of_another_time_zone_are_told_from_wrong_ones(
     spark: Any, columns: str, expression: str
@@ -44,8 +47,40 @@ def test_rows_of_another_time_zone_are_told_from_wrong_ones(
         f"SELECT {columns}, {day} AS day" for day in (THERE, THERE, HERE, NEITHER)
     )
     assert valid(spark, query, f"{expression} <> day") == 3
-    assert valid(spark, f"SELECT {columns}, {NEITHER} AS day", f"{expression} <> day") == 0
-    assert valid(spark, f"SELECT {columns}, {NEITHER} AS day", "day < DATE'2020-01-01'") == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "expression", "may"),
+    [
+        ("at TIMESTAMP, day DATE", "day = CAST(at AS DATE)", True),
+        ("s STRUCT<at: TIMESTAMP>", "s.at IS NOT NULL", True),
+        ("text STRING", "CAST(text AS TIMESTAMP) < NOW()", True),
+        ("text STRING", "hour(text) = 5", True),
+        ("x BIGINT, text STRING, day DATE", "x > 0 AND length(text) < 9 AND year(day) = 1", False),
+    ],
+)
+def test_what_cannot_depend_on_the_zone_is_not_tried(
+    spark: Any, columns: str, expression: str, may: bool
+) -> None:
+    schema = spark.createDataFrame([], columns).schema
+    assert zones.may_depend_on_zone(schema, expression) == may
+
+
+def test_a_row_that_is_wrong_in_every_time_zone_is_a_dead_letter(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Fails when the stream is held because its constraint depends on the zone."""
+    pair = Pair.of(tmp_path / "wan", {"t": {}})
+    pair.make(spark, "t", "id BIGINT, at TIMESTAMP, day DATE")
+    target = pair.name("t", SEATTLE)
+    spark.sql(f"CREATE TABLE {target} (id BIGINT, at TIMESTAMP, day DATE) USING delta")
+    spark.sql(f"ALTER TABLE {target} ADD CONSTRAINT c CHECK (day = CAST(at AS DATE))")
+    pair.sql(spark, "t", f"INSERT INTO {{t}} VALUES (1, {IN_TOKYO}, {HERE})")
+    pair.sql(spark, "t", f"INSERT INTO {{t}} VALUES (2, {IN_TOKYO}, {NEITHER})")
+    pair.replicate(spark)
+    assert [row["id"] for row in load(spark, pair.location("t", SEATTLE)).collect()] == [1]
+    [letter] = pair.dead_letters("t")
+    assert letter["cause"].startswith("CHECK c:")
 
 
 def test_a_stop_is_no_answer(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
