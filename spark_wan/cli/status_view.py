@@ -175,8 +175,8 @@ class StatusView:
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
         if sender.stopped_ms is not None:
             yield Text(
-                f"the {job} of {at} was stopped{self._since(sender.stopped_ms)}: what there is to "
-                "send since then is not known here. Start it again.",
+                f"the {job} of {at} has been stopped{self._since(sender.stopped_ms)}: what there "
+                "is to send since then is not known here. Start it again.",
                 "yellow",
             )
         elif sender.silent_since_ms is not None:
