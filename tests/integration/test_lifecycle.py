@@ -106,7 +106,9 @@ def test_b14_b15_b17_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -
         handle.stop()
         assert not handle.is_active
         assert handle.exception() is None
-    record = read_record(wan.channel(), wan.log("orders").stream)
+    channel = wan.channel()
+    record = read_record(channel, wan.log("orders").stream)
+    channel.close()
     assert record is not None and record.stopped is not None
 
     assert not wan_threads()
