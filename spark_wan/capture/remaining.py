@@ -86,8 +86,7 @@ class Destroyed:
                 version.alias(f"{_OTHER}at"),
             )
             later = F.col(f"{_OTHER}at") > F.col(DESTROYED_AT)
-            pairs = range(len(keys))
-            same = reduce(and_, [F.col(f"{_KEY}{n}") == F.col(f"{_OTHER}{n}") for n in pairs])
+            same = _equal([f"{_KEY}{n}" for n in range(len(keys))], _OTHER)
             touched = self.rows.join(others, same & later, "left_semi")
             versions = [row[0] for row in touched.select(DESTROYED_AT).distinct().collect()]
             if versions and found is not None:

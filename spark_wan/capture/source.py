@@ -72,8 +72,6 @@ class DeltaSource:
     """A version, and the commits after it, which the publisher reads next."""
     _retention: tuple[float, int] | None = None
     """The log's retention, with the time at which it was read before it."""
-    _empty_at: dict[int, bool] = field(default_factory=dict)
-    """Whether the table has no rows at a version, where that was asked."""
     log_files: LogFiles = field(init=False)
     _backlog: Backlog = field(init=False)
     _batches: ArrowBatches = field(init=False)
@@ -148,16 +146,15 @@ class DeltaSource:
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         with self._errors():
-            return schema_json(load(self.spark, self.table.location, versionAsOf=version))
+            return schema_json(self._at(version))
+
+    def _at(self, version: int) -> DataFrame:
+        return load(self.spark, self.table.location, versionAsOf=version)
 
     def is_empty_at(self, version: int) -> bool:
-        if version not in self._empty_at:
-            with self._errors():
-                self._empty_at[version] = (
-                    not adds_rows(self.spark, self.table.location, version)
-                    and load(self.spark, self.table.location, versionAsOf=version).isEmpty()
-                )
-        return self._empty_at[version]
+        with self._errors():
+            adds = adds_rows(self.spark, self.table.location, version)
+            return not adds and self._at(version).isEmpty()
 
     def capture(self, planned: CaptureRange, header: FrameHeader) -> CaptureResult:
         with self._errors(planned.schema):
@@ -248,11 +245,7 @@ class DeltaSource:
         else:
             listed = pa.Table.from_batches(report.destroyed_keys)
             destroyed = Destroyed.few(self.spark, listed, key_types, planned.schema)
-
-        def at(version: int) -> DataFrame:
-            return load(self.spark, self.table.location, versionAsOf=version)
-
-        found = destroyed.remaining(at, planned, changes, keys)
+        found = destroyed.remaining(self._at, planned, changes, keys)
         if found is None:
             return None
         found = refuse(found, planned.schema, F.col(DESTROYED_AT), text=True)
@@ -291,7 +284,7 @@ class DeltaSource:
             if not has_change_feed(self.spark, self.table.location):
                 # Nothing could ever follow the snapshot.
                 raise feed_off(self.table.name, self.table.location, "its change feed is off")
-            frame = load(self.spark, self.table.location, versionAsOf=version)
+            frame = self._at(version)
             estimate = frame.count()
             # Once sent, such rows could never change: the feed would not return them as they are.
             frame = refuse(frame, schema, F.lit(version), text=True)

@@ -53,7 +53,7 @@ class RecordKeeper:
     _next_at: int = 0
     """When the next record may be written, unless it is urgent."""
     _refused: bool = False
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
