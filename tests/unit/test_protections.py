@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -24,6 +25,19 @@ def test_each_test_of_the_list_exists() -> None:
     named = {test for protection in PROTECTIONS for test in protection.tests}
     found = collected(*sorted({test.partition("::")[0] for test in named}))
     assert named - found - {test.partition("[")[0] for test in found} == set()
+
+
+def test_no_test_of_the_list_is_named_by_the_place_of_its_parameter() -> None:
+    """Fails for ``test_…[data16]``, which is another test once a parameter is added before it."""
+    numbered = []
+    for test in sorted({test for protection in PROTECTIONS for test in protection.tests}):
+        path, _, name = test.partition("::")
+        for argument, digits in re.findall(r"(?:\[|-)([a-z_]+)(\d+)(?=\]|-)", name):
+            if re.search(
+                rf"""parametrize\([^\[]*["' (,]{argument}["',]""", (ROOT / path).read_text()
+            ):
+                numbered.append(f"{test}: {argument}{digits}")
+    assert numbered == []
 
 
 CODE = """

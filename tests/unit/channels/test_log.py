@@ -231,7 +231,7 @@ def test_f47_a_manifest_that_a_repeated_write_restored_proves_nothing(log: Strea
     assert log.since(0) == [4]
 
 
-@pytest.mark.parametrize("left", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (4,), (2, 4)])
+@pytest.mark.parametrize("left", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (4,), (2, 4)], ids=str)
 def test_f47_a_stray_inside_a_log_that_is_being_trimmed_does_not_count(
     log: StreamLog, left: tuple[int, ...]
 ) -> None:
@@ -321,7 +321,7 @@ def test_a_listing_made_while_a_log_is_trimmed_is_completed(
     assert log.since(0) == [4, 5]
 
 
-@pytest.mark.parametrize("torn", [[], [1]])
+@pytest.mark.parametrize("torn", [[], [1]], ids=["empty", "cut"])
 def test_a_listing_without_the_newest_manifest_is_repeated(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch, torn: list[int]
 ) -> None:

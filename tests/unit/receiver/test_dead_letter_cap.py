@@ -148,7 +148,9 @@ def test_epochs_that_exceed_the_maximum_only_together_are_applied() -> None:
 
 
 @pytest.mark.parametrize(
-    "letters", [{"epoch1": 2, "epoch2": 2, "epoch3": 2}, {"epoch4": 2, "epoch5": 2}]
+    "letters",
+    [{"epoch1": 2, "epoch2": 2, "epoch3": 2}, {"epoch4": 2, "epoch5": 2}],
+    ids=["before it", "after it"],
 )
 def test_a_bad_frame_after_too_many_dead_letters_is_the_cause(letters: dict[str, int]) -> None:
     """Epochs before a bad frame are applied, in parts if needed.

@@ -74,7 +74,9 @@ def epochs(*numbers: int, **changes: Any) -> Log:
 
 
 @pytest.mark.parametrize(
-    "change", [{"origin": "denver"}, {"table_id": "another"}, {"selection": "half"}]
+    "change",
+    [{"origin": "denver"}, {"table_id": "another"}, {"selection": "half"}],
+    ids=",".join,
 )
 def test_a_plan_is_cut_where_the_origin_changes(change: dict[str, str]) -> None:
     """One commit says of a stream how far one origin is applied. Fails when the epochs of both are

@@ -100,6 +100,7 @@ def test_a_manifest_without_a_signature_is_refused(sites: SignedSites) -> None:
         {"a_later_version": "has this"},
         {"disjoint": False},
     ],
+    ids=",".join,
 )
 def test_an_altered_manifest_is_refused(sites: SignedSites, changes: dict[str, Any]) -> None:
     """Whichever field was altered, and though its checksum is right."""

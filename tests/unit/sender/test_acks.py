@@ -673,6 +673,7 @@ def test_a_frame_that_is_named_during_a_sweep_is_spared(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("missing", "checkpoint"),
     [([1, 2, 3], True), ([2, 3], True), ([3], True), ([1], True), ([1, 2, 3], False), ([1], False)],
+    ids=str,
 )
 def test_f55_frames_that_a_restored_manifest_names_are_not_swept(
     missing: list[int], checkpoint: bool, caplog: pytest.LogCaptureFixture

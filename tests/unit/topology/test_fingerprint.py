@@ -48,6 +48,7 @@ def test_other_settings_of_a_stream_have_another_fingerprint(change: tuple[str, 
         ("senders.east.batch_size", 10_000),
         ("senders.east.storage", {"aws_secret_access_key": "s3cret"}),
     ],
+    ids=lambda change: change[0],
 )
 def test_settings_of_others_defaults_and_secrets_do_not_count(change: tuple[str, object]) -> None:
     """Fails when a later version with one setting more would see a difference in every stream, or

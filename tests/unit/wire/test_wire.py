@@ -171,8 +171,8 @@ def test_the_highest_stamp_of_a_manifest_is_of_what_it_carries() -> None:
     assert READ_V1.highest_stamp is None
 
 
-@pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2, CLOCKED_V2])
-def test_b82_the_fingerprint_of_a_manifest_is_of_the_bytes_that_were_read(data: bytes) -> None:
+@pytest.mark.parametrize("data", [MANIFEST_V1, MANIFEST_V2, CLOCKED_V2], ids=["v1", "v2", "stamps"])
+def test_b82_the_fingerprint_is_of_the_bytes_that_were_read(data: bytes) -> None:
     """Fails when it is encoded again: the manifest after one of version 1 would not follow it."""
     found = Manifest.decode(data, WHERE)
     assert found.fingerprint == fingerprint(data)
