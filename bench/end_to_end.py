@@ -30,7 +30,7 @@ from bench.figures import record
 from bench.memory import PeakMemory
 from spark_wan.delta.sql import reference
 from spark_wan.local import local_session
-from spark_wan.receiver.write import MarkedWrite
+from spark_wan.target.write import MarkedWrite
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 

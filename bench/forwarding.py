@@ -30,10 +30,10 @@ from deltalake import write_deltalake
 from bench.figures import record
 from bench.jobs import Process, wait_for
 from bench.small_apply import SmallApply
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.local import local_session
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.model import forwarded_name

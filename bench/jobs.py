@@ -18,8 +18,8 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import stream_name
 
 NEWARK, SEATTLE, SENDER = "newark", "seattle", "east"

@@ -30,19 +30,19 @@ from deltalake import DeltaTable, write_deltalake
 
 from bench.end_to_end import HERE, SCRATCH
 from bench.figures import record
+from spark_wan.apply.applier import ApplyBatch
 from spark_wan.delta.sessions import SessionSettings
-from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
+from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
+from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.folding import folded_ids
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore, encode_row
 from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
 from spark_wan.local import local_session
-from spark_wan.receiver.apply import ApplyBatch
-from spark_wan.receiver.decode import CONTENT
-from spark_wan.receiver.deduplicate import AppliedEventIds
-from spark_wan.receiver.rows import EventRows
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.delta_table import DeltaTarget
+from spark_wan.target.rows import EventRows
 from spark_wan.wire.mark import AppliedStream, Mark
 
 RESULTS = HERE / "results" / "idle.json"
@@ -141,7 +141,7 @@ class Grown:
         hint = self.ledger.seems_current(self.target)  # as an apply does
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         ids = AppliedEventIds(self.tables, TABLE, ORIGIN)
-        ids.drop_redelivered(batch)
+        drop_redelivered(ids, batch)
         assert events.new_ids is not None
         ids.record(events.new_ids, new.token)
         seconds = time.perf_counter() - began

@@ -23,15 +23,15 @@ import pyarrow as pa
 
 import spark_wan
 from bench.end_to_end import COLUMNS, TYPES
-from spark_wan.channels.log import StreamLog
+from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import SessionSettings
 from spark_wan.delta.sql import reference
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.apply import TableApplier
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.routes import all_streams
 

@@ -23,9 +23,9 @@ from deltalake import write_deltalake
 
 import spark_wan
 from bench.end_to_end import POLL_INTERVAL, wait_for
+from spark_wan.apply.applier import ApplyBatch
 from spark_wan.delta.sql import reference
-from spark_wan.receiver.apply import ApplyBatch
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.mark import Mark

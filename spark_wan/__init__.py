@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
 from spark_wan.errors import AckTimeoutError, WanError
-from spark_wan.sender.wait import wait_for_ack
+from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.mark import LOCAL_ONLY

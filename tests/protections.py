@@ -68,7 +68,7 @@ GUARDS = {
 
     [f24]
     test_f24_a_receiver_killed_before_its_ack_applies_nothing_twice[apply.7]
-    unit/receiver/test_apply.py::test_f24_redelivered_epochs_are_answered_from_the_ledger
+    unit/apply/test_applier.py::test_f24_redelivered_epochs_are_answered_from_the_ledger
     TableApplier._plan_listed
     - self.ledger.progress
     + type(self.ledger.progress)()
@@ -99,7 +99,7 @@ GUARDS = {
 
     [f03]
     test_f01_f03_a_sender_killed_before_publish_loses_nothing[publish.4]
-    unit/capture/test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write
+    unit/log/test_frames.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write
     CaptureTask.__call__
     - new_attempt(self.header.attempt)
     + '0' * 32
@@ -119,7 +119,7 @@ GUARDS = {
 
     [f29]
     test_f29_a_replay_of_expired_event_ids_is_set_aside
-    AppliedEventIds.drop_redelivered
+    drop_redelivered
     - floor is None
     + True
     """,
@@ -314,7 +314,7 @@ GUARDS = {
 
     [f06sink]
     test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter
-    AppliedEventIds.drop_redelivered
+    drop_redelivered
     - fresh & ~below
     + F.lit(True)
 
@@ -369,7 +369,7 @@ GUARDS = {
     - session.conf.set('spark.sql.readSideCharPadding', 'false')
     + pass
     """,
-    "unit/capture/test_batches.py": """
+    "unit/log/test_frames.py": """
     [f47 attempts source]
     test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write
     CaptureTask.__call__
@@ -379,7 +379,7 @@ GUARDS = {
     [b45]
     test_a_batch_closes_at_its_rows
     test_a_batch_closes_at_its_bytes
-    unit/sender/test_events_sink.py::test_b45_a_sink_limits_the_bytes_of_its_batches
+    unit/datasource/test_events_sink.py::test_b45_a_sink_limits_the_bytes_of_its_batches
     BatchPublisher._cut
     - count > self.limits.rows or (size > self.limits.bytes and count > 1)
     + False
@@ -654,7 +654,7 @@ GUARDS = {
     - prepare_all([inbound.channel for inbound in channels], begins=False)
     + prepare_all([inbound.channel for inbound in channels])
     """,
-    "unit/receiver/test_trust_on_topics.py": """
+    "unit/log/test_trust_on_topics.py": """
     [unsigned on a topic]
     test_a_forged_manifest_holds_its_stream[topics-nobody]
     StreamLog.read
@@ -1080,7 +1080,7 @@ GUARDS = {
     + True
 
     [acks read once]
-    unit/channels/test_watch.py::test_only_acks_that_were_replaced_are_read
+    unit/log/test_watch.py::test_only_acks_that_were_replaced_are_read
     AckWatch.acks
     - site in known and known[site][0] == tag
     + False
@@ -1124,7 +1124,7 @@ GUARDS = {
     -     return
     + pass
     """,
-    "unit/channels/test_log.py": """
+    "unit/log/test_stream_log.py": """
     [a manifest's name]
     test_f42_a_log_of_version_1_continues_in_version_2
     unit/wire/test_wire.py::test_b82_the_fingerprint_is_of_the_bytes_that_were_read[v1]
@@ -1649,7 +1649,7 @@ GUARDS = {
     - ErrorKind.CANCELLED.matches(error)
     + False
     """,
-    "unit/receiver/test_apply.py": """
+    "unit/apply/test_applier.py": """
     [works]
     test_a_large_apply_is_announced_until_it_is_acked[LARGE_APPLY_ROWS]
     test_a_large_apply_is_announced_until_it_is_acked[LARGE_APPLY_BYTES]
@@ -1747,7 +1747,7 @@ GUARDS = {
     - range(ATTEMPTS)
     + range(10 ** 6)
     """,
-    "unit/receiver/test_dead_letter_cap.py": """
+    "unit/apply/test_dead_letter_cap.py": """
     [lettercap]
     test_a_task_with_too_many_dead_letters_ends_early
     CaptureTask._too_many
@@ -1778,7 +1778,7 @@ GUARDS = {
     - not index or result.applied == epochs[index - 1].manifest.epoch
     + True
     """,
-    "unit/receiver/test_receiver_letters.py": """
+    "unit/target/test_dead_letters.py": """
     [letterdays]
     test_a_sender_records_rows_outside_of_pythons_range[times]
     _readable
@@ -1813,14 +1813,14 @@ GUARDS = {
     - )
     + content = own
     """,
-    "unit/receiver/test_reconcile.py": """
+    "unit/target/test_reconcile.py": """
     [b81 own fields]
     test_b81_columns_that_cannot_be_reconciled_are_named_with_a_way_out
     reconcile
     - ['.'.join(path) for path in found.dropped if len(path) > 1]
     + ['.'.join(path) for path in ()]
     """,
-    "unit/receiver/test_target.py": """
+    "unit/target/test_delta_table.py": """
     [seen]
     test_a_restored_target_is_not_unchanged
     DeltaTarget.is_unchanged
@@ -2147,8 +2147,8 @@ GUARDS = {
 
     [f47 attempts]
     test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
-    unit/capture/test_batches.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write
-    unit/sender/test_events_sink.py::test_f47_the_frames_of_all_tasks_are_one_write
+    unit/log/test_frames.py::test_f47_the_frames_of_all_tasks_of_a_capture_are_one_write
+    unit/datasource/test_events_sink.py::test_f47_the_frames_of_all_tasks_are_one_write
     new_attempt
     - write[:_WRITE_DIGITS] + uuid.uuid4().hex[_WRITE_DIGITS:]
     + uuid.uuid4().hex
@@ -2209,7 +2209,7 @@ GUARDS = {
     - not self._all_acked(manifest)
     + False
     """,
-    "unit/sender/test_events_sink.py": """
+    "unit/datasource/test_events_sink.py": """
     [acks of what is written]
     test_a_commit_succeeds_although_its_acks_cannot_be_read
     EventsSink._collect_acks
@@ -2297,7 +2297,7 @@ GUARDS = {
 
     [refusals]
     test_a_manifest_that_is_refused_again_and_again_holds_the_stream
-    unit/sender/test_events_sink.py::test_a_manifest_that_is_refused_again_and_again_fails_the_write
+    unit/datasource/test_events_sink.py::test_a_manifest_that_is_refused_again_and_again_fails_the_write
     unit/forward/test_forwarder.py::test_a_manifest_that_is_refused_again_and_again_holds_the_forwarding
     Refusals.add
     - self._count >= MOST_REFUSALS
@@ -2454,14 +2454,14 @@ GUARDS = {
 
     [f47 stale]
     test_f47_frames_that_may_be_swept_are_not_named[False]
-    unit/sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named
+    unit/datasource/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named
     append_in_time
     - appending_since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
     + False
 
     [f47 days]
     test_a_snapshot_may_take_days
-    unit/sender/test_events_sink.py::test_a_write_may_take_days
+    unit/datasource/test_events_sink.py::test_a_write_may_take_days
     append_in_time
     - appending_since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
     + appending_since - began > STALE_AGE * 1000
@@ -2475,21 +2475,21 @@ GUARDS = {
 
     [f47 age]
     test_f47_frames_that_may_be_swept_are_not_named[False]
-    unit/sender/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named
+    unit/datasource/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named
     are_safe
     - time is not None and newest[write_of(path)] > young
     + time is not None
 
     [f47 inside append]
     test_f47_frames_that_were_swept_inside_append_are_not_named
-    unit/sender/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
+    unit/datasource/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
     append_in_time
     - clock() - appending_since > STALE_AGE * 1000 and (not are_there(log, manifest.frames))
     + False
 
     [f47 taken back]
     test_f47_frames_that_were_swept_inside_append_are_not_named
-    unit/sender/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
+    unit/datasource/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
     append_in_time
     - log.newest_epoch() == manifest.epoch
     + False
@@ -2680,7 +2680,7 @@ GUARDS = {
     - isinstance(error, TableReplacedError)
     + False
     """,
-    "unit/sender/test_wait.py": """
+    "unit/status/test_wait.py": """
     [versions of a table made again]
     test_f47_no_version_of_a_table_that_was_made_again_counts_as_published
     _Sent.look
@@ -2833,7 +2833,7 @@ GUARDS = {
     - signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     + os.kill(os.getpid(), signal.SIGSTOP)
     """,
-    "unit/topology/test_layout.py": """
+    "unit/drawing/test_layout.py": """
     [drawn boxes]
     test_wide_boxes_that_no_arrow_parts_do_not_overlap
     _draw
@@ -2978,7 +2978,7 @@ GUARDS = {
     - self.read(epoch)
     + (self.peek or self.read)(epoch)
     """,
-    "unit/receiver/test_trust.py": """
+    "unit/log/test_trust.py": """
     [writers only]
     test_events_that_begin_at_another_site_than_the_tables_writer_are_refused[directory]
     test_so_are_those_that_this_site_has_signed[directory]
@@ -3119,7 +3119,7 @@ GUARDS = {
     - max_bytes is None or size <= max_bytes
     + True
     """,
-    "unit/topology/test_trusted_sites.py": """
+    "unit/topology/test_signing.py": """
     [keys in errors]
     test_a_key_itself_is_refused_and_never_shown[0123456789abcdef0123456789abcdef]
     _key_reference
@@ -3242,7 +3242,7 @@ GUARDS = {
     - commit.applied_clock
     + None
     """,
-    "unit/receiver/test_plan.py": """
+    "unit/apply/test_plan.py": """
     [plan of one origin]
     test_a_plan_is_cut_where_the_origin_changes[origin]
     test_a_plan_is_cut_where_the_origin_changes[table_id]
@@ -3275,7 +3275,7 @@ GUARDS = {
     - len(self._lines) == MOST_PROBLEMS
     + False
     """,
-    "unit/control/test_decisions.py": """
+    "unit/state/test_decisions.py": """
     [decisions at once]
     test_decisions_that_are_recorded_at_the_same_time_are_all_kept
     StateObjects._create
@@ -3402,14 +3402,14 @@ GUARDS = {
     "integration/test_ledger_growth.py": """
     [look up again]
     test_a_fold_during_a_look_up_hides_no_id
-    AppliedEventIds._look_up
+    AppliedEventIds.look_up
     - not unmarked or unmarked == before
     + True
 
     [aborted ids]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[0]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[100]
-    AppliedEventIds._look_up
+    AppliedEventIds.look_up
     - found.where(~F.col("token").isin(list(unmarked)))
     + found
 
@@ -3426,7 +3426,7 @@ GUARDS = {
     - f"spark_wan/fold/{table}"
     + f"spark_wan/fold/{claim.apply}"
     """,
-    "unit/receiver/test_ledger_writer.py": """
+    "unit/ledger/test_ledger_writer.py": """
     [ledgered together]
     test_a_table_begins_nothing_while_its_mark_waits
     InboundTable.look
@@ -3451,7 +3451,7 @@ GUARDS = {
     - self.ledger.write()
     + self.ledger.written()
     """,
-    "unit/channels/test_watch.py": """
+    "unit/log/test_watch.py": """
     [heads watched]
     test_what_another_process_appends_is_seen
     AckWatch.tag
@@ -3509,7 +3509,7 @@ GUARDS = {
     - if len(names) > 1: ...
     + if False: ...
     """,
-    "unit/receiver/test_write.py": """
+    "unit/target/test_write.py": """
     [listed wider]
     test_keys_are_not_listed_for_wider_columns
     is_listable

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spark_wan.capture.altered_values import ACROSS_SCHEMAS, feed_settings, refuse, refused
 from spark_wan.capture.arrow_batches import ArrowBatches
 from spark_wan.capture.backlog import Backlog
-from spark_wan.capture.change_feed import ACROSS_SCHEMAS, feed_settings, refuse, refused
 from spark_wan.capture.netting import CHANGE_TYPE, COMMIT_VERSION, RANK_COLUMN, STILL_THERE
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, check_columns_follow
 from spark_wan.capture.remaining import DESTROYED_AT, Destroyed
@@ -27,7 +27,6 @@ from spark_wan.capture.tasks import (
     SenderDeadLetter,
 )
 from spark_wan.channels.base import Channel
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
 from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
@@ -41,6 +40,7 @@ from spark_wan.delta.tables import (
     table_id,
 )
 from spark_wan.errors import FULL_COPY, KeylessChangeError, SchemaError, SourceError
+from spark_wan.log.frames import BatchLimits
 from spark_wan.wire.frame import FrameHeader
 
 if TYPE_CHECKING:

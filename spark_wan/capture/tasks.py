@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_wan.capture.change_feed import has_replacements
+from spark_wan.capture.altered_values import has_replacements
 from spark_wan.capture.netting import (
     CHANGE_TYPE,
     COMMIT_VERSION,
@@ -26,10 +26,10 @@ from spark_wan.capture.netting import (
 )
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, ipc_stream, row_payloads
 from spark_wan.events.operations import OP, VERSION, Operation
+from spark_wan.log.frames import BatchLimits, BatchPublisher
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.wire.frame import FrameHeader, FrameRef
 

@@ -1,1 +1,1 @@
-"""Channels: the durable gateway queue between a sender and its receivers."""
+"""Channels: where the gateway queue between a sender and its receivers is kept."""

@@ -1,7 +1,7 @@
 """Channel: the durable queue between a sender and its receivers, and what a kind of it promises.
 
 A channel keeps, for each stream, a log of manifests, the frames that they name, the newest ack of
-each site, and the sender's record. It moves bytes and numbers only: :mod:`spark_wan.channels.log`
+each site, and the sender's record. It moves bytes and numbers only: :mod:`spark_wan.log.stream_log`
 decides what they mean. :mod:`spark_wan.channels.objects` keeps a channel as small objects, each
 with a path.
 """

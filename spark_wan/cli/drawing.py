@@ -11,9 +11,9 @@ import typer
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import reporting_errors
 from spark_wan.cli.reports import load_valid
+from spark_wan.drawing.graph import graph_of
+from spark_wan.drawing.svg import draw_svg
 from spark_wan.errors import OptionError
-from spark_wan.topology.drawing.graph import graph_of
-from spark_wan.topology.drawing.svg import draw_svg
 
 STANDARD_OUTPUT = Path("-")
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_wan.control.decisions import Decisions, parse_decisions
 from spark_wan.errors import OptionError
+from spark_wan.state.decisions import Decisions, parse_decisions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import settings_of

@@ -20,9 +20,9 @@ from rich.tree import Tree
 
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView
+from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError
 from spark_wan.status.reports import ChannelReport
-from spark_wan.topology.drawing.graph import Graph
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from spark_wan.datasource.options import SinkOptions, SourceOptions
 from spark_wan.datasource.schema import SCHEMA
 from spark_wan.datasource.sink import WanStreamWriter, WanWriter
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import OptionError
-from spark_wan.topology.options import SinkOptions, SourceOptions
 from spark_wan.topology.values import parse_channel
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class WanDataSource(DataSource):
 
     Required options of the source: ``channel``; or ``config``, ``site`` and ``sender``.
 
-    The optional ones stand with their defaults in :mod:`spark_wan.topology.options`.
+    The optional ones stand with their defaults in :mod:`spark_wan.datasource.options`.
 
     Example::
 

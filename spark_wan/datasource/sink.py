@@ -18,24 +18,24 @@ from pyspark.sql.datasource import (
 )
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.datasource.orphans import is_orphan
-from spark_wan.errors import WanError
-from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.sender.ack_timeouts import AckTimeouts
-from spark_wan.sender.acks import AckManager
-from spark_wan.sender.checkpoints import CheckpointStore, NoCheckpoints, StoredCheckpoints
-from spark_wan.sender.events import (
+from spark_wan.datasource.events import (
     EventsWriter,
     SinkColumns,
     WriteResult,
     append_epoch,
     remove_unnamed,
 )
+from spark_wan.datasource.options import SinkOptions
+from spark_wan.datasource.orphans import is_orphan
+from spark_wan.errors import WanError
+from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.sender.ack_timeouts import AckTimeouts
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.checkpoints import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.sender.record import record_write
 from spark_wan.steps import run
-from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 

@@ -16,16 +16,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_wan.channels.log import StreamLog, acked_through
 from spark_wan.channels.registry import open_channel
-from spark_wan.channels.trust import NO_KEYS, StreamTrust
+from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
+from spark_wan.log.stream_log import StreamLog, acked_through
+from spark_wan.log.trust import NO_KEYS, StreamTrust
 from spark_wan.sender.epochs import are_there
-from spark_wan.topology.options import SourceOptions
 from spark_wan.topology.parsing import load_topology
-from spark_wan.topology.trust import receiving_trust
+from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.frame import FrameRef, check_frame
 
 Offset = dict[str, Any]

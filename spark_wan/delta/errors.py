@@ -54,7 +54,7 @@ _CONFLICT_CLASSES = (
 
 
 UNSTORABLE = "spark_wan: a value that cannot be stored in partition column"
-"""Raised by a write (:mod:`spark_wan.receiver.partitions`)."""
+"""Raised by a write (:mod:`spark_wan.target.partitions`)."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.demo.compare import compare
 from spark_wan.demo.display import Display, FourSitesSummary
@@ -15,6 +14,7 @@ from spark_wan.demo.flights import KEYS, Commit
 from spark_wan.demo.processes import Job
 from spark_wan.demo.run import RESTART_DELAY, Run
 from spark_wan.errors import WanError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import CRASH_VARIABLE
 
 

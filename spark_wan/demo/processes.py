@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import WanError
 from spark_wan.local.classes import QUICK
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.mark import Mark
 
 _STOP_TIMEOUT = 60

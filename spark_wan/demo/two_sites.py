@@ -6,7 +6,6 @@ import threading
 import time
 from pathlib import Path
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.demo.compare import compare
 from spark_wan.demo.display import Display, TwoSitesSummary
@@ -14,6 +13,7 @@ from spark_wan.demo.flights import KEYS, Commit
 from spark_wan.demo.processes import kill_before_ack
 from spark_wan.demo.run import RESTART_DELAY, Run
 from spark_wan.errors import WanError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import stream_name
 
 

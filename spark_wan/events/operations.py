@@ -25,6 +25,8 @@ from enum import IntEnum
 from typing import Any
 
 OP, VERSION, ID, SEQUENCE, TIME = "_wan_op", "_wan_version", "_wan_id", "_wan_sequence", "_wan_time"
+CONTENT = "_wan_content"
+"""Column with the hash of a user's event, its operation and columns. Receivers compute it."""
 RESERVED_PREFIX = "_wan_"
 
 

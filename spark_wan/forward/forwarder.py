@@ -23,9 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from spark_wan.channels.base import new_attempt, write_of
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.parallel import in_order
-from spark_wan.control.decisions import NEW_LOG, Decisions
 from spark_wan.errors import (
     FrameError,
     LogGapError,
@@ -35,8 +33,10 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.forward.plan import ForwardPlanner, reference
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
 from spark_wan.sender.epochs import Refusals, append_in_time, are_there
+from spark_wan.state.decisions import NEW_LOG, Decisions
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spark_wan.control.decisions import NEW_LOG
 from spark_wan.errors import LogGapError, resend_advice
+from spark_wan.state.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.records import EpochRef
 

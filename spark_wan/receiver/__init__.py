@@ -1,1 +1,1 @@
-"""The gateway receiver: plan, dedup, apply, ledger, acks."""
+"""The gateway receiver: its job, its channels, its tables and their streams."""

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, UntrustedError, WanError
-from spark_wan.receiver.site_ack import SiteAck
-from spark_wan.receiver.stream import Due, Forwarding, InboundStream, Listing, TableStatus
+from spark_wan.log.listing import Listing
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver.stream import Due, Forwarding, InboundStream, TableStatus
 from spark_wan.topology.model import Table, Topology
-from spark_wan.topology.trust import receiving_trust
+from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0

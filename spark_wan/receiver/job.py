@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.registry import open_channel, prepare_all
-from spark_wan.control.decisions import Decisions
 from spark_wan.delta.sessions import job_session
 from spark_wan.errors import TopologyError
+from spark_wan.forward.job import Forwards
+from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.ledger.writer import LedgerWriter
 from spark_wan.receiver.channel_streams import ChannelStreams
-from spark_wan.receiver.forwards import Forwards
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
-from spark_wan.receiver.ledger_writer import LedgerWriter
-from spark_wan.receiver.maintenance import LedgerMaintenance
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.state.decisions import Decisions
 from spark_wan.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Receiver:
         idle_interval: Longest interval in seconds between looks at a channel where nothing
             happens; default: the site's ``idle_interval``.
         decisions: What to do about what holds a stream, by table. They are recorded in the site's
-            ``state``, so once is enough (:func:`spark_wan.control.decisions.parse_decisions`).
+            ``state``, so once is enough (:func:`spark_wan.state.decisions.parse_decisions`).
 
     Raises:
         TopologyError: the site is unknown, or no sender serves it.

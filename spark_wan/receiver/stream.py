@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from spark_wan.channels.log import StreamLog
-from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.receiver.site_ack import SiteAck
+from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.apply.site_ack import SiteAck
+from spark_wan.log.listing import Announced, Listing
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
@@ -25,9 +25,6 @@ LONGEST_RETRY = 30.0
 """Longest wait before a retry, in seconds."""
 IDLE_INTERVAL = 3_600.0
 """Seconds, or up to half as much again, between looks at an idle stream's target table."""
-
-Announced = tuple[tuple[int, int], ...]
-"""(epoch, attempt) of each epoch that was announced again."""
 
 
 @dataclass
@@ -49,28 +46,6 @@ class TableStatus:
     """Commits to the target that no receiver made. This site does not send them."""
     held: str | None = None
     """Why the stream, or its forwarding, is held."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """One stream as the channel was listed. ``epochs`` rise and are not empty."""
-
-    log: StreamLog
-    epochs: Sequence[int]
-    announced: Announced
-
-    @property
-    def newest(self) -> int:
-        return self.epochs[-1]
-
-    @property
-    def state(self) -> tuple[int, Announced]:
-        """What changes when there may be something to apply."""
-        return self.newest, self.announced
-
-    def through(self, epoch: int | None) -> tuple[tuple[int, ...], Announced]:
-        """Return the listing up to ``epoch`` (None: all). Later epochs release no hold."""
-        return tuple(each for each in self.epochs if epoch is None or each <= epoch), self.announced
 
 
 @dataclass

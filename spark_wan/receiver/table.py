@@ -14,24 +14,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.decisions import Decisions, StoredDecisions
+from spark_wan.apply.applier import READ_BACK, ApplyResult, TableApplier
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.apply import READ_BACK, ApplyResult, TableApplier
-from spark_wan.receiver.ledger_writer import LedgerWriter
-from spark_wan.receiver.maintenance import LedgerMaintenance
-from spark_wan.receiver.stream import Done, Due, InboundStream, Listing
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.ledger.writer import LedgerWriter
+from spark_wan.log.listing import Listing
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver.stream import Done, Due, InboundStream
 from spark_wan.runtime.first_looks import RETRY, FirstLooks
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
+from spark_wan.state.decisions import Decisions, StoredDecisions
 from spark_wan.steps import reached
+from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Site, Table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ work on one channel cost requests and nothing else. The numbered path, per strea
     acks.4  trimmed           the epochs that are done, frames before manifests; after a crash in
                               it, the next round goes on. Each stream keeps its newest manifest
 
-With an :class:`~spark_wan.channels.watch.AckWatch`, a stream without news needs no round and no
+With an :class:`~spark_wan.log.watch.AckWatch`, a stream without news needs no round and no
 request (:meth:`AckManager.due`).
 
 Only sites that the sender still serves count: the ack manager does not wait for one that was taken
@@ -27,9 +27,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from spark_wan.channels.base import PAGE, write_of
-from spark_wan.channels.log import StreamLog, read_acks
-from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log.stream_log import StreamLog, read_acks
+from spark_wan.log.watch import AckWatch
 from spark_wan.sender.checkpoints import CheckpointStore, published_state
 from spark_wan.sender.epochs import ORPHAN_AGE, newest_frames
 from spark_wan.steps import Steps

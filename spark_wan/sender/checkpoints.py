@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.state import StateObjects
 from spark_wan.errors import FULL_COPY, LogGapError, NewerRecordError
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.state.objects import StateObjects
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.records import UPDATE

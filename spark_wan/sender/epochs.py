@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_wan.channels.base import write_of
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import LogGapError, ManifestExists, StaleWriteError
 from spark_wan.events.columns import fingerprint
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.frame import FrameHeader, FrameRef
 from spark_wan.wire.manifest import Manifest
 

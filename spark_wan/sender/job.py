@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
-from spark_wan.channels.batches import BatchLimits
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel, prepare_all
-from spark_wan.channels.watch import AckWatch
-from spark_wan.control.decisions import Decisions, StoredDecisions
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.log.frames import BatchLimits
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
@@ -32,11 +31,12 @@ from spark_wan.sender.outbound import OutboundChannel, note_stop
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
+from spark_wan.state.decisions import Decisions, StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.topology.routes import reached
-from spark_wan.topology.trust import sending_trust
+from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Sender:
         senders: Names of senders; default: all of the site's.
         tables: Names of tables; default: all that are attached.
         decisions: What to do about what holds a stream, by table
-            (:func:`spark_wan.control.decisions.parse_decisions`). The site's ``state`` records it,
+            (:func:`spark_wan.state.decisions.parse_decisions`). The site's ``state`` records it,
             so once is enough.
         parallel: Maximum number of tables captured concurrently; default: the site's
             ``send_parallel``. First snapshots and commits with more than ``max_epoch_rows`` rows

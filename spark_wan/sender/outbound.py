@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.parallel import AT_ONCE, in_order
-from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import ChannelError
+from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 from spark_wan.sender.record import RecordKeeper

@@ -23,8 +23,6 @@ from typing import Any, Protocol, TypeVar
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, check_columns_follow
 from spark_wan.channels.base import write_of
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.decisions import NEW_LOG, Decisions
 from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
@@ -38,8 +36,10 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.events.columns import check_columns, check_keys, fingerprint
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
 from spark_wan.sender.epochs import Refusals, StreamSettings, append_in_time
+from spark_wan.state.decisions import NEW_LOG, Decisions
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
 from spark_wan.wire.frame import FrameHeader

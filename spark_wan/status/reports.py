@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog, acked_through, read_acks
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import NewerRecordError, UntrustedError, WanError
+from spark_wan.log.stream_log import StreamLog, acked_through, read_acks
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams

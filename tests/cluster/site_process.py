@@ -24,19 +24,19 @@ from fakes import Checkpoints, LedgerRows, Source, Target
 from inline import Inbound, Running
 from receivers import SPARK, InMemory
 
+from spark_wan.apply.applier import ApplyBatch
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.control.decisions import Decisions
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import ApplyBatch
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.table import InboundTable
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import stream_name

@@ -11,7 +11,7 @@ from default_channel import frames
 from many_sites import ManySites
 
 from crash.processes import Killed
-from spark_wan.channels.log import StreamLog
+from spark_wan.log.stream_log import StreamLog
 
 CHAIN = {"newark": [["chicago"]], "chicago": [["denver"]], "denver": []}
 TABLES = ("orders", "readings")

@@ -14,8 +14,8 @@ from sites import NEWARK, SEATTLE, Sites, at
 
 import spark_wan
 from crash.armed_sink import ArmedDataSource
+from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.receiver.deduplicate import AppliedEventIds
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import NoCheckpoints
 from spark_wan.topology.ack_policy import AckPolicy
@@ -100,7 +100,7 @@ def test_f29_a_replay_of_expired_event_ids_is_set_aside(spark: Any, clicked: Sit
     """Event IDs expire below a floor. Events at or below it become dead letters with their cause;
     newer ones are applied.
 
-    Fails without the floor in `AppliedEventIds.drop_redelivered`.
+    Fails without the floor in `drop_redelivered`.
     """
 
     def write_all() -> None:

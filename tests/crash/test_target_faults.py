@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
 
-import spark_wan.receiver.rows as rows_module
+import spark_wan.target.rows as rows_module
 from crash.collision import Collision
 from spark_wan.delta.dataframes import map_in_arrow
-from spark_wan.receiver.target import DeltaTarget
-from spark_wan.receiver.write import MarkedWrite
 from spark_wan.steps import run
+from spark_wan.target.delta_table import DeltaTarget
+from spark_wan.target.write import MarkedWrite
 
 
 def collide(monkeypatch: pytest.MonkeyPatch, way: str, collision: Collision) -> None:
@@ -71,7 +71,7 @@ def test_f20_a_damaged_frame_that_a_task_decodes_holds_its_stream(
     spark: Any, waiting: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Earlier epochs are applied; the damaged one is held and named. Once the frame is restored, it
-    is applied. (The driver decodes the frames of a small apply: ``unit/receiver/test_apply.py``.)
+    is applied. (The driver decodes the frames of a small apply: ``unit/apply/test_applier.py``.)
 
     Fails when `DeltaTarget._errors` does not recognise the error of a task.
     """

@@ -31,15 +31,15 @@ from crc32c import crc32c
 from fakes import HEADER, STREAM, manifest, schema
 
 from fuzz.mutations_of import as_json, mutated_bytes, mutated_value
+from spark_wan.apply.plan import StreamPlanner
 from spark_wan.channels.kafka import fold as folding
 from spark_wan.channels.kafka import operations, parts
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.operations import Operation
 from spark_wan.channels.kafka.places import parse_path
-from spark_wan.channels.trust import ManifestRule
 from spark_wan.errors import WanError
 from spark_wan.ledger.progress import Progress
-from spark_wan.receiver.plan import StreamPlanner
+from spark_wan.log.trust import ManifestRule
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame, encode_frame, frame_checksum

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 import spark_wan.capture.source as source
 from spark_wan import Receiver, Sender
-from spark_wan.capture.change_feed import JAVA_TIME
+from spark_wan.capture.altered_values import JAVA_TIME
 from spark_wan.delta.sessions import is_connect
 from spark_wan.sender.stream import SenderStream
 

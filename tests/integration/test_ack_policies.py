@@ -16,8 +16,8 @@ from waiting import wait_until
 
 import spark_wan
 import spark_wan.receiver.stream as receiver_stream
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import AckTimeoutError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.acks import AckManager

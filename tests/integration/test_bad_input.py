@@ -28,13 +28,13 @@ from users import clicks, frame, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.control.decisions import parse_decisions
 from spark_wan.delta.tables import history
 from spark_wan.errors import ChannelError, LedgerError, StreamsHeldError, TopologyError, WanError
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.stream import StreamStatus
+from spark_wan.state.decisions import parse_decisions
 from spark_wan.topology.parsing import load_topology
 
 ORDER = {"id": 900, "item": "after it all", "amount": 9.0}

@@ -15,7 +15,7 @@ from waiting import wait_until
 from spark_wan import Receiver
 from spark_wan.capture.arrow_batches import MAX_ROW_BYTES
 from spark_wan.capture.source import DeltaSource
-from spark_wan.channels.log import StreamLog
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.job import Sender
 from spark_wan.wire.frame import decode_frame
 

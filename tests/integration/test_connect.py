@@ -13,7 +13,7 @@ from spark_connect import run_script
 from waiting import DEADLINE
 
 import spark_wan
-from spark_wan.capture.change_feed import JAVA_TIME
+from spark_wan.capture.altered_values import JAVA_TIME
 
 SCRIPT = Path(__file__).with_name("over_connect.py")
 FORBIDDEN = {

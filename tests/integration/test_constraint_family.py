@@ -21,11 +21,11 @@ from deltalake import DeltaTable, write_deltalake
 from pair import Pair
 from sites import SEATTLE
 
-import spark_wan.receiver.judge as judge
+import spark_wan.target.judge as judge
 from spark_wan.delta.tables import load
 from spark_wan.events.operations import keyed_event_id
 from spark_wan.receiver.stream import TableStatus
-from spark_wan.receiver.write import merge_statement
+from spark_wan.target.write import merge_statement
 from spark_wan.wire.ack import Ack
 
 DAY = datetime.date(2024, 5, 6)

@@ -18,10 +18,10 @@ import pytest
 from pair import Pair
 from sites import NEWARK, SEATTLE
 
-from spark_wan.control.decisions import Decisions
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 from spark_wan.sender.job import Sender
+from spark_wan.state.decisions import Decisions
 
 NESTED_COLUMNS = "s struct<x:int>, list array<struct<x:int>>, map map<string,struct<x:int>>"
 COLUMNS = f"id bigint, qty int, note string, {NESTED_COLUMNS}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sites import SEATTLE, Sites
 
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.target.delta_table import DeltaTarget
 
 
 def test_f53_what_was_judged_is_what_is_written(

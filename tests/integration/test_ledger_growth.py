@@ -14,19 +14,18 @@ from sites import make_ledger
 
 from spark_wan.delta.sessions import temporary_settings
 from spark_wan.delta.sql import reference
-from spark_wan.events.operations import ID, SEQUENCE, TIME, VERSION
-from spark_wan.ledger import folding
+from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
+from spark_wan.ledger import applied_ids, folding, maintenance
+from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.folding import fold
+from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.records import HistoryPosition, LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
-from spark_wan.receiver import deduplicate, maintenance
-from spark_wan.receiver.decode import CONTENT
-from spark_wan.receiver.deduplicate import AppliedEventIds
-from spark_wan.receiver.maintenance import LedgerMaintenance
-from spark_wan.receiver.rows import EventRows
 from spark_wan.steps import run
+from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.rows import EventRows
 from spark_wan.wire.mark import Mark
 
 NEWARK = "newark"
@@ -54,7 +53,7 @@ def events(spark: Any, ids: list[str], content: str = "c", time: int | None = 10
 def dropped(ids: AppliedEventIds, rows: EventRows) -> Any:
     """What is left of events: the batch with its counts, and the IDs that are new."""
     batch: Any = SimpleNamespace(content=rows, duplicates=0, new_ids=0, ids_until=None)
-    ids.drop_redelivered(batch)
+    drop_redelivered(ids, batch)
     batch.new = sorted(row[0] for row in rows.frame.select(ID).collect())
     batch.dead = 0 if rows.dead is None else rows.dead.count()
     rows.release()
@@ -80,7 +79,7 @@ def test_event_ids_are_looked_up_by_the_ids_of_the_apply(
 
     Fails when a range's token does not count, or an aborted apply's does.
     """
-    monkeypatch.setattr(deduplicate, "FEW_IDS", few)
+    monkeypatch.setattr(applied_ids, "FEW_IDS", few)
     apply(store, 1, ODD[:4])
     apply(store, 2, ODD[4:])
     assert run(fold(store, "seattle", "orders", least=1)) == 2
@@ -104,10 +103,10 @@ def test_as_many_ids_as_are_looked_up_as_literals_can_be_read(
 ) -> None:
     """Fails when they are one IN list, which Parquet's reader gets as thousands of nested
     comparisons: the JVM ends with a StackOverflowError."""
-    names = [f"event {n}" for n in range(deduplicate.FEW_IDS)]
+    names = [f"event {n}" for n in range(applied_ids.FEW_IDS)]
     apply(store, 1, names)
     ids = AppliedEventIds(store.tables, "orders", NEWARK)
-    assert dropped(ids, events(spark, names)).duplicates == deduplicate.FEW_IDS
+    assert dropped(ids, events(spark, names)).duplicates == applied_ids.FEW_IDS
 
 
 def test_a_fold_during_a_look_up_hides_no_id(

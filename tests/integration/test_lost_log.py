@@ -12,7 +12,7 @@ from default_channel import delete_channel
 from sites import NEWARK, SEATTLE, Sites, at
 from users import CLICKS, clicks
 
-from spark_wan.control.decisions import parse_decisions
+from spark_wan.state.decisions import parse_decisions
 
 
 def test_f48_a_lost_log_holds_both_ends_until_a_decision(

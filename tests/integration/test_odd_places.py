@@ -14,12 +14,12 @@ from pair import Pair
 from sites import NEWARK, SEATTLE
 
 from spark_wan import Sender, load_topology
-from spark_wan.control.decisions import Decisions
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.job import Receiver
+from spark_wan.state.decisions import Decisions
 from spark_wan.topology.values import catalog_parts
 
 ODD = [

@@ -13,7 +13,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-import spark_wan.receiver.rows as rows_module
+import spark_wan.target.rows as rows_module
 from spark_wan.delta.tables import load
 
 HIVE = "__HIVE_DEFAULT_PARTITION__"

@@ -12,7 +12,7 @@ from crc32c import crc32c
 from signed import key_file, put_operations
 from sites import SEATTLE, Sites
 
-import spark_wan.receiver.rows as rows_module
+import spark_wan.target.rows as rows_module
 from spark_wan.channels.objects import ObjectChannel
 
 

@@ -18,9 +18,9 @@ from waiting import DEADLINE, wait_until
 import spark_wan
 from spark_wan import Sender
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.datasource import format as datasource
-from spark_wan.receiver import deduplicate
+from spark_wan.ledger import applied_ids
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.frame import FrameHeader, check_frame
 from spark_wan.wire.manifest import Manifest
 
@@ -289,7 +289,7 @@ def test_b02_more_events_than_can_be_looked_up_by_literals_arrive(
     Fails when the look-up reads the newest version of the ledger: recording the IDs makes Spark
     evaluate it once more, all events count as applied, and the apply writes no row.
     """
-    monkeypatch.setattr(deduplicate, "FEW_IDS", 5)
+    monkeypatch.setattr(applied_ids, "FEW_IDS", 5)
     duplicates = 0
     for first, end in ((0, 20), (10, 40)):
         rows = [price(f"p{n}", n, n / 2) for n in range(first, end)]

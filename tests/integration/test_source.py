@@ -23,9 +23,9 @@ from waiting import wait_until
 
 import spark_wan
 from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
+from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
-from spark_wan.topology.options import SourceOptions
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]

@@ -26,7 +26,7 @@ from sites import NEWARK, SEATTLE
 
 import spark_wan
 from spark_wan import Sender
-from spark_wan.capture.change_feed import refuse, refused
+from spark_wan.capture.altered_values import refuse, refused
 from spark_wan.datasource.decode import decode
 from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.tables import load

@@ -25,17 +25,17 @@ from ledgers import mark
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import SEATTLE, Sites
 
-import spark_wan.receiver.rows as rows_module
-import spark_wan.receiver.target as target_module
+import spark_wan.target.delta_table as target_module
+import spark_wan.target.rows as rows_module
+from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.key_list import MAX_KEYS
 from spark_wan.delta.sql import reference
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.receiver.target import DeltaTarget
-from spark_wan.receiver.write import MarkedWrite
+from spark_wan.target.delta_table import DeltaTarget
+from spark_wan.target.write import MarkedWrite
 from spark_wan.wire.frame import FrameRef, encode_frame, frame_checksum
 from spark_wan.wire.manifest import Manifest
 

@@ -14,7 +14,7 @@ from sites import SEATTLE
 
 from spark_wan.delta.tables import load
 from spark_wan.errors import StoppedError
-from spark_wan.receiver import zones
+from spark_wan.target import zones
 
 IN_TOKYO = "TIMESTAMP'2024-05-07 23:30:00Z'"
 THERE, HERE, NEITHER = "DATE'2024-05-08'", "DATE'2024-05-07'", "DATE'2001-01-05'"

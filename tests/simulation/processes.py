@@ -17,10 +17,9 @@ from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import CapturedSource, CleanedMeanwhileError, SourceTable
 from simulation.stores import Site
 from simulation.targets import SimulatedTarget
-from spark_wan.channels.batches import BatchLimits
-from spark_wan.channels.log import StreamLog
+from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.object_store import ObjectStoreChannel
-from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import (
     ChannelError,
     HistoryLostError,
@@ -32,8 +31,9 @@ from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import transaction_name
-from spark_wan.receiver.apply import ApplyResult, TableApplier
-from spark_wan.receiver.site_ack import SiteAck
+from spark_wan.log.frames import BatchLimits
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.topology.model import Stream
@@ -252,7 +252,7 @@ class Forwarding(StreamTask):
         return self.volatile.through(log_id) if self.volatile is not None else None
 
     def _round(self) -> Iterator[str]:
-        """As :meth:`spark_wan.receiver.forwards.ForwardedStream._forward` does."""
+        """As :meth:`spark_wan.forward.job.ForwardedStream._forward` does."""
         if self.volatile is None:
             self.volatile = self._forwarder()
         answer = self.process.answer(self.log_of(self.inbound))

@@ -12,9 +12,9 @@ from fakes import schema
 
 from simulation import invariants
 from simulation.sources import Pairs, Row
-from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.options import SinkOptions
 from spark_wan.topology.model import Stream
-from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from fakes import schema
 from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
 from spark_wan.capture.netting import COMMIT_VERSION, RANK, net
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
-from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import SourceError
 from spark_wan.events.operations import OP, VERSION, Operation
+from spark_wan.log.frames import BatchLimits, BatchPublisher
 from spark_wan.wire.frame import FrameHeader, FrameRef
 
 Row = tuple[Any, ...]

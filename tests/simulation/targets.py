@@ -16,14 +16,14 @@ from fakes import schema
 
 from simulation import invariants
 from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
+from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.records import TargetName, transaction_name
-from spark_wan.receiver.apply import ApplyBatch, WriteConflict
-from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
@@ -70,7 +70,7 @@ class DeltaTable:
 
 @dataclass
 class SimulatedTarget:
-    """One process's view of a target table (see :class:`spark_wan.receiver.apply.TargetTable`),
+    """One process's view of a target table (see :class:`spark_wan.apply.applier.TargetTable`),
     with Delta's rules:
 
     - of one app ID a transaction number that is not above the last one is skipped, silently

@@ -14,18 +14,18 @@ from hypothesis import Phase
 
 from simulation.machine import Forwarded, Replication
 from simulation.schedules import FIXED_SEED, simulate
-from spark_wan.channels.log import StreamLog
+from spark_wan.apply.applier import ApplyBatch, ApplyResult, TableApplier
+from spark_wan.apply.plan import PlannedEpoch
+from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.object_store import ObjectStoreChannel
+from spark_wan.datasource.events import EventsWriter
 from spark_wan.errors import LogGapError
 from spark_wan.events.operations import ID
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.plan import ForwardPlanner
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import ApplyBatch, ApplyResult, TableApplier
-from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.receiver.site_ack import SiteAck
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager, OrphanSearch
-from spark_wan.sender.events import EventsWriter
 from spark_wan.sender.publish import CaptureSettings
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
@@ -62,13 +62,13 @@ def number_not_fixed(patch: pytest.MonkeyPatch) -> None:
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
     """All writes of a (query, batch) look equal."""
-    patch.setattr("spark_wan.sender.events.combine", lambda digests: "the same")
+    patch.setattr("spark_wan.datasource.events.combine", lambda digests: "the same")
 
 
 def replay_not_recognised(patch: pytest.MonkeyPatch) -> None:
     """No two writes of a (query, batch) look equal."""
     digests = itertools.count()
-    patch.setattr("spark_wan.sender.events.combine", lambda parts: str(next(digests)))
+    patch.setattr("spark_wan.datasource.events.combine", lambda parts: str(next(digests)))
 
 
 def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:

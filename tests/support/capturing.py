@@ -10,7 +10,7 @@ from fakes import HEADER, memory_channel
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, CaptureTask
 from spark_wan.channels.base import Channel
-from spark_wan.channels.batches import BatchLimits
+from spark_wan.log.frames import BatchLimits
 
 LIMITS = BatchLimits(100, 1 << 20)
 

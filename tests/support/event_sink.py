@@ -11,10 +11,10 @@ from fakes import Checkpoints, Clock, memory_channel, schema
 from hypothesis import settings
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
-from spark_wan.sender.events import EventsWriter, SinkColumns, WriteResult, append_epoch
+from spark_wan.datasource.events import EventsWriter, SinkColumns, WriteResult, append_epoch
+from spark_wan.datasource.options import SinkOptions
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import Steps, run
-from spark_wan.topology.options import SinkOptions
 from spark_wan.wire.frame import decode_frame
 from spark_wan.wire.manifest import Manifest
 

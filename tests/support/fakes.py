@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
@@ -29,8 +30,7 @@ from spark_wan.ledger.records import (
     transaction_name,
 )
 from spark_wan.ledger.summary import Summary
-from spark_wan.receiver.apply import ApplyBatch, WriteConflict
-from spark_wan.receiver.plan import PlannedEpoch
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, encode_frame, frame_checksum

@@ -16,12 +16,12 @@ from inline import Inbound, Running, Woken
 from receivers import SPARK, InMemory
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError
+from spark_wan.forward.job import ForwardedStream, Forwards, Outbound
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
-from spark_wan.receiver.forwards import ForwardedStream, Forwards, Outbound
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable

@@ -14,11 +14,11 @@ from default_channel import channel_settings
 from pyspark.sql import functions as F
 from sites import NEWARK, SEATTLE, Sites, write_topology
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.delta.dataframes import map_in_arrow
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load
 from spark_wan.events.row_hash import hex_ids, row_hashes
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import stream_name
 from spark_wan.wire.frame import decode_frame
 from spark_wan.wire.manifest import Manifest

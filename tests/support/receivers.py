@@ -13,16 +13,17 @@ import pytest
 from fakes import LedgerRows, Target, publish
 from inline import Inbound, Running, Woken
 
+from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.log.listing import Listing
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver import channel_streams as streams_module
 from spark_wan.receiver import stream as stream_module
 from spark_wan.receiver import table as table_module
-from spark_wan.receiver.apply import TableApplier
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
-from spark_wan.receiver.stream import InboundStream, Listing
+from spark_wan.receiver.stream import InboundStream
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.topology.model import Table

@@ -13,23 +13,23 @@ import pyarrow as pa
 from fakes import HEADER, LedgerRows, Target, manifest
 from inline import Inbound, Running, Woken
 
+from spark_wan.apply.applier import TableApplier
+from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.channels.kafka.places import parse_path
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import TableApplier
+from spark_wan.log.frames import BatchLimits, BatchPublisher
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
-from spark_wan.receiver.plan import PlannedEpoch
 from spark_wan.receiver.stream import InboundStream
 from spark_wan.receiver.table import InboundTable
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import parse_topology
-from spark_wan.topology.trust import sending_trust
+from spark_wan.topology.signing import sending_trust
 from spark_wan.wire.frame import FrameRef, decode_frame, most_bytes
 from spark_wan.wire.manifest import Manifest, fingerprint
 

@@ -24,20 +24,20 @@ from default_channel import channel_settings, copy_channels, frames
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from inline import Inbound, Running, inbound_of
 
+from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
-from spark_wan.channels.watch import AckWatch
-from spark_wan.control.decisions import Decisions
 from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
-from spark_wan.receiver.apply import TableApplier
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import InboundStream, TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.publish import Publisher
 from spark_wan.sender.stream import StreamStatus
+from spark_wan.state.decisions import Decisions
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack

@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import COLUMNS, Row, Sites, at
 
-from spark_wan.channels.log import StreamLog
+from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.options import SinkOptions
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import NoCheckpoints
-from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
 from spark_wan.steps import run
-from spark_wan.topology.options import SinkOptions
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import Manifest
 

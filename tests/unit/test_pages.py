@@ -13,8 +13,8 @@ import pytest
 import typer.main
 
 from spark_wan.cli.app import command_line
+from spark_wan.datasource.options import SinkOptions
 from spark_wan.local.java import OLDEST_JAVA
-from spark_wan.topology.options import SinkOptions
 from spark_wan.topology.parsing import load_topology
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from spark_wan.capture import source as source_module
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
-from spark_wan.receiver import target as target_module
-from spark_wan.receiver.target import DeltaTarget
+from spark_wan.target import delta_table as target_module
+from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 HOUR = DAY // 24

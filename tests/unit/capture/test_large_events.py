@@ -13,8 +13,8 @@ from fakes import HEADER, memory_channel
 from spark_wan.capture import tasks
 from spark_wan.capture.tasks import CaptureReport
 from spark_wan.channels.base import Channel
-from spark_wan.channels.batches import BatchLimits
 from spark_wan.events.operations import OP, Operation, keyed_event_id
+from spark_wan.log.frames import BatchLimits
 from spark_wan.wire.frame import decode_frame
 
 LIMITS = BatchLimits(100, 1_000, 10_000, received="20,000 at site seattle")

@@ -13,8 +13,8 @@ import pytest
 from fakes import STREAM, ack, manifest, publish
 
 from spark_wan.channels.base import PAGE, Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ManifestError, ManifestExists
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.manifest import fingerprint
 
 ATTEMPT = "c" * 32

@@ -10,9 +10,9 @@ from fakes import STREAM, memory_channel
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
+from spark_wan.log.stream_log import StreamLog
 
 
 def faulty(*script: Fault) -> tuple[Channel, FaultyChannel]:

@@ -12,10 +12,10 @@ from fakes import STREAM, ack, manifest, publish
 
 from spark_wan.channels import registry
 from spark_wan.channels.base import new_attempt
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.objects import MARKER, WHOLE_LISTING_INTERVAL, ObjectChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.values import parse_channel, parse_state
 
 ATTEMPT = "c" * 32

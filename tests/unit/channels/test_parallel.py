@@ -13,9 +13,9 @@ import pytest
 from fakes import HEADER, STREAM, memory_channel, put_frame
 
 from spark_wan.channels import parallel
-from spark_wan.channels.batches import BatchLimits, BatchPublisher
 from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE, in_order
-from spark_wan.receiver.decode import DecodeTask
+from spark_wan.log.frames import BatchLimits, BatchPublisher
+from spark_wan.target.decode import DecodeTask
 
 LONG = 60.0
 """Seconds after which a test gives up waiting."""

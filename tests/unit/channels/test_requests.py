@@ -10,8 +10,8 @@ from counted_channel import CountedChannel
 from fakes import Checkpoints, Clock, ack, manifest, publish, put_frame
 from receivers import TOPOLOGY, Streams
 
-from spark_wan.channels.log import StreamLog
-from spark_wan.channels.watch import AckWatch
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import READ_AT_MOST, SWEPT_AT_ONCE, AckManager
 from spark_wan.sender.epochs import ORPHAN_AGE
 from spark_wan.steps import run

@@ -29,7 +29,6 @@ from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
 from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
 from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
-from spark_wan.channels.log import StreamLog
 from spark_wan.channels.registry import prepare_all
 from spark_wan.errors import (
     ChannelError,
@@ -38,6 +37,7 @@ from spark_wan.errors import (
     ManifestExists,
     NotBegunError,
 )
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.manifest import fingerprint

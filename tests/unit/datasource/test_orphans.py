@@ -100,7 +100,7 @@ LOOKS = """
 import sys
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import ChannelError
-from spark_wan.topology.options import SourceOptions
+from spark_wan.datasource.options import SourceOptions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 reader = WanStreamReader(SourceOptions.parse({"channel": sys.argv[1]}))
 try:

@@ -8,11 +8,11 @@ import pytest
 from fakes import STREAM, memory_channel, publish
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.datasource import source as datasource
+from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError
-from spark_wan.topology.options import SourceOptions
+from spark_wan.log.stream_log import StreamLog
 
 BEFORE = {"streams": {STREAM: 5}, "again": {}}
 

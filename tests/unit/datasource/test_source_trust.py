@@ -9,10 +9,10 @@ import pytest
 import yaml
 from signed import ORDERS, SignedSites, content
 
-from spark_wan.channels.log import StreamLog
+from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import FramePartition, WanStreamReader, offset
 from spark_wan.errors import LogGapError, UntrustedError
-from spark_wan.topology.options import SourceOptions
+from spark_wan.log.stream_log import StreamLog
 
 
 @pytest.fixture

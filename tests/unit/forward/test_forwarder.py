@@ -14,9 +14,8 @@ from unittest.mock import Mock, patch
 import pytest
 from fakes import MANIFEST, Checkpoints, Clock, ack, manifest, memory_channel, publish, put_frame
 
+from spark_wan.apply.plan import StreamPlan, StreamPlanner
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     FULL_COPY,
     ChannelError,
@@ -28,8 +27,9 @@ from spark_wan.errors import (
 )
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.progress import Progress, origin_of
-from spark_wan.receiver.plan import StreamPlan, StreamPlanner
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.epochs import MOST_REFUSALS
+from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology

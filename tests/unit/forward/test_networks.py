@@ -363,7 +363,7 @@ def test_f11_f12_f14_channels_fail_for_a_while(
     choose = random.Random(f"{kind} {seed}")
     shape = choose.choice([CHAIN, RING, TOPOLOGIES["b11 mesh"], TOPOLOGIES["b04 star"]])
     network = Network(tmp_path, shape)
-    monkeypatch.setattr("spark_wan.receiver.forwards.milliseconds", network.clock)
+    monkeypatch.setattr("spark_wan.forward.job.milliseconds", network.clock)
     down: set[str] = set()
 
     def fault(site: str, url: str, method: str) -> str | None:

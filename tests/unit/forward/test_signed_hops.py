@@ -10,12 +10,12 @@ import pytest
 from fakes import Checkpoints, Clock, manifest, memory_channel, put_frame
 from signed import key_file
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import UntrustedError
 from spark_wan.forward.forwarder import Forwarder
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
 from spark_wan.topology.parsing import parse_topology
-from spark_wan.topology.trust import receiving_trust, sending_trust
+from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.wire.frame import frame_digest
 from spark_wan.wire.manifest import Manifest
 

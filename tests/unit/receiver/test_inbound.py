@@ -15,22 +15,23 @@ from fakes import STREAM, ConnectSession, manifest, memory_channel, publish
 from inline import Inbound, Running, Woken, turns
 from receivers import CONTENT, SPARK, TOPOLOGY, Clock, acked, held_at, receiver, send
 
+from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.decisions import Decisions
 from spark_wan.errors import ChannelError, FrameError, SessionLostError, StoppedError
+from spark_wan.ledger import maintenance
 from spark_wan.ledger.folding import LEAST_MARKS
-from spark_wan.receiver import maintenance
+from spark_wan.ledger.maintenance import LedgerMaintenance
+from spark_wan.log.listing import Listing
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ACKS_INTERVAL, ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.job import Receiver
-from spark_wan.receiver.maintenance import LedgerMaintenance
-from spark_wan.receiver.plan import PlannedEpoch
-from spark_wan.receiver.stream import InboundStream, Listing
+from spark_wan.receiver.stream import InboundStream
 from spark_wan.receiver.table import InboundTable
-from spark_wan.receiver.target import DeltaTarget
 from spark_wan.runtime.first_looks import RETRY
 from spark_wan.runtime.scheduler import Found, Lane, Next
+from spark_wan.state.decisions import Decisions
+from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum

@@ -11,10 +11,10 @@ from event_sink import SCHEMA, Sink, row
 from event_sink import STREAM as SINK_STREAM
 from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.errors import OptionError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.ack_timeouts import AckTimeout, AckTimeouts, Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.record import read_record

@@ -20,11 +20,11 @@ from fakes import (
 )
 
 from spark_wan.channels import base, object_store, objects
-from spark_wan.channels import log as log_module
 from spark_wan.channels.base import new_attempt
-from spark_wan.channels.log import StreamLog
-from spark_wan.channels.watch import AckWatch
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log import stream_log as log_module
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.sender import acks as acks_module
 from spark_wan.sender.acks import (
     NO_ACKS_POLL_INTERVAL,

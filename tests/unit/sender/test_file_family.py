@@ -20,18 +20,18 @@ from fakes import STREAM, Clock, LedgerRows, Source, Target, schema
 from file_faults import Fault, altered, cut_in_half, deleted, emptied, restored
 from publishing import SETTINGS
 
-from spark_wan.channels.log import StreamLog
+from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.registry import open_channel
+from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.options import SinkOptions
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.receiver.apply import TableApplier
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.checkpoints import StoredCheckpoints
-from spark_wan.sender.events import EventsWriter, SinkColumns, append_epoch
 from spark_wan.sender.publish import Publisher
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
-from spark_wan.topology.options import SinkOptions
 
 WAY_OUT = re.compile(r"[Rr]estore|--decide|newLog|full copy|a place of its own")
 TIMEOUT = 60_000

@@ -14,8 +14,6 @@ from faulty_channel import Fault
 from publishing import Site
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
-from spark_wan.channels.log import StreamLog
-from spark_wan.control.decisions import Decisions
 from spark_wan.errors import (
     NEW_SITE,
     ChannelError,
@@ -32,9 +30,11 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
 from spark_wan.sender.publish import QUIET_COMMITS
+from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds

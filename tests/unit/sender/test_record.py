@@ -17,11 +17,11 @@ from faulty_channel import Fault, FaultyChannel
 from inline import Running
 
 from spark_wan.channels.base import Channel
-from spark_wan.channels.log import StreamLog
-from spark_wan.channels.watch import AckWatch
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.errors import SourceError
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Found, Next, Turn

@@ -10,8 +10,8 @@ import pytest
 from fake_broker import FakeTopicChannel
 from fakes import STREAM, ack, manifest, memory_channel, publish
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import ChannelError, LogGapError, NewerRecordError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import NoCheckpoints, StoredCheckpoints, check_log
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import Manifest

@@ -26,7 +26,6 @@ from waiting import LONG, until
 
 import spark_wan.sender.stream as stream_module
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
-from spark_wan.channels.log import StreamLog
 from spark_wan.cli.launcher import watch
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import (
@@ -36,6 +35,7 @@ from spark_wan.errors import (
     TableReplacedError,
     WanError,
 )
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace

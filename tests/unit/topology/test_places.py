@@ -10,12 +10,12 @@ from fakes import memory_channel
 from inline import Running
 from topologies import refusal, topology
 
-from spark_wan.channels.watch import AckWatch
+from spark_wan.datasource.options import SinkOptions
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
+from spark_wan.log.watch import AckWatch
 from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.job import Sender
-from spark_wan.topology.options import SinkOptions
 from spark_wan.topology.values import catalog_parts, is_path
 from spark_wan.wire.checkpoint import SenderCheckpoint
 
@@ -251,9 +251,9 @@ def test_a_state_takes_storage_options_and_shows_no_secrets(
     assert "hunter2" not in repr(site)
     opened: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        "spark_wan.control.state.open_store", lambda *arguments: opened.append(arguments)
+        "spark_wan.state.objects.open_store", lambda *arguments: opened.append(arguments)
     )
-    monkeypatch.setattr("spark_wan.control.state.obstore.put", lambda *_: None)
+    monkeypatch.setattr("spark_wan.state.objects.obstore.put", lambda *_: None)
     StoredCheckpoints(site.state, site.storage).save("s", SenderCheckpoint("i", 1))
     assert opened == [("s3://b/x", options)]
 

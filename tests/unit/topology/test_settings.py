@@ -9,8 +9,8 @@ import pytest
 from topologies import topology
 
 from spark_wan import Receiver, Sender
+from spark_wan.datasource.options import SinkOptions, SourceOptions
 from spark_wan.topology.model import Site, Table
-from spark_wan.topology.options import SinkOptions, SourceOptions
 from spark_wan.topology.settings import setting, settings_of, shared, store_options
 from spark_wan.units import parse_count, parse_seconds
 

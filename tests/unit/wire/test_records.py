@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from fakes import STREAM, ack, memory_channel
 
-from spark_wan.channels.log import StreamLog
 from spark_wan.errors import NewerRecordError
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark

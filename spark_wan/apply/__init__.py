@@ -1,0 +1,1 @@
+"""Which epochs are applied, in which order, and what the site acks."""

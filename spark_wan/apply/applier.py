@@ -1,0 +1,488 @@
+"""Applying a stream to a table: the receiver's numbered path.
+
+:meth:`TableApplier.round` takes the next epochs of one stream. Each step is idempotent; a crash
+between any two changes nothing:
+
+    apply.1  caught-up   the ledger, from marked commits; this fixes the apply number
+    apply.2  planned     from log and ledger: new, known, waiting, held
+    apply.3  read        frames fetched, checked, decoded; rows that cannot be applied are found
+    apply.4  resolved    redelivered events are dropped; one event per key
+    apply.5  recorded    dead letters and event IDs, under the apply's token: they count once that
+                         apply is marked
+    apply.6  written     one marked commit to the table; a conflict or a skipped write goes back to
+                         step 1, never to the write
+    apply.6b read-back   the mark was found in the table's history
+    apply.7  ledgered    the mark is in the ledger; those of several tables get there together
+    apply.8  acked       and not before
+
+Forwarding runs beside it (:mod:`spark_wan.forward`). An ack has the lower of applied and forwarded
+(:mod:`spark_wan.apply.site_ack`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
+from spark_wan.apply.site_ack import SiteAck
+from spark_wan.errors import (
+    ChannelError,
+    DeadLettersError,
+    FrameError,
+    LedgerError,
+    ManifestError,
+    StoppedError,
+    TargetError,
+    UntrustedError,
+    WanError,
+)
+from spark_wan.events.columns import column_paths
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import origin_of
+from spark_wan.ledger.records import TargetHistory
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.state.decisions import Decisions
+from spark_wan.steps import Steps
+from spark_wan.wire.ack import Ack
+from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.mark import AppliedStream, Mark
+
+log = logging.getLogger(__name__)
+
+READ_BACK = "apply.6b read-back"
+"""At this step an apply may wait until someone else has written the ledger's rows."""
+LARGE_APPLY_ROWS = 1_000_000
+LARGE_APPLY_BYTES = 64 * 1024 * 1024
+"""An apply that has so much may take longer than a sender waits for an ack: it is announced."""
+ATTEMPTS = 20
+"""Attempts of a round against conflicting writers, before the stream is held and retried later."""
+
+
+class Replan(Exception):
+    """The plan is out of date: start over with step 1."""
+
+
+class WriteConflict(Replan):
+    """Another writer was faster."""
+
+
+@dataclass
+class ApplyBatch:
+    """Planned epochs on their way into the table, in one commit.
+
+    ``content`` belongs to the target's adapter. The counts are filled in by ``resolve``.
+    """
+
+    epochs: Sequence[PlannedEpoch]
+    content: Any = None
+    dead_letters: int = 0
+    duplicates: int = 0
+    new_ids: int = 0
+    ids_until: int | None = None
+    """See :mod:`spark_wan.wire.mark`."""
+
+    @property
+    def newest(self) -> Manifest:
+        """The manifest of the last epoch; all have its columns, keys and origin."""
+        return self.epochs[-1].manifest
+
+    @property
+    def has_event_ids(self) -> bool:
+        """Whether the epochs are those of a user stream, whose events have IDs."""
+        return self.newest.kind == EVENTS
+
+
+class TargetTable(TargetHistory, Protocol):
+    """A target table. The Spark adapter and the simulation each implement it."""
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        """Create the table with the epoch's columns. Called on first contact only."""
+
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
+        """Fetch, check and decode epochs.
+
+        Checks that all ``applied`` columns are still there, then reconciles the columns and finds
+        the constraints that rows must satisfy.
+        """
+
+    def resolve(self, batch: ApplyBatch) -> None:
+        """Drop redelivered events and keep one event per key. Raises DeadLettersError."""
+
+    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+        """Record dead letters and event IDs under the mark's token."""
+
+    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+        """Make one commit with the mark, under transaction number ``mark.apply``.
+
+        Raises WriteConflict and TargetError.
+        """
+
+    def done(self, batch: ApplyBatch) -> None:
+        """Release what ``batch`` holds."""
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        """Fetch and check every frame of an epoch. Raises FrameError."""
+
+
+@dataclass
+class ApplyResult:
+    """What a round did."""
+
+    plan: StreamPlan
+    applied: int = 0
+    """Through this epoch of the log everything is applied."""
+    epochs: int = 0
+    events: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    held: int | None = None
+    cause: str | None = None
+
+    @property
+    def again(self) -> bool:
+        """Whether the round left epochs for the next."""
+        return self.held is None and (
+            self.plan.more
+            or bool(self.plan.new and self.applied < self.plan.new[-1].manifest.epoch)
+        )
+
+
+@dataclass
+class TableApplier:
+    """Applies one stream to one table at one site. One per table runs at a time."""
+
+    site: str
+    table: str
+    log: StreamLog
+    target: TargetTable
+    ledger: Ledger
+    max_bytes: int = 256 * 1024 * 1024
+    max_epochs: int = 200
+    check_stopped: Callable[[], None] = lambda: None
+    """Raises StoppedError when the receiver was stopped."""
+    decisions: Callable[[], Decisions] = Decisions
+    """Loads what the user has decided about the table. Called only when a decision is needed."""
+    answer: SiteAck | None = None
+    """The site's ack of the stream; None: the stream is not forwarded."""
+    writers: Collection[str] | None = None
+    """The sites that write the table, by the topology; None: any site."""
+    _answer: SiteAck = field(init=False)
+    _recorded: tuple[tuple[object, ...], str] | None = None
+    """What identifies the apply that was recorded last, and its token."""
+    _passed: FrameError | None = None
+    """In this round: the error of a frame that turned out to be valid."""
+
+    def __post_init__(self) -> None:
+        self._answer = self.answer or SiteAck(self.site, self.log)
+
+    def round(self, listed: Sequence[int] | None = None) -> Steps[ApplyResult]:
+        """Plan and apply what the log has.
+
+        Errors of the stream, the table or its frames hold the stream: result and ack name epoch
+        and cause. ``listed``: the epochs in the stream's log, if the caller has listed them.
+        """
+        acked = self._answer.read()
+        result = self._nothing_planned(acked)
+        # Only an apply may rest on a hint: its write detects when the hint was wrong.
+        hint = self.ledger.seems_current(self.target)
+        confirmed = False
+        self._passed = None
+        for _ in range(ATTEMPTS):
+            self.check_stopped()
+            try:
+                apply_number, result = yield from self._planned(listed, acked, hint)
+                acked = self._announce(result, acked)
+                yield from self._apply_planned(apply_number, result)
+            except StoppedError:
+                raise
+            except Replan as reason:
+                log.info("%s: %s; planning again", self.table, reason)
+                hint = False
+                continue
+            except WanError as error:
+                self._hold(result, result.applied + 1, error)
+            doubtful = hint and not result.epochs
+            if result.plan.held is not None and not result.epochs and not confirmed:
+                # After the ledger was read, another receiver may have applied, and the sender may
+                # have trimmed what that receiver acked.
+                doubtful = confirmed = True
+                if self.ledger.progress.lost:
+                    self.ledger.forget()  # it may have been restored
+            if not doubtful:
+                break
+            hint = False
+        else:
+            lost = (
+                f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the "
+                "table. The receiver will retry."
+            )
+            self._hold(result, result.applied + 1, TargetError(lost))
+        self._ack(result, acked)
+        yield "apply.8 acked"
+        return result
+
+    def unexpected(self, cause: str) -> ApplyResult:
+        """Hold the stream after an unexpected error, and return the result of that round."""
+        acked = self._answer.read()
+        result = self._nothing_planned(acked)
+        self._hold(result, result.applied + 1, TargetError(cause))
+        self._ack(result, acked)
+        return result
+
+    def _announce(self, result: ApplyResult, acked: Ack | None) -> Ack | None:
+        """Say which epoch is applied next, if that may take long: until then the site owes its ack.
+        Returns the ack that is in the channel. A channel that refuses it is no reason to wait."""
+        new = result.plan.new
+        if sum(epoch.manifest.rows for epoch in new) < LARGE_APPLY_ROWS and (
+            sum(epoch.manifest.bytes for epoch in new) < LARGE_APPLY_BYTES
+        ):
+            return acked
+        of_log = acked is not None and acked.log_id == result.plan.log_id
+        if acked is not None and of_log and acked.in_table > result.applied:
+            return acked  # another receiver has applied more, which the write will find
+        try:
+            self._ack(result, acked, working=new[0].manifest.epoch)
+        except ChannelError as error:
+            log.debug("%s: not announced: %s", self.table, error)
+        return self._answer.known
+
+    def _nothing_planned(self, acked: Ack | None) -> ApplyResult:
+        return ApplyResult(StreamPlan(self.log.stream), applied=acked.in_table if acked else 0)
+
+    def _planned(
+        self, listed: Sequence[int] | None, acked: Ack | None, hint: bool
+    ) -> Steps[tuple[int | None, ApplyResult]]:
+        """Return the next apply number (None: there is no table yet), and what to apply."""
+        apply_number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
+        yield "apply.1 caught-up"
+        plan = self._plan(listed, acked)
+        result = ApplyResult(
+            plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause
+        )
+        yield "apply.2 planned"
+        return apply_number, result
+
+    def _apply_planned(self, apply_number: int | None, result: ApplyResult) -> Steps[None]:
+        """Apply as many of the planned epochs as possible; hold the rest. Raises Replan."""
+        epochs = result.plan.new
+        if not epochs:
+            return
+        try:
+            if apply_number is None:
+                self.target.create(epochs[0])
+                raise Replan("the table was created; another receiver may have applied since")
+            yield from self._apply_valid(epochs, apply_number, result)
+        except StoppedError:
+            raise
+        except WanError as error:
+            self._hold(result, epochs[0].manifest.epoch, error)
+
+    def _apply_valid(
+        self, epochs: Sequence[PlannedEpoch], apply_number: int, result: ApplyResult
+    ) -> Steps[None]:
+        """Apply the epochs, or those before a bad frame or before too many dead letters."""
+        try:
+            yield from self._apply(epochs, apply_number, result)
+        except FrameError as error:
+            yield from self._before_bad_frame(epochs, apply_number, error, result)
+        except DeadLettersError as error:
+            # Several epochs may exceed the maximum together: try fewer. The next round takes the
+            # rest, so how many epochs wait decides nothing.
+            if len(epochs) > 1:
+                yield from self._apply_valid(epochs[: len(epochs) // 2], apply_number, result)
+            else:
+                self._hold(result, epochs[0].manifest.epoch, error)
+
+    def _apply(
+        self, epochs: Sequence[PlannedEpoch], apply_number: int, result: ApplyResult
+    ) -> Steps[None]:
+        batch = self.target.read(epochs, self.ledger.columns)
+        try:
+            yield "apply.3 read"
+            self.target.resolve(batch)
+            yield "apply.4 resolved"
+            self.check_stopped()
+            mark = self._record(batch, self._mark(batch, apply_number))
+            yield "apply.5 recorded"
+            self.target.write(batch, mark)
+            yield "apply.6 written"
+        finally:
+            self.target.done(batch)
+        self.ledger.catch_up(self.target, write=False)
+        if mark.token not in self.ledger.tokens:
+            if self.ledger.last_apply < apply_number:
+                raise LedgerError(
+                    f"{self.table}: Delta skipped apply {apply_number} at site {self.site}: the "
+                    "table has taken an apply of that number before, but neither its history nor "
+                    "the ledger knows it. Stop this site's receivers and restore the ledger; or "
+                    f"{self.ledger.resend_advice}."
+                )
+            raise WriteConflict(
+                f"another receiver has used apply number {apply_number}, and Delta skipped this "
+                "write"
+            )
+        yield READ_BACK
+        self.ledger.write()
+        yield "apply.7 ledgered"
+        result.applied = epochs[-1].manifest.epoch
+        result.epochs += len(epochs)
+        result.events += sum(epoch.manifest.rows for epoch in epochs)
+        result.duplicates += batch.duplicates
+        result.dead_letters += batch.dead_letters
+
+    def _record(self, batch: ApplyBatch, mark: Mark) -> Mark:
+        """Record what belongs to the mark, and return the mark to write.
+
+        An apply whose write failed is recorded once: its retry uses the same token.
+        """
+        same = (
+            mark.apply,
+            batch.new_ids,
+            tuple(epoch.manifest.fingerprint for epoch in batch.epochs),
+        )
+        if self._recorded is not None and self._recorded[0] == same and not batch.dead_letters:
+            return replace(mark, token=self._recorded[1])
+        self._recorded = None
+        self.target.record(batch, mark)
+        if not batch.dead_letters:  # the retry may have other dead letters
+            self._recorded = same, mark.token
+        return mark
+
+    def _before_bad_frame(
+        self,
+        epochs: Sequence[PlannedEpoch],
+        apply_number: int,
+        error: FrameError,
+        result: ApplyResult,
+    ) -> Steps[None]:
+        """Apply the epochs before the one with the bad frame, and hold the stream there."""
+        for index, epoch in enumerate(epochs):
+            try:
+                self.target.check_frames(epoch)
+            except FrameError as bad:
+                if self.ledger.catch_up(self.target) != apply_number:
+                    raise Replan(
+                        "another receiver has applied, and the sender may have trimmed since"
+                    ) from bad
+                if index:
+                    yield from self._apply_valid(epochs[:index], apply_number, result)
+                if not index or result.applied == epochs[index - 1].manifest.epoch:
+                    self._hold(result, epoch.manifest.epoch, bad)
+                return
+        # The driver can read all frames: the error may have passed.
+        if self._passed is None:
+            self._passed = error
+            raise Replan(str(error)) from error
+        tasks_only = FrameError(
+            f"{error} The driver can read the frame: check that the executors reach the channel "
+            "under the same path, too."
+        )
+        self._hold(result, epochs[0].manifest.epoch, tasks_only)
+
+    def _plan(self, listed: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
+        plan = self._plan_listed(listed, acked)
+        if plan.held is not None and (self.log.forget() or listed is not None):
+            # Listing and manifests may be outdated: the log may have been extended and trimmed, or
+            # replaced, since.
+            plan = self._plan_listed(None, acked)
+        return plan
+
+    def _plan_listed(self, listed: Sequence[int] | None, acked: Ack | None) -> StreamPlan:
+        try:
+            epochs = self.log.since(0, listed)
+        except WanError as error:
+            # The log cannot be read now; what was acked stays acked.
+            log_id, known = (acked.log_id, acked.in_table) if acked is not None else ("", 0)
+            return StreamPlan(self.log.stream, log_id, known, held=known + 1, cause=str(error))
+        return StreamPlanner(
+            self.log.stream,
+            self.site,
+            self._read_manifest,
+            self.ledger.progress,
+            {acked.log_id: acked.in_table} if acked is not None else {},
+            self.max_bytes,
+            self.max_epochs,
+            accepts=lambda log_id: log_id in self.decisions().new_logs,
+            peek=self._peek_manifest,
+        ).plan(epochs)
+
+    def _read_manifest(self, epoch: int) -> Manifest:
+        manifest = self._checked(self.log.read(epoch))
+        if self.writers is not None and manifest.origin not in self.writers:
+            raise UntrustedError(
+                f"{self.log.stream}: the events of manifest {epoch} begin at site "
+                f"{manifest.origin}, and the topology has {', '.join(self.writers)} as the writer "
+                f"of table {self.table}. Nothing of it is applied. If it is right, correct "
+                "`writers:`; if not, find out who wrote the stream, and remove it: `spark-wan "
+                f"remove {self.log.stream}`."
+            )
+        return manifest
+
+    def _peek_manifest(self, epoch: int) -> Manifest:
+        return self._checked(self.log.peek(epoch))
+
+    def _checked(self, manifest: Manifest) -> Manifest:
+        if manifest.table != self.table:
+            raise ManifestError(
+                f"{self.log.stream}: manifest {manifest.epoch} is for table {manifest.table}, not "
+                f"{self.table}."
+            )
+        return manifest
+
+    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
+        newest = batch.newest
+        origin, table_id, selection = origin_of(newest)
+        columns = self.ledger.columns.with_columns(column_paths(newest.schema))
+        stamps = [epoch.manifest.highest_stamp for epoch in batch.epochs]
+        applied = AppliedStream(
+            origin=origin,
+            table_id=table_id,
+            selection=selection,
+            through=-1 if batch.has_event_ids else newest.last_version,
+            stream=newest.stream,
+            log_id=newest.log_id,
+            epoch=newest.epoch,
+            fingerprint=newest.fingerprint,
+            ids=batch.has_event_ids,
+            dead_letters=self.ledger.dead_letters.get(newest.stream, 0) + batch.dead_letters,
+            new_ids=batch.new_ids if batch.has_event_ids else None,
+            ids_until=batch.ids_until,
+            clock=max((stamp for stamp in stamps if stamp is not None), default=None),
+            via=newest.via,
+        )
+        return Mark(
+            site=self.site,
+            table=self.table,
+            apply=apply_number,
+            token=uuid.uuid4().hex,
+            applied=(applied,),
+            columns=columns.columns,
+            moved=columns.moved,
+        )
+
+    def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:
+        if isinstance(error, LedgerError):
+            self.ledger.forget()
+        result.held, result.cause = epoch, str(error)
+
+    def _ack(self, result: ApplyResult, before: Ack | None, working: int | None = None) -> None:
+        """Report what is applied, which writes the ack unless the channel has the same one."""
+        log_id = result.plan.log_id or (before.log_id if before is not None else "")
+        ack = Ack(
+            site=self.site,
+            stream=self.log.stream,
+            log_id=log_id,
+            applied=result.applied,
+            held=result.held,
+            cause=result.cause,
+            dead_letters=self.ledger.dead_letters.get(
+                self.log.stream, before.dead_letters if before is not None else 0
+            ),
+            working=working,
+        )
+        self._answer.report_applied(ack, before)

@@ -1,0 +1,260 @@
+"""Forwarding in a running receiver: beside the applies, so that neither waits for the other.
+
+Each inbound stream is forwarded by each sender of the site that its table is attached to. This
+also runs what a Sender runs for its own streams: it collects the acks of what was forwarded, and
+trims.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark_wan.apply.site_ack import SiteAck
+from spark_wan.channels.base import Channel
+from spark_wan.channels.registry import open_channel
+from spark_wan.errors import ChannelError, StoppedError, WanError
+from spark_wan.forward.forwarder import Forwarder
+from spark_wan.log.listing import Listing
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
+from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.scheduler import (
+    UNTIL_WOKEN,
+    Activity,
+    Found,
+    Job,
+    Lane,
+    Next,
+    Scheduler,
+    Turn,
+)
+from spark_wan.sender.acks import AckManager
+from spark_wan.sender.checkpoints import StoredCheckpoints
+from spark_wan.sender.outbound import OutboundChannel, note_stop
+from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
+from spark_wan.state.decisions import StoredDecisions
+from spark_wan.steps import run
+from spark_wan.topology.fingerprint import settings_fingerprint
+from spark_wan.topology.model import Sender, Site, Table, Topology, forwarded_name
+from spark_wan.topology.signing import sending_trust
+from spark_wan.units import milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+SHORTEST_RETRY = 1.0
+LONGEST_RETRY = 30.0
+"""Seconds until a held forwarding is tried again: doubled from the first to the second."""
+
+
+@dataclass(eq=False)
+class Outbound:
+    """A channel to which this site forwards."""
+
+    watch: AckWatch
+    activity: OutboundChannel
+    streams: list[SenderStream]
+
+    @property
+    def channel(self) -> Channel:
+        return self.watch.channel
+
+
+@dataclass(eq=False)
+class ForwardedStream(Activity):
+    """An inbound stream that a sender of this site forwards."""
+
+    job: Job
+    forwarder: Forwarder
+    answer: SiteAck
+    outbound: Outbound
+    acks: SenderStream
+    """Collects the acks of what is forwarded."""
+    scheduler: Scheduler
+    available_now: bool
+    """Forward what was listed, and end."""
+    held: str | None = None
+    """Why nothing is forwarded at the moment."""
+    _given: Listing | None = None
+    """What the inbound log had when it was listed last."""
+    _is_due: bool = False
+    """Whether it was not forwarded since."""
+    _wait: float = 0.0
+    """Seconds from the hold to the next attempt. Doubles while attempts fail."""
+    _retry_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.name = self.forwarder.outbound.stream
+
+    @property
+    def through(self) -> int:
+        """Through this epoch the inbound log is forwarded."""
+        position = self.forwarder.position
+        return position[1] if position is not None else 0
+
+    def through_of(self, log_id: str) -> int | None:
+        return self.forwarder.through(log_id)
+
+    def give(self, listing: Listing) -> None:
+        """Take note of what the inbound log has."""
+        if self._given is not listing:
+            self._given, self._is_due = listing, True
+            self.scheduler.add(self)
+            self.scheduler.wake(self)
+
+    def look(self, spark: SparkSession) -> Turn:
+        """Find out whether there is something to forward."""
+        self.job.check_stopped()
+        if not self._is_due:
+            return None if self.available_now else UNTIL_WOKEN
+        wait = self._retry_at - time.monotonic()
+        return Next(wait) if wait > 0 else Found(self._forward, Lane.FORWARDS)
+
+    def _forward(self, spark: SparkSession) -> Turn:
+        """Forward in a worker. An error holds this forwarding alone."""
+        self._is_due = False
+        cause: str | None = None
+        try:
+            self.outbound.channel.ensure_prepared()
+            run(self.forwarder.round(), self.job.check_stopped)
+        except StoppedError:
+            raise
+        except WanError as error:
+            cause = str(error)
+        except Exception as error:
+            log.exception("%s: unexpected error", self.name)
+            cause = f"{self.name}: {type(error).__name__}: {error}"
+        self._count()
+        try:
+            self.answer.report_forwarded(self.name, cause)
+        except ChannelError as error:
+            cause = cause or str(error)
+        before, self.held = self.held, cause
+        self.acks.forwarding_held = cause
+        if self.available_now:
+            self.scheduler.add(self.acks)
+        elif before != cause:
+            self.scheduler.wake(self.acks)
+        if cause is None:
+            self._wait = 0.0
+            return Next(0.0)
+        if before != cause:
+            log.error("%s: not forwarded: %s", self.name, cause)
+        if self.available_now:
+            return None
+        self._is_due = True
+        self._wait = min(LONGEST_RETRY, max(SHORTEST_RETRY, 2 * self._wait))
+        self._retry_at = time.monotonic() + self._wait
+        return Next(self._wait)
+
+    def _count(self) -> None:
+        status, counts = self.acks.status, self.forwarder.counts
+        if counts.epochs == status.epochs:
+            return
+        status.epochs, status.events = counts.epochs, counts.events
+        status.batches, status.bytes = counts.batches, counts.bytes
+        log.info("%s: forwarded through epoch %d", self.name, self.through)
+        self.scheduler.wake(self.acks)
+
+
+class Forwards:
+    """The forwarding of a running receiver."""
+
+    def __init__(
+        self, job: Job, scheduler: Scheduler, topology: Topology, site: Site, available_now: bool
+    ) -> None:
+        self.job = job
+        self.scheduler = scheduler
+        self.topology = topology
+        self.site = site
+        self.available_now = available_now
+        self._outbound: dict[str, Outbound] = {}
+        self._lock = threading.Lock()
+
+    def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[ForwardedStream]:
+        """Return the forwarding of an inbound stream: one for each sender that the table is
+        attached to here. It begins once it is given a listing."""
+        return [
+            self._forwarded(inbound, table, sender, answer)
+            for sender in self.topology.attached(table, self.site.name)
+        ]
+
+    def stopped(self) -> None:
+        """Take note that the receiver was stopped, and nothing of it is running."""
+        with self._lock:
+            channels = [each.activity for each in self._outbound.values()]
+        note_stop(channels)
+
+    def _forwarded(
+        self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck
+    ) -> ForwardedStream:
+        outbound = self._outbound_of(sender)
+        name = forwarded_name(self.site.name, sender.name, inbound.stream)
+        stream_log = StreamLog(outbound.channel, name, sending_trust(self.topology, sender))
+        state, storage = self.site.state.rstrip("/"), self.site.storage
+        checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
+        decisions = StoredDecisions(state, storage)
+        acks = AckManager(
+            stream_log,
+            checkpoints,
+            sender.ack_policy,
+            int(sender.ack_timeout * 1000),
+            milliseconds,
+            sender.remotes,
+            watch=outbound.watch,
+        )
+        collecting = SenderStream(
+            self.job,
+            self.available_now,
+            no_session,
+            StreamStatus(name, table.name),
+            None,
+            acks,
+            Pace(sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)),
+            0.0,
+            record=RecordKeeper(
+                outbound.channel,
+                name,
+                settings_fingerprint(self.topology, sender, table),
+                milliseconds,
+            ),
+        )
+        outbound.streams.append(collecting)
+        if not self.available_now:
+            self.scheduler.add(collecting)
+        forwarder = Forwarder(
+            self.topology,
+            table,
+            sender,
+            inbound,
+            stream_log,
+            checkpoints,
+            milliseconds,
+            partial(decisions.load, table.name),
+        )
+        return ForwardedStream(
+            self.job, forwarder, answer, outbound, collecting, self.scheduler, self.available_now
+        )
+
+    def _outbound_of(self, sender: Sender) -> Outbound:
+        with self._lock:
+            known = self._outbound.get(sender.channel)
+            if known is None:
+                watch = AckWatch(open_channel(sender.channel, sender.storage))
+                streams: list[SenderStream] = []
+                pace = Pace(
+                    sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)
+                )
+                activity = OutboundChannel(watch, streams, self.scheduler, pace)
+                known = self._outbound[sender.channel] = Outbound(watch, activity, streams)
+                if not self.available_now:
+                    self.scheduler.add(activity)
+            return known

@@ -1,0 +1,1 @@
+"""Logs of streams, above the bytes of a channel: manifests, trust, acks, frames."""

@@ -1,0 +1,52 @@
+"""Exactly once, even when redelivered: drops the events of user streams that the ledger has."""
+
+from __future__ import annotations
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from spark_wan.apply.applier import ApplyBatch
+from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
+from spark_wan.ledger.applied_ids import KNOWN, AppliedEventIds
+from spark_wan.target.judge import CAUSE
+from spark_wan.target.rows import EventRows
+
+_NTH, _FIRST = "_wan_nth", "_wan_first"
+
+
+def drop_redelivered(applied: AppliedEventIds, batch: ApplyBatch) -> None:
+    """Drop events that were applied before, and count dropped and new ones in ``batch``.
+
+    An ID that is used again with other content makes a dead letter, as does an event older than
+    the IDs that are kept.
+    """
+    rows: EventRows = batch.content
+    order = Window.partitionBy(ID).orderBy(VERSION, SEQUENCE, CONTENT)
+    frame = rows.persist(rows.frame)
+    known, floor = applied.look_up(frame, rows.persist)
+    judged = rows.persist(
+        (frame.withColumn(KNOWN, F.lit(None)) if known is None else frame.join(known, ID, "left"))
+        .withColumn(_NTH, F.row_number().over(order))
+        .withColumn(_FIRST, F.coalesce(KNOWN, F.first(CONTENT).over(order)))
+    )
+    fresh = F.col(KNOWN).isNull() & (F.col(_NTH) == 1)
+    again = ~fresh & (F.col(CONTENT) == F.col(_FIRST))
+    below = (
+        F.lit(False) if floor is None else fresh & F.col(TIME).isNotNull() & (F.col(TIME) <= floor)
+    )
+    reused = "event ID used again with other content"
+    late = "older than the event IDs that are kept: cannot be told from a replay"
+    for bad, cause in ((~fresh & ~again, reused), (below, late)):
+        rejected = judged.where(bad).withColumn(CAUSE, F.lit(cause))
+        rows.reject(rejected.drop(KNOWN, _NTH, _FIRST))
+    new = fresh & ~below
+    (counted,) = judged.agg(
+        F.count_if(again).alias("duplicates"),
+        F.count_if(new).alias("new"),
+        F.count_if(new & F.col(TIME).isNull()).alias("timeless"),
+        F.max(F.when(new, F.col(TIME))).alias("until"),
+    ).collect()
+    batch.duplicates, batch.new_ids = counted["duplicates"], counted["new"]
+    batch.ids_until = None if counted["timeless"] else counted["until"]
+    rows.frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
+    rows.new_ids = rows.frame.select(ID, CONTENT, TIME)

@@ -1,0 +1,289 @@
+"""A Delta table as a target: tasks read and decode frames; one commit writes their rows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.plan import PlannedEpoch
+from spark_wan.channels.base import Channel
+from spark_wan.delta.commits import Commit
+from spark_wan.delta.dataframes import schema_json
+from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
+from spark_wan.delta.schema import needs_column_mapping, portable_schema
+from spark_wan.delta.sessions import lost_session
+from spark_wan.delta.sql import reference
+from spark_wan.delta.tables import history, load, log_retention, newest_commit, table_id
+from spark_wan.errors import FrameError, TargetError, WanError
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.applied_ids import AppliedEventIds
+from spark_wan.ledger.records import TargetName, transaction_name
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.target.conflicts import last_event_wins
+from spark_wan.target.constraints import ConstraintReader
+from spark_wan.target.dead_letters import ledger_rows, too_many
+from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.evolve import SchemaEvolution, table_properties
+from spark_wan.target.judge import CAUSE
+from spark_wan.target.partitions import guarded, longest_folder, partition_columns
+from spark_wan.target.reconcile import fitted
+from spark_wan.target.rows import EventRows, FrameDecoder
+from spark_wan.target.write import MarkedWrite, is_listable, may_replace
+from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.topology.values import is_path
+from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
+from spark_wan.wire.mark import LOCAL_ONLY, Mark
+
+log = logging.getLogger(__name__)
+
+RETENTION_INTERVAL = 86_400.0
+"""Seconds for which a table's log retention is cached."""
+
+
+@dataclass
+class DeltaTarget:
+    """A Delta table for the applier (see :class:`spark_wan.apply.applier.TargetTable`)."""
+
+    spark: SparkSession
+    site: str
+    table: str
+    location: str
+    channel: Channel
+    ledger: LedgerTables
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    deletion_vectors: bool = True
+    """Create the table with deletion vectors."""
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the object store that has the table."""
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    """See :class:`~spark_wan.topology.model.Site`."""
+    _log_files: LogFiles = field(init=False)
+    _id: str | None = None
+    _end: tuple[int, object] | None = None
+    """The newest version that the history returned, and how the log's files looked then."""
+    _retention: tuple[float, int] | None = None
+    """When the log's retention was read, and its value."""
+    _logged: tuple[object, dict[str, Any]] | None = None
+    """Table ID and columns as Spark showed them, and the columns in the table's log then."""
+    _refused: bool = False
+    """The table has refused a row of the last write: the next apply checks everything."""
+
+    def __post_init__(self) -> None:
+        self._log_files = LogFiles(self.location, self.storage)
+
+    def use(self, spark: SparkSession) -> None:
+        """Go on in another session: that of the thread whose turn it is."""
+        self.spark = self.ledger.spark = spark
+
+    def table_id(self) -> str | None:
+        with self._errors():
+            self._id = table_id(self.spark, self.location)
+        return self._id
+
+    def history(self, after: int) -> list[Commit]:
+        with self._errors():
+            commits = history(self.spark, self.location, after, limit=8)
+        if commits:
+            newest = commits[-1].version
+            seen = self._log_files.look(newest)
+            self._end = None if seen is None else (newest, seen)
+        return commits
+
+    def is_unchanged(self, version: int) -> bool:
+        return self._end is not None and self._end == (version, self._log_files.look(version))
+
+    def log_retention(self) -> int:
+        if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
+            with self._errors():
+                self._retention = time.monotonic(), log_retention(self.spark, self.location)
+        return self._retention[1]
+
+    def last_transaction(self, name: str) -> int | None:
+        try:
+            return last_transaction(self.spark, self.location, name)
+        except Exception as error:
+            if ErrorKind.CANCELLED.matches(error):
+                raise
+            # A user may not be allowed to read the files of a catalog's table.
+            log.warning(
+                "%s: the log's files at %s cannot be read: %s",
+                self.table,
+                self.location,
+                error_text(error),
+            )
+            return None
+
+    def is_empty(self) -> bool:
+        with self._errors():
+            return load(self.spark, self.location).isEmpty()
+
+    @property
+    def sql_name(self) -> str:
+        return reference(self.location)
+
+    @property
+    def name(self) -> TargetName:
+        return TargetName(self.table, self.site, self.sql_name)
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        schema = StructType.fromJson(portable_schema(epoch.manifest.schema))
+        with self._errors():
+            writer = self.spark.createDataFrame([], schema).write.format("delta").mode("ignore")
+            # Marked, so that it does not count as a user's write to the table.
+            writer = writer.option("userMetadata", LOCAL_ONLY)
+            # An update then marks a row as deleted, where it would rewrite the row's file.
+            writer = writer.option("delta.enableDeletionVectors", self.deletion_vectors)
+            if needs_column_mapping(epoch.manifest.schema):
+                writer = writer.option("delta.columnMapping.mode", "name")
+            if is_path(self.location):
+                writer.save(self.location)
+            else:
+                writer.saveAsTable(self.sql_name)
+
+    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
+        batch = ApplyBatch(epochs)
+        newest = batch.newest
+        with self._errors():
+            evolution = SchemaEvolution(
+                self.spark, self.location, self.name, users=batch.has_event_ids
+            )
+            target = evolution.evolve(newest.schema, applied)
+            schema = StructType.fromJson(
+                portable_schema(fitted(newest.schema, schema_json(target)))
+            )
+            properties = table_properties(self.spark, self.name)
+            partitioned = partition_columns(self.spark, self.name)
+            everything = self._refused
+            constraints = ConstraintReader(
+                self.spark,
+                self.name,
+                target,
+                schema,
+                newest.keys,
+                properties,
+                logged=lambda: self._logged_schema(target),
+                pinned=self._pinned,
+                partitioned=partitioned if everything else (),
+                longest_folder=lambda: longest_folder(self.spark, self.location, properties),
+                lengths=everything,
+            ).read()
+            # A row that a constraint refuses must not replace an older, valid one of its key.
+            all_of_a_key = constraints is not None
+            decoder = FrameDecoder(self.channel, epochs, schema, all_of_a_key, self.max_frame_bytes)
+            frame, key_list = decoder.frame(self.spark)
+            if key_list is not None and not is_listable(key_list, schema, target.schema):
+                key_list = None
+            rows = EventRows(frame, schema.names, newest.keys, constraints, key_list, partitioned)
+            rows.replaceable = may_replace(rows, target.schema, properties)
+            batch.content = rows
+        return batch
+
+    def _pinned(self) -> DataFrame:
+        version = newest_commit(self.spark, self.location).version
+        return load(self.spark, self.location, versionAsOf=version)
+
+    def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
+        shown = (self._id, schema_json(target))
+        if self._logged is None or self._logged[0] != shown or self._refused:
+            self._logged = (shown, logged_schema(self.spark, self.location))
+        return self._logged[1]
+
+    def resolve(self, batch: ApplyBatch) -> None:
+        rows: EventRows = batch.content
+        newest = batch.newest
+        with self._errors():
+            if batch.has_event_ids:
+                drop_redelivered(self._event_ids(newest.origin), batch)
+            constrained = rows.constraints is not None
+            if rows.constraints is not None:
+                judged, refused = rows.constraints.judge(rows.frame, rows.persist)
+                if refused:
+                    rows.reject(judged.where(F.col(CAUSE).isNotNull()))
+                rows.frame = judged.where(F.col(CAUSE).isNull()).drop(CAUSE)
+            unique = rows.key_list is not None and rows.key_list.unique
+            may_repeat = constrained or len(batch.epochs) > 1 or not newest.disjoint
+            if newest.keys and may_repeat and not unique:
+                rows.frame = last_event_wins(rows.frame, newest.keys, batch.has_event_ids)
+            if rows.dead is not None:
+                rows.dead = rows.persist(rows.dead)
+                batch.dead_letters = rows.dead.count()
+                if batch.dead_letters > self.max_dead_letters:
+                    raise too_many(self.name, rows, rows.dead, batch.dead_letters)
+
+    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+        rows: EventRows = batch.content
+        with self._errors(of_ledger=True):
+            if rows.new_ids is not None and batch.new_ids:
+                self._event_ids(batch.newest.origin).record(rows.new_ids, mark.token)
+            if rows.dead is not None and batch.dead_letters:
+                letters = ledger_rows(rows, rows.dead, batch.newest, mark)
+                self.ledger.append_frame("dead_letters", letters)
+
+    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+        if self._id is None:
+            self.table_id()  # the ledger was caught up by another stream's receiver
+        transaction = transaction_name(self.site, self.table, str(self._id))
+        write = MarkedWrite(self.spark, self.location, transaction, mark)
+        with self._errors():
+            rows: EventRows = batch.content
+            rows.frame = guarded(rows.frame, rows.partitioned)
+            # Without dropped events, the keys that were listed are those of the rows.
+            whole = not batch.dead_letters and not batch.duplicates
+            if not batch.newest.keys:
+                write.append(rows)
+            elif rows.key_list is not None and rows.replaceable and whole:
+                write.replace(rows, rows.key_list)
+            else:
+                write.merge(rows, batch.newest.schema)
+        self._refused = False
+
+    def done(self, batch: ApplyBatch) -> None:
+        batch.content.release()
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        for ref in epoch.manifest.frames:
+            where, most = f"{self.channel.url}/{ref.path}", self.max_frame_bytes
+            data = self.channel.get_frame(ref.path, most_bytes(ref, where, most))
+            decode_frame(data, where, ref, most)
+
+    def _event_ids(self, origin: str) -> AppliedEventIds:
+        return AppliedEventIds(self.ledger, self.table, origin)
+
+    @contextmanager
+    def _errors(self, of_ledger: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except (WanError, WriteConflict):
+            raise
+        except Exception as error:
+            if ErrorKind.CANCELLED.matches(error) or lost_session(self.spark) is not None:
+                raise
+            if ErrorKind.CONFLICT.matches(error):
+                raise WriteConflict(error_text(error)) from error
+            if ErrorKind.ROW_REFUSED.matches(error) and not self._refused:
+                self._refused = True
+                raise WriteConflict(f"the table refuses a row: {error_text(error)}") from error
+            if "FrameError" in str(error):
+                # Raised inside a task: the caller checks the frames and finds the bad one.
+                raise FrameError(error_text(error)) from error
+            if of_ledger or self.ledger.is_named_in(error):
+                raise self.ledger.error(error) from error
+            state = (
+                "is missing"
+                if ErrorKind.MISSING.matches(error)
+                else "cannot be read or written now"
+            )
+            raise TargetError(
+                f"{self.table}: the table at site {self.site} ({self.location}) {state}: "
+                f"{error_text(error)}. The receiver will retry."
+            ) from error

@@ -1,0 +1,253 @@
+"""Judging rows by a target's constraints: the rows that it would refuse, each with its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DataType
+
+from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.errors import ErrorKind, condition, error_text
+from spark_wan.delta.sql import quoted
+from spark_wan.errors import SchemaError
+from spark_wan.events.operations import OP, Operation
+from spark_wan.ledger.records import TargetName
+from spark_wan.target.zones import SAMPLE, may_depend_on_zone, valid_elsewhere
+
+CAUSE = "_wan_cause"
+"""Column with the cause for which the target refuses a row; null when it takes the row."""
+MAX_RAISING = 50
+"""Maximum number of rows in an apply for which a constraint may raise an error."""
+
+_EVENT, _ROW, _THERE = "_wan_event", "_wan_row", "_wan_there"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition that no row may meet, over the columns of the table as they will be."""
+
+    cause: str
+    broken: Column
+    expression: str | None = None
+    """The SQL expression that it evaluates, of a CHECK or a generated column."""
+
+
+@dataclass
+class Constraints:
+    """The constraints of a target for the rows of one stream."""
+
+    name: TargetName
+    target: DataFrame
+    keys: tuple[str, ...]
+    carried: Mapping[str, str]
+    """The target's names of the columns that travel -> the names in the rows."""
+    values: Mapping[str, Column]
+    """Columns that do not travel -> what an insert gives them."""
+    generated: Mapping[str, str]
+    """Those of them that Delta computes for updates too -> their expressions."""
+    all: list[Constraint] = field(default_factory=list)
+    needed: set[str] = field(default_factory=set)
+    """Columns that do not travel and are used by a constraint."""
+
+    def add(self, cause: str, broken: Column, *uses: str, expression: str | None = None) -> None:
+        """Add a constraint that uses some columns that do not travel."""
+        self.needed.update(uses)
+        self.all.append(Constraint(cause, broken, expression))
+
+    def judge(
+        self, rows: DataFrame, persist: Callable[[DataFrame], DataFrame]
+    ) -> tuple[DataFrame, int]:
+        """Return the rows with the column :data:`CAUSE`, and how many the target refuses."""
+        judged = persist(self._judged(self._view(rows), {}))
+        try:
+            return judged, self._refused(judged)
+        except SchemaError:
+            raise
+        except Exception as error:
+            if ErrorKind.CANCELLED.matches(error):
+                raise
+            # Either a constraint raises, or the next line fails too: the rows cannot be read.
+            view = persist(self._view(rows))
+            bounds = _bounds(view)
+        judged = persist(self._judged(view, self._raising(view, bounds)))
+        return judged, self._refused(judged)
+
+    def _refused(self, judged: DataFrame) -> int:
+        """Return how many rows are refused. Raises SchemaError if most of a sample would be valid
+        in the time zone of who wrote them: then not the rows are wrong."""
+        refused = judged.where(F.col(CAUSE).isNotNull())
+        count = refused.count()
+        expressions = {each.cause: each for each in self.all if each.expression}
+        if not count or not expressions:
+            return count
+        causes = refused.where(F.col(CAUSE).isin(list(expressions))).groupBy(CAUSE).count()
+        for cause, rows in causes.collect():
+            if self._depends_on_zone(refused.where(F.col(CAUSE) == cause), expressions[cause]):
+                raise SchemaError(
+                    f"{self.name.table}: at site {self.name.site}: {cause}: for {rows} rows of one "
+                    "apply. They would be valid in another time zone: receivers compute in UTC, "
+                    "and the writers at the origin seemingly did not. The stream is held. Drop the "
+                    f"constraint here (ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …); for a "
+                    "generated column, replace the table here by one whose column is not generated "
+                    "(a copy: CREATE TABLE … AS SELECT). Or let the origin's writers set "
+                    "spark.sql.session.timeZone to UTC, and change the rows once more."
+                )
+        return count
+
+    def _depends_on_zone(self, refused: DataFrame, constraint: Constraint) -> bool:
+        view = self._computed(self._view(refused.drop(CAUSE)), F.lit(True))
+        text = (str(constraint.expression) + constraint.cause).lower().replace("``", "`")
+        # The others need not be of a type that can be collected.
+        used = [name for name in view.columns if name.lower() in text and name != _EVENT]
+        sample = view.select(*select_columns(used)).limit(SAMPLE)
+        if not may_depend_on_zone(sample.schema, text):
+            return False
+        rows = sample.toArrow()
+        valid = valid_elsewhere(refused.sparkSession, rows, sample.schema, constraint.broken)
+        return 2 * valid > rows.num_rows
+
+    def _judged(self, view: DataFrame, raising: Mapping[int, str]) -> DataFrame:
+        """Return the events of a view with their causes, those of rows in ``raising`` as given."""
+        alive = F.col(OP) != int(Operation.DESTROY)
+        safe = alive & ~F.col(_ROW).isin(list(raising)) if raising else alive
+        known = [F.when(F.col(_ROW) == row, F.lit(cause)) for row, cause in raising.items()]
+        cause = F.when(alive, F.coalesce(*known, self._cause(safe), F.lit(None).cast("string")))
+        judged = self._computed(view, safe).select(f"{_EVENT}.*", F.col(_ROW), cause.alias(CAUSE))
+        return (_first_cause_per_event(judged) if self.joins else judged).drop(_ROW)
+
+    def _cause(self, safe: Column, first: int | None = None) -> Column:
+        """Return the cause by all constraints, or the ``first`` few, evaluated where ``safe``."""
+        # Nested, since Spark may evaluate the right side of an AND before the left one.
+        causes = (F.when(each.broken, F.lit(each.cause)) for each in self.all[:first])
+        return F.when(safe, F.coalesce(*causes))
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows are judged together with columns that only the target has."""
+        return bool(self.keys and self.needed - set(self.generated))
+
+    def _view(self, rows: DataFrame) -> DataFrame:
+        """Return the table's columns as they will be, beside each event and a row number.
+
+        Columns have the target's names. Those that Delta computes are left out.
+        """
+        types = {f.name: f.dataType for f in self.target.schema.fields}
+        event = F.struct(*select_columns(rows.columns)).alias(_EVENT)
+        carried = [
+            widened(F.col(quoted(name)), rows.schema[name].dataType, types[own]).alias(own)
+            for own, name in self.carried.items()
+        ]
+        view = rows.select(event, F.monotonically_increasing_id().alias(_ROW), F.col(OP), *carried)
+        local = sorted(self.needed - set(self.generated))
+        values = [self.values[name] for name in local]
+        if self.joins:
+            owns = {name.lower(): own for own, name in self.carried.items()}
+            keys = [owns[key.lower()] for key in self.keys]
+            there = self.target.select(
+                *(F.col(quoted(key)).alias(f"_wan_k{n}") for n, key in enumerate(keys)),
+                *(F.col(quoted(name)).alias(f"_wan_l{n}") for n, name in enumerate(local)),
+                F.lit(True).alias(_THERE),
+            )
+            view = view.join(
+                there,
+                [F.col(quoted(key)) == F.col(f"_wan_k{n}") for n, key in enumerate(keys)],
+                "left",
+            )
+            values = [
+                F.when(F.col(_THERE), F.col(f"_wan_l{n}")).otherwise(default)
+                for n, default in enumerate(values)
+            ]
+        return view.select(
+            _EVENT,
+            _ROW,
+            OP,
+            *select_columns(list(self.carried)),
+            *(
+                value.cast(types[name]).alias(name)
+                for name, value in zip(local, values, strict=True)
+            ),
+        )
+
+    def _computed(self, view: DataFrame, safe: Column) -> DataFrame:
+        """Add the columns that Delta computes, where it is ``safe``: they may raise."""
+        types = {f.name: f.dataType for f in self.target.schema.fields}
+        columns = (
+            F.when(safe, F.expr(self.generated[name]).cast(types[name])).alias(name)
+            for name in sorted(self.needed & set(self.generated))
+        )
+        return view.select("*", *columns)
+
+    def _raising(self, view: DataFrame, bounds: Sequence[tuple[int, int]]) -> dict[int, str]:
+        """Find the rows for which a constraint raises, by halving: row number -> cause."""
+        raising: dict[int, str] = {}
+        waiting = [(low, high) for low, high in bounds if self._error(view, low, high) is not None]
+        while waiting:
+            low, high = waiting.pop()
+            if low == high:
+                raising[low] = self._cause_of(view, low)
+                if len(raising) > MAX_RAISING:
+                    raise SchemaError(
+                        f"{self.name.table}: at site {self.name.site}: {raising[low]} is raised, "
+                        f"and the like for {MAX_RAISING} other rows of one apply. The stream is "
+                        "held. Let the expression give false or null for them (try_cast, "
+                        "try_divide, try_element_at), or drop it: ALTER TABLE "
+                        f"{self.name.sql_name} DROP CONSTRAINT …"
+                    )
+                continue
+            middle = (low + high) // 2
+            left = self._error(view, low, middle) is not None
+            if left:
+                waiting.append((low, middle))
+            if not left or self._error(view, middle + 1, high) is not None:
+                waiting.append((middle + 1, high))
+        return raising
+
+    def _cause_of(self, view: DataFrame, row: int) -> str:
+        """Return the first constraint that raises for a row, and its error."""
+        low, high = 1, len(self.all)
+        while low < high:
+            middle = (low + high) // 2
+            if self._error(view, row, row, middle) is None:
+                low = middle + 1
+            else:
+                high = middle
+        error = self._error(view, row, row, low)
+        text = "an error" if error is None else condition(error) or error_text(error)
+        return f"{self.all[low - 1].cause}: {text}"
+
+    def _error(
+        self, view: DataFrame, low: int, high: int, first: int | None = None
+    ) -> Exception | None:
+        """Return what the constraints raise for the rows ``low`` to ``high``."""
+        safe = (F.col(OP) != int(Operation.DESTROY)) & F.col(_ROW).between(low, high)
+        try:
+            self._computed(view, safe).select(F.count(self._cause(safe, first))).collect()
+        except Exception as error:
+            if ErrorKind.CANCELLED.matches(error):
+                raise
+            return error
+        return None
+
+
+def widened(value: Column, kind: DataType, target: DataType) -> Column:
+    """Cast a value to its target's wider type: ``a + b`` may fit there and not here."""
+    return value.cast(target) if isinstance(target, AtomicType) and kind != target else value
+
+
+def _first_cause_per_event(judged: DataFrame) -> DataFrame:
+    """Keep one row per event: a key may be in the target twice, and one refused row is enough."""
+    window = Window.partitionBy(_ROW).orderBy(F.col(CAUSE).desc_nulls_last())
+    return (
+        judged.withColumn("_wan_place", F.row_number().over(window))
+        .where("_wan_place = 1")
+        .drop("_wan_place")
+    )
+
+
+def _bounds(view: DataFrame) -> list[tuple[int, int]]:
+    """Return the first and the last row number of each partition."""
+    ranges = view.groupBy(F.shiftright(_ROW, 33)).agg(F.min(_ROW), F.max(_ROW)).collect()
+    return sorted((row[1], row[2]) for row in ranges)

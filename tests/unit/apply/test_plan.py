@@ -1,0 +1,384 @@
+"""Planning: every epoch is known, new, waiting or held, decided from log and ledger alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import MANIFEST, STREAM, chained, manifest, schema
+
+from spark_wan.apply.plan import StreamPlan, StreamPlanner
+from spark_wan.errors import ManifestError
+from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
+
+ORIGIN = origin_of(MANIFEST)
+A = MANIFEST.log_id
+FRAME = FrameRef("f", 5, 100, 0)
+
+
+class Log:
+    """Manifests by number; reading is counted."""
+
+    def __init__(self, *manifests: Manifest) -> None:
+        self.manifests = {each.epoch: each for each in chained(manifests)}
+        self.read: list[int] = []
+        self.broken: set[int] = set()
+
+    def extend(self, added: Manifest) -> None:
+        self.manifests[added.epoch] = replace(
+            added, previous=self.manifests[added.epoch - 1].fingerprint
+        )
+
+    def __call__(self, number: int) -> Manifest:
+        self.read.append(number)
+        if number in self.broken:
+            raise ManifestError(f"manifest {number} is broken")
+        return self.manifests[number]
+
+
+def plan(
+    log: Log, progress: Progress | None = None, acked: int = 0, site: str = "seattle", **limits: Any
+) -> StreamPlan:
+    wide = {"max_bytes": 1 << 40, "max_epochs": 1_000}
+    progress = progress.copy() if progress is not None else Progress()
+    for place, position in progress.positions.items():
+        if not progress.fingerprints[place] and position in log.manifests:
+            progress.fingerprints[place] = log.manifests[position].fingerprint
+    planner = StreamPlanner(STREAM, site, log, progress, {A: acked}, **{**wide, **limits})
+    return planner.plan(sorted(log.manifests))
+
+
+def in_log(epoch: int, fingerprint: str) -> Any:
+    """An epoch of the log with a fingerprint of the test's own."""
+    return SimpleNamespace(stream=STREAM, log_id=A, epoch=epoch, fingerprint=fingerprint)
+
+
+def applied(through: int, epoch: int, fingerprint: str = "", **origin: Any) -> Progress:
+    """What a site has applied. By default, the log's manifest is the applied one."""
+    progress = Progress()
+    origin_key = origin_of(replace(MANIFEST, **origin))
+    progress.advance(origin_key, through, in_log(epoch, fingerprint))
+    return progress
+
+
+def new(found: StreamPlan) -> list[tuple[int, int]]:
+    return [(each.manifest.epoch, each.above) for each in found.new]
+
+
+def epochs(*numbers: int, **changes: Any) -> Log:
+    return Log(*(manifest(number, frames=(FRAME,), **changes) for number in numbers))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"origin": "denver"}, {"table_id": "another"}, {"selection": "half"}],
+    ids=",".join,
+)
+def test_a_plan_is_cut_where_the_origin_changes(change: dict[str, str]) -> None:
+    """One commit says of a stream how far one origin is applied. Fails when the epochs of both are
+    planned together: the first origin's would count as the second's."""
+    log = Log(
+        *(manifest(epoch, frames=(FRAME,)) for epoch in (1, 2)),
+        manifest(3, frames=(FRAME,), start=True, **{"origin": "denver", **change}),
+    )
+    found = plan(log)
+    assert (new(found), found.more, found.held) == ([(1, -1), (2, -1)], True, None)
+    assert new(plan(log, applied(19, 2))) == [(3, -1)]
+
+
+def test_an_empty_log_plans_nothing() -> None:
+    found = plan(Log())
+    assert (found.new, found.held, found.known) == ([], None, 0)
+
+
+def test_first_contact_begins_at_the_start_of_the_stream() -> None:
+    found = plan(epochs(1, 2, 3))
+    assert new(found) == [(1, -1), (2, -1), (3, -1)]
+    assert (found.log_id, found.known, found.held) == (A, 0, None)
+
+
+def test_known_epochs_are_not_read() -> None:
+    log = epochs(1, 2, 3)
+    found = plan(log, applied(19, 2), acked=2)
+    assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 0)
+    assert set(log.read) == {3}
+
+
+def test_b40_known_epochs_that_were_not_acked_are_duplicates() -> None:
+    found = plan(epochs(1, 2, 3), applied(29, 3), acked=1)
+    assert (new(found), found.known, found.duplicates) == ([], 3, 10)
+
+
+def test_f25_a_version_proves_an_epoch_known_when_the_position_is_lost() -> None:
+    """Also when the rows came by another path: only the version counts."""
+    progress = applied(19, 2)
+    progress.positions.clear()
+    found = plan(epochs(1, 2, 3), progress)
+    assert (new(found), found.known, found.duplicates) == ([(3, -1)], 2, 10)
+
+
+def test_an_overlapping_epoch_applies_only_the_rows_above() -> None:
+    """Invariant 2. Fails when the whole epoch is applied."""
+    found = plan(Log(manifest(7, first_version=5, last_version=14, frames=(FRAME,))), applied(9, 3))
+    assert new(found) == [(7, 9)]
+
+
+def test_an_epoch_above_the_next_version_waits() -> None:
+    """Invariant 2. Fails when the range's first version is not compared."""
+    found = plan(Log(manifest(7, first_version=21, last_version=30)), applied(9, 3))
+    assert (found.held, found.new, found.known) == (7, [], 3)
+    assert "waits for the versions 10 to 20" in str(found.cause)
+
+
+def test_first_contact_in_the_middle_of_a_stream_is_held() -> None:
+    """The beginning was trimmed before this site read it. Fails when `start` is ignored."""
+    found = plan(epochs(4, 5))
+    assert (found.held, found.new) == (4, [])
+    assert "begins at version 30, and this site has nothing of the table yet" in str(found.cause)
+
+
+def test_a_snapshot_stands_for_everything_through_its_version() -> None:
+    log = Log(
+        manifest(1, kind=SNAPSHOT, first_version=0, last_version=50),
+        manifest(2, first_version=51, last_version=60),
+    )
+    assert new(plan(log)) == [(1, -1), (2, -1)]
+    found = plan(log, applied(50, 1))
+    assert (new(found), found.known) == ([(2, -1)], 1)
+
+
+def test_a_snapshot_over_applied_rows_is_held() -> None:
+    """Rows deleted in between would stay."""
+    found = plan(Log(manifest(1, kind=SNAPSHOT, first_version=0, last_version=50)), applied(20, 0))
+    assert found.held == 1
+    assert "is a snapshot of version 50" in str(found.cause)
+
+
+@pytest.mark.parametrize("change", [{"table_id": "another"}, {"selection": "east only"}])
+def test_f40_a_replaced_source_is_held(change: dict[str, str]) -> None:
+    """Fails when table ID and selection are not compared together with the origin."""
+    found = plan(Log(manifest(1, **change)), applied(50, 0))
+    assert found.held == 1
+    assert "The source was replaced" in str(found.cause)
+
+
+def test_the_same_table_of_another_origin_is_a_stream_of_its_own() -> None:
+    found = plan(Log(manifest(1)), applied(50, 0, origin="denver"))
+    assert new(found) == [(1, -1)]
+
+
+def test_epochs_for_other_sites_are_skipped() -> None:
+    log = Log(manifest(1), manifest(2, addressees=("tacoma",)), manifest(3))
+    found = plan(log, site="tacoma")
+    assert (found.known, found.held) == (1, 2)
+    log = Log(manifest(1, addressees=("seattle", "tacoma")), manifest(2), manifest(3))
+    found = plan(log, site="nowhere")
+    assert (found.known, found.new, found.duplicates) == (3, [], 0)
+
+
+def test_f20_an_unreadable_manifest_holds_the_stream_there_and_not_before() -> None:
+    for broken in (2, 3):
+        log = epochs(1, 2, 3)
+        log.broken = {broken}
+        found = plan(log)
+        assert [number for number, _ in new(found)] == list(range(1, broken))
+        assert (found.held, found.cause) == (broken, f"manifest {broken} is broken")
+
+
+def test_f17_a_log_rewritten_in_the_middle_is_held() -> None:
+    """Fails when log IDs are not compared."""
+    log = Log(manifest(1), manifest(2, log_id="b" * 32))
+    found = plan(log)
+    assert (new(found), found.held) == ([(1, -1)], 2)
+    assert "was rewritten" in str(found.cause)
+
+
+def test_f17_a_restarted_log_is_decided_by_versions() -> None:
+    """Another log ID: positions do not count, versions do."""
+    log = Log(*(manifest(number, log_id="b" * 32, frames=(FRAME,)) for number in (1, 2, 3)))
+    found = plan(log, applied(19, 9))
+    assert (new(found), found.known, found.log_id) == ([(3, -1)], 2, "b" * 32)
+
+
+def test_f17_a_log_restored_to_an_older_state_is_held() -> None:
+    """Fails when a log shorter than what was applied of it counts as one with nothing new."""
+    found = plan(epochs(1, 2), applied(49, 5))
+    assert (found.held, found.new, found.known) == (3, [], 0)
+    assert "ends at manifest 2, but this site has applied through 5" in str(found.cause)
+
+
+def test_f17_a_log_restored_and_written_to_again_is_held() -> None:
+    """Its epochs go beyond what this site has applied, so only the chain reveals it.
+
+    Fails when `previous` is not compared, at the site's position or between manifests; the epochs
+    in between would be lost silently.
+    """
+    old, again = users(1, 2, 3), users(1, 2)
+    for number in (3, 4, 5):
+        again.extend(replace(users(number).manifests[number], created=7))
+    found = plan(again, position(3, old.manifests[3].fingerprint))
+    assert (found.held, found.new) == (4, [])
+    assert "is not the one that this site has applied, or does not follow it" in str(found.cause)
+    assert found.known == 0
+    mixed = users(1, 2, 3)
+    mixed.manifests[2] = replace(mixed.manifests[2], created=7)
+    found = plan(mixed)
+    assert (found.held, new(found)) == (3, [(1, -1), (2, -1)])
+
+
+def test_f17_a_log_restored_and_as_long_again_is_held() -> None:
+    """Fails when the manifest at the site's position is not compared."""
+    found = plan(users(1, 2, 3), position(3, "of another manifest"))
+    assert (found.held, found.new, found.known) == (4, [], 0)
+    assert "manifest 3 is not the one that this site has applied" in str(found.cause)
+
+
+def test_f17_a_rewritten_log_is_held_while_its_newest_manifest_is_unreadable() -> None:
+    """Fails when only the newest manifest gives the site's position: the last rewritten epoch would
+    be applied.
+    """
+    log = users(1, 2, 3, 4)
+    log.broken = {4}
+    found = plan(log, position(2, "of another manifest"))
+    assert (found.held, found.new) == (2, [])
+
+
+def test_epochs_of_a_user_stream_for_other_sites_are_no_gap() -> None:
+    """Fails when a skipped epoch does not count."""
+    others = users(1, 2, 3)
+    for number in (1, 2):
+        others.manifests[number] = replace(others.manifests[number], addressees=("tacoma",))
+    found = plan(Log(*others.manifests.values()))
+    assert (new(found), found.held) == ([(3, -1)], None)
+
+
+def test_the_epoch_after_a_trimmed_part_of_the_log_is_not_compared() -> None:
+    log = epochs(1, 2, 3, 4)
+    del log.manifests[1], log.manifests[2]
+    assert new(plan(log, applied(19, 1, "of the trimmed manifest"))) == [(3, -1), (4, -1)]
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken"),
+    [
+        ({"max_epochs": 2}, 2),
+        ({"max_bytes": 250}, 2),
+        ({"max_bytes": 300}, 3),
+        ({"max_bytes": 1}, 1),
+        ({"max_epochs": 9}, 3),
+    ],
+)
+def test_a_plan_ends_at_its_limits(limits: dict[str, int], taken: int) -> None:
+    found = plan(epochs(1, 2, 3), **limits)
+    assert (len(found.new), found.more) == (taken, taken < 3)
+
+
+@pytest.mark.parametrize(
+    "change", [{"schema": schema(id="long", city="string", zip="string")}, {"keys": ("city",)}]
+)
+def test_epochs_with_other_columns_or_keys_are_applied_separately(
+    change: dict[str, Any],
+) -> None:
+    log = Log(manifest(1), replace(manifest(2), **change), replace(manifest(3), **change))
+    found = plan(log)
+    assert (new(found), found.more) == ([(1, -1)], True)
+    found = plan(log, applied(9, 1))
+    assert (new(found), found.more) == ([(2, -1), (3, -1)], False)
+
+
+# --- users' streams -------------------------------------------------------------------------------
+
+
+def users(*numbers: int, **changes: Any) -> Log:
+    return epochs(
+        *numbers,
+        **{
+            "kind": EVENTS,
+            "table_id": "events",
+            "first_version": -1,
+            "last_version": -1,
+            **changes,
+        },
+    )
+
+
+def position(epoch: int, fingerprint: str = "") -> Progress:
+    progress = Progress()
+    progress.advance(("newark", "events", "all"), -1, in_log(epoch, fingerprint))
+    return progress
+
+
+def test_a_user_stream_is_planned_by_its_position() -> None:
+    assert new(plan(users(1, 2))) == [(1, -1), (2, -1)]
+    found = plan(users(1, 2, 3), position(2))
+    assert (new(found), found.known) == ([(3, -1)], 2)
+    assert position(2).through == {}
+
+
+def test_a_user_stream_with_a_gap_is_held() -> None:
+    """Fails when the epoch is not compared with the position."""
+    for progress, numbers in ((Progress(), (2, 3)), (position(2), (5, 6))):
+        found = plan(users(*numbers), progress)
+        assert (found.held, found.new) == (numbers[0], [])
+        assert "is the first in the log" in str(found.cause)
+
+
+def test_f48_a_restarted_log_of_a_user_stream_is_held_until_it_is_accepted() -> None:
+    """Its channel was deleted: what this site had not applied is lost.
+
+    Fails when a log with another ID begins at its first epoch: nothing would ever report that
+    events are missing.
+    """
+    begun = "b" * 32
+    log = users(1, 2, log_id=begun)
+    found = plan(log, position(7))
+    assert (found.held, found.new) == (1, [])
+    assert f"this site has applied the log {A} through epoch 7" in str(found.cause)
+    assert f"receive --decide orders@{begun}=new-log" in str(found.cause)
+    assert new(plan(log, position(7), accepts={begun}.__contains__)) == [(1, -1), (2, -1)]
+    assert plan(log, position(7), accepts={A}.__contains__).held == 1
+    went_on = position(7)
+    went_on.advance(("newark", "events", "all"), -1, log.manifests[1])
+    assert new(plan(log, went_on)) == [(2, -1)]
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+def test_progress_never_goes_back() -> None:
+    progress = applied(30, 3, "newer")
+    progress.advance(ORIGIN, 20, in_log(2, "older"))
+    assert (
+        progress.through[ORIGIN],
+        progress.positions[STREAM, A],
+        progress.fingerprints[STREAM, A],
+    ) == (
+        30,
+        3,
+        "newer",
+    )
+
+
+def test_planning_changes_no_progress() -> None:
+    progress = applied(9, 1)
+    before = progress.copy()
+    plan(epochs(1, 2, 3), progress)
+    assert progress == before
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_planning_in_parts_equals_planning_at_once(cut: int) -> None:
+    everything = new(plan(epochs(1, 2, 3, 4, 5)))
+    progress, found = Progress(), []
+    while (part := plan(epochs(1, 2, 3, 4, 5), progress, max_epochs=cut)).new:
+        for each in part.new:
+            progress.advance(ORIGIN, each.manifest.last_version, each.manifest)
+        found += new(part)
+    assert found == everything
