@@ -46,6 +46,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.ledger.records import TargetHistory
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.runtime.progress import under_way
 from spark_wan.state.decisions import Decisions
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
@@ -301,18 +302,21 @@ class TableApplier:
     def _apply(
         self, epochs: Sequence[PlannedEpoch], apply_number: int, result: ApplyResult
     ) -> Steps[None]:
-        batch = self.target.read(epochs, self.ledger.columns)
-        try:
-            yield "apply.3 read"
-            self.target.resolve(batch)
-            yield "apply.4 resolved"
-            self.check_stopped()
-            mark = self._record(batch, self._mark(batch, apply_number))
-            yield "apply.5 recorded"
-            self.target.write(batch, mark)
-            yield "apply.6 written"
-        finally:
-            self.target.done(batch)
+        rows = sum(epoch.manifest.rows for epoch in epochs)
+        size = sum(epoch.manifest.bytes for epoch in epochs)
+        with under_way("applying", self.log.stream, rows=rows, size=size):
+            batch = self.target.read(epochs, self.ledger.columns)
+            try:
+                yield "apply.3 read"
+                self.target.resolve(batch)
+                yield "apply.4 resolved"
+                self.check_stopped()
+                mark = self._record(batch, self._mark(batch, apply_number))
+                yield "apply.5 recorded"
+                self.target.write(batch, mark)
+                yield "apply.6 written"
+            finally:
+                self.target.done(batch)
         self.ledger.catch_up(self.target, write=False)
         if mark.token not in self.ledger.tokens:
             if self.ledger.last_apply < apply_number:

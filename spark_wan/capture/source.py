@@ -30,9 +30,10 @@ from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
 from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
+from spark_wan.delta.jobs import watched_jobs
 from spark_wan.delta.log_files import LogFiles, adds_rows
 from spark_wan.delta.tables import (
-    has_change_feed,
+    change_feed_and_size,
     history,
     load,
     log_retention,
@@ -41,6 +42,7 @@ from spark_wan.delta.tables import (
 )
 from spark_wan.errors import FULL_COPY, KeylessChangeError, SchemaError, SourceError
 from spark_wan.log.frames import BatchLimits
+from spark_wan.runtime.progress import under_way
 from spark_wan.wire.frame import FrameHeader
 
 if TYPE_CHECKING:
@@ -214,7 +216,7 @@ class DeltaSource:
                 return feed.select(*selected, version, guard(kind).alias(name))
 
             def publish(rows: DataFrame) -> CaptureReport:
-                return self._publish(rows, header, planned.rows, check_text)
+                return self._publish(rows, header, planned.rows, check_text=check_text)
 
             report = self._batches.publish(planned.schema, select, publish)
             if report.destroyed:
@@ -281,7 +283,8 @@ class DeltaSource:
         from pyspark.sql import functions as F
 
         with self._errors(schema):
-            if not has_change_feed(self.spark, self.table.location):
+            feed, size = change_feed_and_size(self.spark, self.table.location)
+            if not feed:
                 # Nothing could ever follow the snapshot.
                 raise feed_off(self.table.name, self.table.location, "its change feed is off")
             frame = self._at(version)
@@ -293,16 +296,19 @@ class DeltaSource:
                 F.lit(version).cast("bigint").alias(COMMIT_VERSION),
                 F.lit(1).cast("tinyint").alias(RANK_COLUMN),
             )
-            return self._noted(self._publish(rows, header, estimate))
+            return self._noted(self._publish(rows, header, estimate, size=size))
 
     def _publish(
         self,
         rows: DataFrame,
         header: FrameHeader,
         estimate: int,
+        *,
         check_text: Callable[[], None] | None = None,
+        size: int | None = None,
     ) -> CaptureReport:
-        """Run the tasks. If strings have U+FFFD, ``check_text`` raises if the feed put it there."""
+        """Run the tasks. If strings have U+FFFD, ``check_text`` raises if the feed put it there.
+        ``size``: of the files that are read, in bytes, if it is known."""
         task = CaptureTask(
             self.channel,
             self.limits,
@@ -314,7 +320,13 @@ class DeltaSource:
         if self.table.keys:
             rows = self._sorted(rows, estimate)
         report = CaptureReport()
-        for kind, content in map_in_arrow(rows, task, REPORT_SCHEMA).collect():
+        stages = 2 if self.table.keys else 1
+        with (
+            watched_jobs(self.spark, stages) as share,
+            under_way("capturing", header.stream, rows=estimate, size=size, share=share),
+        ):
+            reported = map_in_arrow(rows, task, REPORT_SCHEMA).collect()
+        for kind, content in reported:
             report.add(kind, json.loads(content))
         try:
             if report.replaced and check_text is not None:

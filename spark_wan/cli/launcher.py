@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spark_wan.cli.options import JobOptions
@@ -16,6 +17,8 @@ from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
+from spark_wan.runtime.progress import Progress, progress
+from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +27,10 @@ log = logging.getLogger(__name__)
 
 POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
+WORK_INTERVAL = 10.0
+"""Seconds between two lines about a capture or an apply that is under way."""
+LOG_LINES = 20
+"""Number of lines of the log that are shown when Spark does not start."""
 SIGNAL_WAIT = 1.0
 """Seconds within which a signal that has ended the JVM reaches this process too."""
 MEMORY, MEMORY_PER_TABLE = 1_024, 4
@@ -35,7 +42,10 @@ class Status(Protocol):
     """What the launcher needs of the status of a stream."""
 
     stream: str
+    table: str
     held: str | None
+
+    def __init__(self, stream: str, table: str) -> None: ...
 
 
 S = TypeVar("S", bound=Status)
@@ -81,11 +91,16 @@ def launch(
     try:
         job = new_job(None)  # refuses unknown names before Spark takes its time to start
         memory = MEMORY + MEMORY_PER_TABLE * len(job.topology.tables)
-        with _session(f"spark-wan {kind} {options.site}", settings, options, memory) as spark:
+        log_file = None if _has_session(options) else options.log_path(kind)
+        _set_up_logging(options.verbose, log_file)
+        where = {"log": str(log_file)} if log_file is not None else {}
+        out.job_event("starting", kind, options.site, **where)
+        name = f"spark-wan {kind} {options.site}"
+        with _session(name, settings, options, memory, log_file) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
-            watch(handle, stopped, report)
+            watch(handle, stopped, report, out.work)
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
     except Exception as error:
@@ -96,8 +111,14 @@ def launch(
     out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
 
 
-def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) -> None:
-    """Report each stream whenever its status changes, and stop the job in the end.
+def watch(
+    job: Job[S],
+    stopped: threading.Event,
+    report: Callable[[S], None],
+    report_work: Callable[[Progress], None],
+) -> None:
+    """Report each stream whenever its status changes, and work that takes long; stop the job in the
+    end.
 
     That is when the job ends, when a stream ends with an error, or when ``stopped`` is set.
 
@@ -106,11 +127,19 @@ def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) ->
     """
     reported: dict[str, S] = {}
 
+    told: dict[tuple[str, int], int] = {}
+
     def poll() -> None:
         for status in job.status():
-            if reported.get(status.stream) != status:
+            if reported.get(status.stream) != status and not _is_blank(status):
                 reported[status.stream] = copy.deepcopy(status)
                 report(reported[status.stream])
+        now = milliseconds()
+        for work in progress():
+            last = told.setdefault((work.stream, work.began_ms), work.began_ms)
+            if now - last >= WORK_INTERVAL * 1000:
+                told[work.stream, work.began_ms] = now
+                report_work(work)
 
     try:
         while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
@@ -132,14 +161,27 @@ def watch(job: Job[S], stopped: threading.Event, report: Callable[[S], None]) ->
         raise WanError("\n".join(held))
 
 
+def _is_blank(status: Status) -> bool:
+    """Whether nothing is known of a stream yet."""
+    return status == type(status)(status.stream, status.table)
+
+
 def _on_signals(handler: Callable[..., None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handler)
 
 
+def _has_session(options: JobOptions) -> bool:
+    """Whether spark-submit or a notebook has made a session."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession() is not None
+    return options.submitted or active or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 @contextmanager
 def _session(
-    name: str, settings: dict[str, Any], options: JobOptions, memory: int
+    name: str, settings: dict[str, Any], options: JobOptions, memory: int, log_file: Path | None
 ) -> Iterator[SparkSession]:
     """Yield the session of spark-submit or of a notebook, else a local one, which ends here."""
     from pyspark.accumulators import AccumulatorTCPServer
@@ -147,14 +189,16 @@ def _session(
 
     from spark_wan.local import local_session
 
-    _set_up_logging(options.verbose)
-    has_session = (
-        SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    )
-    if options.submitted or has_session:
+    if _has_session(options):
         yield SparkSession.builder.appName(name).config(map=settings).getOrCreate()
         return
-    spark = local_session(name, **{"spark.driver.memory": f"{memory}m", **settings})
+    try:
+        conf = {"spark.driver.memory": f"{memory}m", **settings}
+        spark = local_session(name, log_file=log_file, **conf)
+    except WanError:
+        raise
+    except Exception as error:
+        raise WanError(f"Spark did not start: {error_text(error)}{_end_of(log_file)}") from error
     # When SIGTERM ends the JVM too, errors of its accumulator server would hide what matters.
     AccumulatorTCPServer.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
     try:
@@ -172,17 +216,24 @@ def _log_request_error(*_: object) -> None:
     log.debug("a connection of the JVM has ended", exc_info=True)
 
 
-def _set_up_logging(verbose: bool) -> None:
+def _end_of(log_file: Path | None) -> str:
+    """Return the last lines of the log, for an error."""
+    if log_file is None:
+        return ""
+    lines = log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    return f"\n{log_file} ends with:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _set_up_logging(verbose: bool, log_file: Path | None) -> None:
+    level, form = logging.WARNING, "%(asctime)s %(levelname)s %(name)s: %(message)s"
     if verbose:
-        logging.basicConfig(
-            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
-    else:
-        logging.basicConfig(level=logging.WARNING)
+        level = logging.INFO
+    elif log_file is None:
         # What is held, and why, is printed as progress.
         own = logging.getLogger("spark_wan")
         own.addHandler(logging.NullHandler())
         own.propagate = False
+    logging.basicConfig(level=level, format=form, filename=log_file)
     # py4j logs what it raises: a stack for each call that was under way when the JVM ended.
     # Some of it goes to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

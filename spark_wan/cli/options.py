@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_wan.errors import OptionError
+from spark_wan.local.cache import log_path
 from spark_wan.state.decisions import Decisions, parse_decisions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
@@ -61,6 +62,13 @@ class JobOptions:
         typer.Option(help="Setting of the local session, as <key>=<value>. May be repeated."),
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")] = False
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to append the log of the local session to. Default: one in the cache folder,"
+            " named when the job starts."
+        ),
+    ] = None
     output: OutputFormat = Format.TEXT
 
     @property
@@ -71,6 +79,17 @@ class JobOptions:
     def read(self) -> tuple[Topology, dict[str, Decisions]]:
         """Return the topology and the decisions. Raises TopologyError, OptionError."""
         return load_topology(self.config), parse_decisions(self.decide or ())
+
+    def log_path(self, kind: str) -> Path | None:
+        """Return the file for the log of a local session; None: standard error. Raises OptionError
+        if it cannot be written."""
+        if self.log_file is None:
+            return None if self.verbose else log_path(f"{kind}-{self.site}")
+        try:
+            self.log_file.open("ab").close()
+        except OSError as error:
+            raise OptionError(f"--log-file {self.log_file}: {error.strerror}") from None
+        return self.log_file
 
     def session_settings(self) -> dict[str, Any]:
         """Return the settings in ``--conf``. Raises OptionError for what is no setting."""

@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError
+from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import all_streams
@@ -99,8 +101,12 @@ class JsonOutput:
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         self._print({"removed": stream, "channels": list(channels)})
 
-    def job_event(self, event: str, kind: str, site: str) -> None:
-        self._event(event, {"job": kind, "site": site})
+    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
+        self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
+
+    def work(self, work: Progress) -> None:
+        rate = work.rate(milliseconds())
+        self._event("work", {**asdict(work), "rows_per_s": rate and round(rate)})
 
     def sender_progress(self, status: StreamStatus) -> None:
         self._event("progress", asdict(status))
@@ -125,6 +131,8 @@ class TextOutput:
     def __init__(self) -> None:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
+        self._causes: dict[tuple[str, str], tuple[str | None, str]] = {}
+        """(stream, whose) -> the cause that was printed, and when."""
 
     def valid_topology(self, topology: Topology) -> None:
         streams = all_streams(topology)
@@ -197,17 +205,38 @@ class TextOutput:
         for channel in channels:
             self.console.print(Text(f"removed {stream} from {channel}"))
 
-    def job_event(self, event: str, kind: str, site: str) -> None:
-        self.console.print(f"[dim]{_clock()}[/] {kind} at {site} {event}")
+    def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
+        where = f"; what Spark prints is in {log}" if log else ""
+        line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
+        self.console.print(Text.assemble(*line))
+
+    def work(self, work: Progress) -> None:
+        self._progress(describe_work(work, milliseconds()), is_held=False)
 
     def sender_progress(self, status: StreamStatus) -> None:
-        self._progress(describe_sent(status), bool(status.held or status.remote_holds))
+        told = partial(self._whole_once, status.stream)
+        shown = replace(
+            status,
+            held=told("", status.held),
+            alert=told("alert", status.alert),
+            remote_holds={site: told(site, why) or "" for site, why in status.remote_holds.items()},
+        )
+        self._progress(describe_sent(shown), bool(status.held or status.remote_holds))
 
     def receiver_progress(self, status: TableStatus) -> None:
-        self._progress(describe_applied(status), bool(status.held))
+        shown = replace(status, held=self._whole_once(status.stream, "", status.held))
+        self._progress(describe_applied(shown), bool(status.held))
 
     def error(self, error: Exception) -> None:
         print(f"spark-wan: {error}", file=sys.stderr, flush=True)
+
+    def _whole_once(self, stream: str, whose: str, cause: str | None) -> str | None:
+        """Return a cause, or when it was printed if it is still the same."""
+        known, at = self._causes.get((stream, whose), (None, ""))
+        if cause is not None and cause == known:
+            return f"as printed at {at}"
+        self._causes[stream, whose] = cause, _clock()
+        return cause
 
     def _progress(self, text: str, is_held: bool) -> None:
         style = "red" if is_held else ""
@@ -244,7 +273,7 @@ def reporting_errors(format: Format) -> Iterator[Output]:
 
 def describe_sent(status: StreamStatus) -> str:
     """Return one line of text for a sender's stream."""
-    parts = ["nothing published yet"]
+    parts = [] if status.held else ["nothing published yet"]
     if status.published:
         acked = ", ".join(
             f"{site} has applied epoch {epoch}" for site, epoch in sorted(status.acked.items())
@@ -264,7 +293,7 @@ def describe_sent(status: StreamStatus) -> str:
 
 def describe_applied(status: TableStatus) -> str:
     """Return one line of text for a receiver's stream."""
-    parts = ["nothing applied yet"]
+    parts = [] if status.held else ["nothing applied yet"]
     if status.applied:
         parts = [f"applied through epoch {status.applied}, {status.events:,} events"]
     if status.forwarded is not None:
@@ -276,6 +305,17 @@ def describe_applied(status: TableStatus) -> str:
     if status.local_commits:
         parts.append(f"{status.local_commits:,} commits by other writers")
     return _line(status.stream, parts, status.held)
+
+
+def describe_work(work: Progress, now: int) -> str:
+    """Return one line of text for a capture or an apply that is under way."""
+    size = f" ({format_bytes(work.bytes)})" if work.bytes is not None else ""
+    text = f"{work.stream}: {work.work} {work.rows:,} rows{size}"
+    text += f" for {format_duration(now - work.began_ms)}"
+    share, rate = work.share, work.rate(now)
+    if share is not None and rate is not None:
+        text += f", about {share:.0%} done, {rate:,.0f} rows/s"
+    return text
 
 
 def _line(stream: str, parts: Sequence[str], held: str | None) -> str:

@@ -47,10 +47,12 @@ def table_id(spark: SparkSession, location: str) -> str | None:
     return None if detail is None else str(detail)
 
 
-def has_change_feed(spark: SparkSession, location: str) -> bool:
-    """Whether the table keeps a change feed for what is written from now on."""
-    properties = table_detail(spark, location, "properties") or {}
-    return str(properties.get("delta.enableChangeDataFeed", "false")).lower() == "true"
+def change_feed_and_size(spark: SparkSession, location: str) -> tuple[bool, int]:
+    """Return whether the table keeps a change feed for what is written from now on, and the size of
+    its files in bytes."""
+    properties, size = table_detail(spark, location, "properties", "sizeInBytes")
+    feed = (properties or {}).get("delta.enableChangeDataFeed", "false")
+    return str(feed).lower() == "true", size or 0
 
 
 def log_retention(spark: SparkSession, location: str) -> int:
@@ -71,9 +73,10 @@ def milliseconds_of(interval: str) -> int:
     return round(sum(float(number) * _UNITS[unit] for number, unit in parts))
 
 
-def table_detail(spark: SparkSession, location: str, column: str) -> Any:
-    """Return one column of DESCRIBE DETAIL."""
-    return spark.sql(f"DESCRIBE DETAIL {reference(location)}").select(column).collect()[0][0]
+def table_detail(spark: SparkSession, location: str, *columns: str) -> Any:
+    """Return one column of DESCRIBE DETAIL, or a tuple of several."""
+    [row] = spark.sql(f"DESCRIBE DETAIL {reference(location)}").select(*columns).collect()
+    return row[0] if len(columns) == 1 else tuple(row)
 
 
 def history(spark: SparkSession, location: str, after: int, limit: int = 20) -> list[Commit]:

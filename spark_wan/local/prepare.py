@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from spark_wan.errors import WanError
 from spark_wan.local.cache import cache_folder
@@ -47,7 +48,7 @@ def prepare_jars() -> list[Path]:
 def resolve() -> None:
     """Start a session that downloads the jars with Ivy."""
     # A home without .m2: other tools may leave one there with poms and no jars, which breaks Ivy.
-    options = {"spark.driver.extraJavaOptions": f'-Duser.home="{cache_folder()}"'}
+    options: dict[str, Any] = {"spark.driver.extraJavaOptions": f'-Duser.home="{cache_folder()}"'}
     local_session("spark_wan-prepare", quick=False, **options).stop()
 
 
@@ -119,9 +120,8 @@ def prepare_classes() -> Path | None:
 def exercise(archive: str, folder: str) -> None:
     """Do once what senders and receivers do, so that the JVM archives the classes they load."""
     option = f'"-XX:ArchiveClassesAtExit={archive}"'
-    spark = local_session(
-        "spark_wan-classes", quick=True, **{"spark.driver.extraJavaOptions": option}
-    )
+    conf: dict[str, Any] = {"spark.driver.extraJavaOptions": option}
+    spark = local_session("spark_wan-classes", quick=True, **conf)
     table, copy = f"{folder}/table", f"{folder}/copy"
     rows = spark.range(100).selectExpr("id", "cast(id AS string) AS text")
     properties = spark.createDataFrame([], rows.schema).write.format("delta")

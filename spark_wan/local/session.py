@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_wan.local.cache import cache_folder
@@ -17,11 +20,15 @@ if TYPE_CHECKING:
 Setting = bool | float | int | str | None
 
 
-def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSession:
+def local_session(
+    app: str, *, quick: bool = False, log_file: Path | None = None, **conf: Setting
+) -> SparkSession:
     """Start a ``local[*]`` session with Delta, quiet, in UTC, bound to the loopback interface.
 
     Args:
         app: Name of the application.
+        log_file: Takes what the JVM and its Python workers print, as long as they live. Default:
+            standard output and error.
         quick: Compile less, in the JVM and in Spark: speeds up short runs, slows long ones. For
             tests.
         conf: More settings; they override those made here:
@@ -71,4 +78,27 @@ def local_session(app: str, *, quick: bool = False, **conf: Setting) -> SparkSes
     settings |= conf
     options = (java_options(quick=quick), settings.get("spark.driver.extraJavaOptions"))
     settings["spark.driver.extraJavaOptions"] = " ".join(map(str, filter(None, options)))
-    return builder.config(map=settings).getOrCreate()
+    builder = builder.config(map=settings)
+    if log_file is None:
+        return builder.getOrCreate()
+    with children_print_to(log_file):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def children_print_to(file: Path) -> Iterator[None]:
+    """Have processes that are started meanwhile append what they print to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    own = [(number, os.dup(number)) for number in (1, 2)]
+    try:
+        with file.open("ab") as log:
+            for number, _ in own:
+                os.dup2(log.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in own:
+            os.dup2(copy, number)
+            os.close(copy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +76,7 @@ def test_the_sender_holds_and_advises(monkeypatch: pytest.MonkeyPatch, one_task:
     """Whether one task has too many or all together; nothing is recorded, and no frame stays."""
     import spark_wan.capture.source as module
 
+    monkeypatch.setattr(module, "watched_jobs", lambda *_: nullcontext(lambda: None))
     channel, recorded = memory_channel(), []
     path = channel.put_frame(STREAM, "a" * 32, 0, b"frame")
     frames = {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import tempfile
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +14,13 @@ import pytest
 
 from spark_wan.cli import launcher
 from spark_wan.cli.launcher import watch
+from spark_wan.cli.options import Format
+from spark_wan.cli.output import open_output
 from spark_wan.errors import SessionLostError, WanError
+from spark_wan.local import cache
+from spark_wan.local.session import children_print_to
+from spark_wan.runtime.progress import Progress
+from spark_wan.sender.stream import StreamStatus
 
 
 class Job:
@@ -37,16 +47,14 @@ def test_f50_a_stream_that_ends_with_an_error_ends_the_command_while_others_run(
     """Fails (hangs) when the exception is read only once nothing is active."""
     job = Job(ValueError("a thread has died"))
     with pytest.raises(WanError, match="a thread has died"):
-        watch(job, threading.Event(), lambda _: None)
+        watch(job, threading.Event(), print, print)
     assert job.stopped
 
 
 def test_f50_an_ended_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "SIGNAL_WAIT", 0.0)
     with pytest.raises(SessionLostError):
-        watch(
-            Job(SessionLostError("the Spark session has ended")), threading.Event(), lambda _: None
-        )
+        watch(Job(SessionLostError("the Spark session has ended")), threading.Event(), print, print)
 
 
 def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +67,7 @@ def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPa
             super().stop()
             stopped.set()
 
-    watch(Slow(SessionLostError("the Spark session has ended")), stopped, lambda _: None)
+    watch(Slow(SessionLostError("the Spark session has ended")), stopped, print, print)
 
 
 @pytest.mark.parametrize(
@@ -67,25 +75,126 @@ def test_a_signal_that_ends_the_jvm_first_is_a_stop(monkeypatch: pytest.MonkeyPa
     [(2, {}, "1032m"), (1_000, {}, "5024m"), (1_000, {"spark.driver.memory": "2g"}, "2g")],
 )
 def test_a_local_session_has_memory_for_all_tables(
-    monkeypatch: pytest.MonkeyPatch, tables: int, conf: dict[str, Any], memory: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tables: int,
+    conf: dict[str, Any],
+    memory: str,
 ) -> None:
     """Delta keeps the state of each. With Spark's 1 GB, a receiver of 350 tables mostly collects
     garbage. What the user says counts."""
     asked: list[dict[str, Any]] = []
 
-    def local_session(name: str, **settings: Any) -> Any:
+    def local_session(name: str, *, log_file: Path, **settings: Any) -> Any:
         asked.append(settings)
         raise WanError("enough is known")
 
     monkeypatch.setattr("spark_wan.local.local_session", local_session)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    with pytest.raises(WanError, match="enough is known"):
+        launched(monkeypatch, tmp_path / "log", tables, conf)
+    assert asked == [{"spark.driver.memory": memory}]
+
+
+def launched(
+    monkeypatch: pytest.MonkeyPatch, log_file: Path, tables: int = 1, conf: Any = None
+) -> None:
+    """Launch a sender, with JSON as output."""
     for name in ("_on_signals", "_set_up_logging"):
-        monkeypatch.setattr(launcher, name, lambda _: None)
+        monkeypatch.setattr(launcher, name, lambda *_: None)
     options: Any = SimpleNamespace(
-        site="newark", verbose=False, submitted=False, session_settings=lambda: conf
+        site="newark",
+        verbose=False,
+        submitted=False,
+        session_settings=lambda: conf or {},
+        log_path=lambda kind: log_file,
     )
     job = SimpleNamespace(topology=SimpleNamespace(tables=range(tables)))
-    with pytest.raises(WanError, match="enough is known"):
-        launcher.launch("sender", lambda _: job, options, Any, Any)  # type: ignore[arg-type]
-    assert asked == [{"spark.driver.memory": memory}]
+    launcher.launch("sender", lambda _: job, options, open_output(Format.JSON), print)
+
+
+def test_the_first_line_is_the_jobs_own_and_names_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes before Spark takes its time. When Spark does not start, the error has the end of the
+    log, where the JVM says why."""
+
+    def local_session(name: str, *, log_file: Path, **settings: Any) -> Any:
+        log_file.write_text("".join(f"line {n}\n" for n in range(30)) + "no space left\n")
+        raise RuntimeError("Java gateway process exited")
+
+    monkeypatch.setattr("spark_wan.local.local_session", local_session)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    log_file = tmp_path / "log"
+    with pytest.raises(WanError) as error:
+        launched(monkeypatch, log_file)
+    text = str(error.value)
+    assert text.startswith("Spark did not start: ") and "Java gateway process exited" in text
+    assert f"{log_file} ends with:\n  line 11\n" in text and text.endswith("\n  no space left")
+    starting = json.loads(capsys.readouterr().out)
+    assert (starting["event"], starting["log"]) == ("starting", str(log_file))
+
+
+def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of before the first poll too. What is known of nothing is not reported."""
+    now = 1_700_000_000_000
+    reported: list[tuple[int, str]] = []
+    work = [Progress("a.b.t", "capturing", 9, None, now), Progress("a.b.u", "applying", 9, 9, now)]
+    stopped = threading.Event()
+
+    class Clocked(Job):
+        def status(self) -> list[Any]:
+            return [StreamStatus("a.b.t", "t"), StreamStatus("a.b.u", "u", published=1)]
+
+        def exception(self) -> BaseException | None:
+            nonlocal now
+            now += 4_000
+            if now >= 1_700_000_027_000:
+                stopped.set()
+            return None
+
+    monkeypatch.setattr(launcher, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(launcher, "milliseconds", lambda: now)
+    monkeypatch.setattr(launcher, "progress", lambda: work)
+    streams: list[str] = []
+    watch(
+        Clocked(None),
+        stopped,
+        lambda status: streams.append(status.stream),
+        lambda each: reported.append(((now - each.began_ms) // 1000, each.stream)),
+    )
+    assert reported == [(12, "a.b.t"), (12, "a.b.u"), (24, "a.b.t"), (24, "a.b.u")]
+    assert streams == ["a.b.u"]
+
+
+def test_a_log_file_is_appended_to_and_renamed_when_it_is_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    path = cache.log_path("sender-newark")
+    assert path == tmp_path / "logs" / "sender-newark.log"
+    path.write_text("before")
+    assert cache.log_path("sender-newark").read_text() == "before"
+    monkeypatch.setattr(cache, "MOST_LOG_BYTES", 5)
+    assert not cache.log_path("sender-newark").exists()
+    assert path.with_name("sender-newark.log.1").read_text() == "before"
+    monkeypatch.setattr(cache, "cache_folder", lambda: path.with_name("sender-newark.log.1"))
+    assert cache.log_path("x").parent == Path(tempfile.gettempdir())
+
+
+def test_what_the_jvm_prints_is_appended_to_the_log(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As long as it lives. This process goes on printing where it did."""
+    log_file = tmp_path / "log"
+    log_file.write_text("before\n")
+    with children_print_to(log_file):
+        child = subprocess.Popen(
+            ["sh", "-c", "read go; echo out; echo err >&2"], stdin=subprocess.PIPE
+        )
+    print("own")
+    child.communicate(b"go\n")
+    assert capfd.readouterr() == ("own\n", "")
+    assert log_file.read_text() == "before\nout\nerr\n"

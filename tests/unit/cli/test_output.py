@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
 from spark_wan.cli.options import Format
-from spark_wan.cli.output import describe_applied, describe_sent, open_output
+from spark_wan.cli.output import describe_applied, describe_sent, describe_work, open_output
 from spark_wan.receiver.stream import TableStatus
+from spark_wan.runtime.progress import Progress
 from spark_wan.sender.stream import StreamStatus
+from spark_wan.units import milliseconds
 
 SENT = StreamStatus(
     "newark.east.orders",
@@ -24,6 +28,7 @@ SENT = StreamStatus(
 
 def test_a_senders_stream_is_one_line() -> None:
     assert describe_sent(StreamStatus("a.b.t", "t")) == "a.b.t: nothing published yet"
+    assert describe_sent(StreamStatus("a.b.t", "t", held="why")) == "a.b.t: HELD: why"
     assert describe_sent(SENT) == (
         "newark.east.orders: published through epoch 3, 1,200 events, 24.6 MB; "
         "denver has applied epoch 3, seattle has applied epoch 2"
@@ -41,6 +46,40 @@ def test_a_senders_stream_is_one_line() -> None:
         "a.b.t: published through epoch 1, 0 events, 0 B; no acks yet; 1,000 dead letters; "
         "denver is no longer served; held by seattle: full; HELD: no change feed"
     )
+
+
+def test_a_hold_is_printed_whole_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fails when a cause of ten lines is printed again with each change of a counter."""
+    out = open_output(Format.TEXT)
+    long = "the table is missing. Create it, or make a full copy."
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=3, held=long))
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=3, duplicates=1, held=long))
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=4))
+    out.receiver_progress(TableStatus("a.b.t", "t", applied=4, held=long))
+    held = StreamStatus("a.b.u", "u", published=2, remote_holds={"seattle": "full", "denver": "x"})
+    out.sender_progress(held)
+    out.sender_progress(replace(held, events=5, remote_holds={"seattle": "full", "denver": "y"}))
+    lines = [line.partition("; ")[2] for line in capsys.readouterr().out.splitlines()]
+    again = re.sub(r"\d\d:\d\d:\d\d", "TIME", lines[1])
+    assert again == "1 duplicates discarded; HELD: as printed at TIME"
+    assert [lines[0], lines[2], lines[3]] == [f"HELD: {long}", "", f"HELD: {long}"]
+    assert lines[4] == "no acks yet; held by seattle: full; held by denver: x"
+    assert "held by seattle: as printed at" in lines[5] and "held by denver: y" in lines[5]
+
+
+def test_work_that_takes_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 1_700_000_020_000
+    work = Progress("a.b.t", "capturing", 3_000_000, 74_300_000, now - 20_000, share=0.25)
+    assert describe_work(work, now) == (
+        "a.b.t: capturing 3,000,000 rows (74.3 MB) for 20 s, about 25% done, 37,500 rows/s"
+    )
+    unknown = replace(work, work="applying", bytes=None, share=None)
+    assert describe_work(unknown, now) == "a.b.t: applying 3,000,000 rows for 20 s"
+    open_output(Format.JSON).work(replace(work, began_ms=milliseconds() - 20_000))
+    fields = json.loads(capsys.readouterr().out)
+    assert 30_000 < fields.pop("rows_per_s") <= 37_500
+    assert (fields["event"], fields["work"], fields["rows"]) == ("work", "capturing", 3_000_000)
+    assert (fields["share"], fields["bytes"]) == (0.25, 74_300_000)
 
 
 def test_a_receivers_stream_is_one_line() -> None:
