@@ -9,7 +9,7 @@ FUZZ_INPUTS ?= 1000000
 comma     := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-sites test test-rest test-all durations protections check bench simulate fuzz clean
+.PHONY: help env demo demo-sites test test-rest test-all durations protections check bench simulate fuzz wheel clean
 
 help: ## list the targets; times are those of two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,13 @@ check: $(VENV)/.tests ## check format, lint, types and the layers of imports (1 
 
 bench: $(VENV)/.tests ## measure speed beside a plain MERGE and a handwritten pipeline
 	$(PY) -m bench
+
+# What an earlier build left in build/ would be in the wheel, too.
+wheel: $(VENV)/.made ## build the package, dist/spark_wan-<version>-py3-none-any.whl (10 s)
+	@rm -rf build
+	@$(call step,The wheel: dist,$(PY) -m pip wheel --disable-pip-version-check --no-deps --wheel-dir dist .)
+	@rm -rf build
+	@ls dist/spark_wan-*.whl
 
 clean: ## remove the environment, caches and all output of runs
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

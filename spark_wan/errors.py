@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection
+from importlib import metadata
 
 FULL_COPY = (
     "a full copy under a new table name: in the topology rename the table and set "
@@ -185,6 +187,37 @@ class StoppedError(WanError):
 
 class StreamsHeldError(WanError):
     """A run with ``available_now`` has ended while streams are held."""
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs the packages of extras. spark_wan itself is on no registry,
+    but they are: their names and versions are read from the metadata of the installed package.
+
+    Where spark_wan was not installed (``PYTHONPATH``, ``--py-files``), it is one for the clone.
+    """
+    try:
+        requirements = metadata.requires("spark_wan") or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    found = [
+        requirement
+        for requirement, extra in (_needed_by_extra(line) for line in requirements)
+        if extra in extras
+    ]
+    if not found:
+        return f"pip install '.[{','.join(extras)}]' in a clone of spark_wan"
+    return f"pip install {' '.join(map(repr, found))}"
+
+
+def _needed_by_extra(line: str) -> tuple[str, str | None]:
+    """Return a requirement of a package's metadata, and the extra that needs it.
+
+    >>> _needed_by_extra('pandas<3,>=2.2; extra == "spark"')
+    ('pandas<3,>=2.2', 'spark')
+    """
+    requirement, _, marker = line.partition(";")
+    extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+    return re.sub(r"[\s()]", "", requirement), extra[1] if extra else None
 
 
 def nearest(name: object, known: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import ChannelError, NotBegunError, nearest
+from spark_wan.errors import ChannelError, NotBegunError, install_command, nearest
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ def _kind(scheme: str, url: str) -> type[Channel]:
         if error.name != "kafka":
             raise
         raise ChannelError(
-            f"channel {url}: cannot be opened: kafka-python is not installed. Run pip install "
-            "'spark_wan[kafka]' here, and where Spark's tasks run."
+            f"channel {url}: cannot be opened: kafka-python is not installed. Run "
+            f"{install_command('kafka')} here, and on the machines where Spark's tasks run."
         ) from error
     return kind
 

@@ -22,7 +22,7 @@ from rich.tree import Tree
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView
 from spark_wan.drawing.graph import Graph
-from spark_wan.errors import WanError
+from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
 from spark_wan.topology.model import Site, Stream, Table, Topology
@@ -267,7 +267,7 @@ def reporting_errors(format: Format) -> Iterator[Output]:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in ("pyspark", "delta"):
             raise
-        out.error(WanError(f"this needs {error.name}: pip install 'spark_wan[spark]'"))
+        out.error(WanError(f"this needs {error.name}: {install_command('spark')}"))
         raise typer.Exit(1) from None
 
 

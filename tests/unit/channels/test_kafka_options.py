@@ -167,7 +167,7 @@ def test_kafka_python_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> N
         raise ModuleNotFoundError("No module named 'kafka'", name="kafka")
 
     monkeypatch.setattr(registry, "resolve_name", missing)
-    with pytest.raises(ChannelError, match=r"pip install 'spark_wan\[kafka\]'"):
+    with pytest.raises(ChannelError, match=r"pip install 'kafka-python[<>=.,\d]*' here"):
         open_channel(f"{URL}-missing")
 
 
