@@ -1,4 +1,4 @@
-"""Run a site's gateway receiver under spark-submit:
+"""Run the receiver of a site under spark-submit:
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 … jobs/receive.py \\
         --config topology.yaml --site seattle

@@ -1,4 +1,4 @@
-"""Run a site's gateway senders under spark-submit:
+"""Run the senders of a site under spark-submit:
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 … jobs/send.py \\
         --config topology.yaml --site newark

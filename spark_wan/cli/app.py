@@ -5,8 +5,8 @@
     spark-wan topology --config topology.yaml           draw the topology, as text or as SVG
     spark-wan send     --config topology.yaml --site A  run the senders of a site
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
-    spark-wan status   --config topology.yaml           show how far every site is; no Spark
-    spark-wan remove   --config topology.yaml STREAM    remove a stream that nobody writes any more
+    spark-wan status   --config topology.yaml           show how far behind each site is; no Spark
+    spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error, in one line; 2 wrong usage. To add a command, write its function in a module of this package
@@ -38,7 +38,7 @@ def main() -> None:
 def command_line() -> typer.Typer:
     """Return ``spark-wan`` with all its commands."""
     app = _typer()
-    app.callback(help="WAN replication for Delta tables.")(lambda: None)
+    app.callback(help="Replicate Delta tables between sites.")(lambda: None)
     for command in COMMANDS.values():
         app.command()(command)
     return app

@@ -14,13 +14,18 @@ from spark_wan.cli.output import reporting_errors
 
 def demo(
     directory: Annotated[
-        Path, typer.Option(help="Directory for the sites' tables. Recreated by each run.")
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the sites' tables here. Each run deletes this folder first.",
+        ),
     ] = Path("demo-data"),
     sites: Annotated[
         int,
         typer.Option(
-            help="2: newark sends to seattle. 4: newark sends to chicago, which sends on to denver "
-            "and seattle."
+            metavar="2|4",
+            help="Run two sites (newark sends to seattle), or four (newark sends to chicago, which "
+            "forwards to denver and seattle).",
         ),
     ] = 2,
     days: Annotated[
@@ -28,12 +33,14 @@ def demo(
         typer.Option(
             min=20,
             max=365,
-            help="Only the first days of the year; default: all, with four sites 60.",
+            metavar="DAYS",
+            help="Replicate only the first days of the year, 20 to 365. Default: 365; with four "
+            "sites 60.",
         ),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Replicate a year of flights between sites here, with crashes, and compare all rows."""
+    """Replicate a year of flights on this machine. Kill a receiver, and compare all rows."""
     if sites not in (2, 4):
         raise typer.BadParameter(f"{sites} sites; give 2 or 4", param_hint="--sites")
     with reporting_errors(output):

@@ -20,14 +20,18 @@ STANDARD_OUTPUT = Path("-")
 
 def topology(
     config: Config,
-    table: Annotated[str | None, typer.Option(help="Only this table.")] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Draw only this table.")
+    ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option(help="Draw the topology into this SVG file; -: to standard output."),
+        typer.Option(
+            metavar="FILE", help="Write a picture to this SVG file; - is standard output."
+        ),
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Draw which site sends what to whom, as text or as a picture. Needs no Spark."""
+    """Draw the topology, as text or as a picture. Needs no Spark."""
     if svg == STANDARD_OUTPUT and output is Format.JSON:
         raise typer.BadParameter(
             "- is the picture alone; name a file, or leave out --output json", param_hint="'--svg'"

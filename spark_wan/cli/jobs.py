@@ -20,13 +20,15 @@ from spark_wan.topology.model import Site
 @takes(JobOptions)
 def send(
     options: JobOptions,
-    table: Annotated[Repeated, typer.Option(help="Only this table. May be repeated.")] = None,
+    table: Annotated[
+        Repeated, typer.Option(metavar="TABLE", help="Send only this table. May be repeated.")
+    ] = None,
     parallel: Annotated[int | None, setting_option("--parallel", Site, "send_parallel")] = None,
     idle_interval: Annotated[
         float | None, setting_option("--idle-interval", Site, "idle_interval")
     ] = None,
 ) -> None:
-    """Run a site's gateway senders until stopped."""
+    """Run the senders of a site until stopped."""
     with reporting_errors(options.output) as out:
         topology, decisions = options.read()
         sender = partial(
@@ -56,7 +58,7 @@ def receive(
         float | None, setting_option("--idle-interval", Site, "idle_interval")
     ] = None,
 ) -> None:
-    """Run a site's gateway receiver until stopped."""
+    """Run the receiver of a site until stopped."""
     with reporting_errors(options.output) as out:
         topology, decisions = options.read()
         receiver = partial(

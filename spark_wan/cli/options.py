@@ -33,9 +33,11 @@ class Format(str, Enum):
 Repeated = list[str] | None
 """The type of an option that may be repeated."""
 
-Config = Annotated[Path, typer.Option("--config", "-c", help="Topology file.")]
+Config = Annotated[
+    Path, typer.Option("--config", "-c", metavar="FILE", help="Read this topology file.")
+]
 OutputFormat = Annotated[
-    Format, typer.Option("--output", "-o", help="Text for people or JSON for scripts.")
+    Format, typer.Option("--output", "-o", help="Print text for people, or JSON for scripts.")
 ]
 
 
@@ -45,21 +47,27 @@ class JobOptions:
 
     context: typer.Context
     config: Config
-    site: Annotated[str, typer.Option(help="Site that runs here.")]
-    sender: Annotated[Repeated, typer.Option(help="Only this sender. May be repeated.")] = None
+    site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
+    sender: Annotated[
+        Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
+    ] = None
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Process the available data, then exit.")
     ] = False
     decide: Annotated[
         Repeated,
         typer.Option(
-            help="How to resolve what holds a stream: <table>@<version>=distribute or =skip,"
-            " <table>@<log>=new-log. Recorded: once is enough. May be repeated."
+            metavar="DECISION",
+            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
+            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
+            " give it once. May be repeated.",
         ),
     ] = None
     conf: Annotated[
         Repeated,
-        typer.Option(help="Setting of the local session, as <key>=<value>. May be repeated."),
+        typer.Option(
+            metavar="KEY=VALUE", help="Set a property of the local Spark session. May be repeated."
+        ),
     ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")] = False
     log_file: Annotated[

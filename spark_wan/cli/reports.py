@@ -37,7 +37,7 @@ def _parse_interval(text: str) -> float:
 
 
 def validate(config: Config, output: OutputFormat = Format.TEXT) -> None:
-    """Show what goes where, or what is wrong with a topology file."""
+    """Check a topology file, and show what is sent where. Needs no Spark."""
     out = open_output(output)
     out.valid_topology(load_valid(config, out))
 
@@ -61,13 +61,15 @@ def status(
             help="Interval of --watch: seconds, or 500ms, 1m. Default: 2.",
         ),
     ] = None,
-    site: Annotated[str | None, typer.Option(help="Only this site's streams.")] = None,
+    site: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Show only this site's streams.")
+    ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show the status again and again, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Refresh the status until Ctrl-C.")
     ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show how far every stream is at every site, and what holds it. Needs no Spark."""
+    """Show how far behind each site is, and why a stream is held. Needs no Spark."""
     if seconds is not None and not watch:
         raise typer.BadParameter("an interval needs --watch", param_hint="SECONDS")
     with reporting_errors(output) as out:

@@ -17,19 +17,21 @@ from spark_wan.topology.routes import all_streams
 
 
 def remove(
-    stream: Annotated[str, typer.Argument(help="The stream, as `status` shows it.")],
+    stream: Annotated[
+        str, typer.Argument(metavar="STREAM", help="Name of the stream, as `status` shows it.")
+    ],
     config: Config,
     begin_anew: Annotated[
         bool,
         typer.Option(
             "--begin-anew",
-            help="Remove a stream of the topology: its log is to begin anew. Sites lose what they "
-            "have not applied. Stop its sender before.",
+            help="Remove a stream that the topology has, so that its log begins anew. Stop its "
+            "sender first. Sites lose what they have not applied.",
         ),
     ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove a stream that the topology does not have any more from its channel. Needs no Spark."""
+    """Remove a stream that is no longer in the topology from its channel. Needs no Spark."""
     with reporting_errors(output) as out:
         topology = load_topology(config)
         channels = remove_stream(topology, stream, begin_anew)

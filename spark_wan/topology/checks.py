@@ -31,7 +31,7 @@ def check_sites(
     """Check one table against the sites that write it, hold it and receive it."""
     writers = entry.values.get("writers")
     if isinstance(writers, list) and len(writers) != 1:
-        advice = "several need conflict resolution, which this version does not have; "
+        advice = "several writers need conflict resolution, which this version lacks; "
         entry.add_problem("writers", f"{advice if writers else ''}name exactly one site")
     located = entry.values.get("at")
     if not isinstance(located, Mapping):
@@ -250,9 +250,9 @@ def _check_ways(topology: Topology, table: Table, problems: Problems) -> None:
             if len(found) > 1 and not table.allow_duplicates:
                 problems.add(
                     senders,
-                    f"site {site!r} would get every event twice or more often "
+                    f"site {site!r} would get every event twice "
                     f"({'; '.join(found)}): detach a sender; or set `allow_duplicates: true` for "
-                    "the table, and the site drops what it has already",
+                    "the table, and the site applies each event once",
                 )
                 return
     for site, found in ways.items():

@@ -41,12 +41,12 @@ class Site:
     priority: int = setting(
         1,
         partial(parse_count, minimum=0),
-        "Priority among the sites that may become the primary; 0: never, so the site is no peer.",
+        "Priority for becoming the primary. 0: never, and then the site is no peer.",
     )
     receive_interval: float = setting(
         0.5,
         parse_seconds,
-        "Interval between the receiver's looks at a channel: seconds, or 500ms, 1m.",
+        "Interval at which the receiver polls a channel: seconds, or 500ms, 1m.",
     )
     receive_parallel: int = setting(
         2, parse_count, "Maximum number of tables that the receiver writes concurrently."
@@ -62,52 +62,51 @@ class Site:
     idle_interval: float = setting(
         5.0,
         parse_seconds,
-        "Longest interval between looks at a table or channel where nothing happens: seconds, or"
-        " 500ms, 1m.",
+        "Longest interval at which a quiet table or channel is polled: seconds, or 500ms, 1m.",
     )
     signing_keys: tuple[KeyReference, ...] = setting(
         (),
         parse_signing_keys,
         "Where the site's keys are: env:NAME or file:/path, one or two. The first signs what the"
-        " site sends and acks; other sites accept both, and nothing unsigned; default: no"
+        " site sends and acks. Other sites accept both, and nothing unsigned. Default: no"
         " signatures.",
     )
     accept_from: tuple[str, ...] | None = setting(
         None,
         parse_accept_from,
-        "Sites from which the site takes events, sent or written there; default: all.",
+        "Sites whose events the site accepts, as their sender or writer; default: all.",
     )
     max_frame_bytes: int = setting(
         MAX_FRAME_BYTES,
         parse_bytes,
-        "Maximum size of a gateway batch that the site receives, unpacked: bytes, or 1GiB, 64MB."
-        " A larger one is not unpacked.",
+        "Maximum unpacked size of a frame that the site receives: bytes, or 1GiB, 64MB. A larger"
+        " one is refused before it is unpacked.",
     )
 
 
 @dataclass(frozen=True)
 class Sender:
-    """A gateway sender: carries the tables attached to it from its site to its remotes."""
+    """Carries the tables attached to it from its site to its remotes."""
 
     name: str
     site: str
     remotes: tuple[str, ...]
-    channel: str  # directory (absolute) or URL of the gateway queue
+    channel: str  # directory (absolute) or URL
     storage: Mapping[str, str] = store_options()  # for the channel
     ack_policy: AckPolicy = setting(
         AckPolicy.QUORUM,
         parse_ack_policy,
         f"Whose acks block_on_ack waits for: {POLICY_NAMES}.",
     )
-    batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a gateway batch.")
+    batch_size: int = setting(10_000, parse_count, "Maximum number of rows in a frame.")
     batch_bytes: int = setting(
-        8 * 2**20, parse_bytes, "Maximum size of a gateway batch: bytes, or 8MiB, 500kB."
+        8 * 2**20, parse_bytes, "Maximum size of a frame: bytes, or 8MiB, 500kB."
     )
     max_frame_bytes: int = setting(
         MAX_FRAME_BYTES,
         parse_bytes,
-        "Maximum size of a gateway batch with a single event, which batch_bytes does not limit:"
-        " bytes, or 1GiB, 64MB. A larger one is not sent.",
+        "Maximum size of a frame with a single event, which batch_bytes does not limit: bytes, or"
+        " 1GiB, 64MB. A larger event is not sent.",
     )
     channel_id: str | None = setting(
         None,
@@ -115,7 +114,7 @@ class Sender:
         "Name of the channel in signatures, the same at both ends; default: the sender's name.",
     )
     batch_interval: float = setting(
-        1.0, parse_seconds, "Interval between looks at a source table: seconds, or 500ms, 1m."
+        1.0, parse_seconds, "Interval at which a source table is polled: seconds, or 500ms, 1m."
     )
     max_epoch_rows: int = setting(
         1_000_000, parse_count, "Number of rows after which an epoch ends. A commit is never split."
@@ -161,7 +160,7 @@ class Table:
     on_table_operation: OnTableOperation = setting(
         "hold",
         parse_on_table_operation,
-        "What the sender does at TRUNCATE, RESTORE and the like: hold, distribute or skip.",
+        "What the sender does with a TRUNCATE, RESTORE and the like: hold, distribute or skip.",
     )
     event_id_ttl: float | None = setting(
         None,
@@ -171,12 +170,12 @@ class Table:
     source: Source = setting(
         "table",
         parse_source,
-        "Where the rows come from at the writer: table, or sink for a stream that a sink writes.",
+        "Where the writer's rows come from: table, or sink for a stream that a sink writes.",
     )
     max_dead_letters: int = setting(
         MAX_DEAD_LETTERS,
         parse_count,
-        "Number of dead letters of one epoch beyond which the stream is held.",
+        "Maximum number of dead letters in one epoch; with more, the stream is held.",
     )
     deletion_vectors: bool = setting(
         True,
@@ -186,7 +185,7 @@ class Table:
     allow_duplicates: bool = setting(
         False,
         parse_flag,
-        "Whether a site may get an event by several ways, and drop all but one: true or false.",
+        "Whether a site may get an event by several ways, and applies it once: true or false.",
     )
 
     def location(self, site: str) -> str:

@@ -77,8 +77,8 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
             text = content.read(MAX_FILE + 1)
         if len(text) > MAX_FILE:
             raise TopologyError(
-                f"{file}: has more than {MAX_FILE:,} characters: it is no topology, or written by "
-                "mistake; give the path of a topology file"
+                f"{file}: has more than {MAX_FILE:,} characters, so it is no topology; give the "
+                "path of a topology file"
             )
         loader = _TopologyLoader(text, file)
         data = loader.get_single_data()
@@ -146,8 +146,8 @@ class _TopologyLoader(yaml.SafeLoader):
         of aliases of aliases may stand for more than any memory holds. Raises TopologyError."""
         if depth > MAX_DEPTH:
             raise TopologyError(
-                f"{self.file}: has more than {MAX_DEPTH} levels, or an alias inside what it "
-                "repeats; write it flat"
+                f"{self.file}: is nested more than {MAX_DEPTH} levels deep, or has an alias inside "
+                "its own anchor; flatten it"
             )
         if id(node) not in known:
             size, inner = 1, node.value if isinstance(node, yaml.CollectionNode) else []
@@ -156,8 +156,8 @@ class _TopologyLoader(yaml.SafeLoader):
                     size += self._check_size(part, known, depth + 1)
             if size > MAX_VALUES:
                 raise TopologyError(
-                    f"{self.file}: stands for more than {MAX_VALUES:,} values, because aliases "
-                    "repeat others; write out what you mean"
+                    f"{self.file}: its aliases expand to more than {MAX_VALUES:,} values; write "
+                    "them out"
                 )
             known[id(node)] = size
         return known[id(node)]

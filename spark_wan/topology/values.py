@@ -215,9 +215,9 @@ def _key_reference(value: object) -> KeyReference:
     )
     if not colon or not valid:
         raise ValueError(
-            "a key is given by where it is: env:NAME (an environment variable) or file:/path "
-            "(absolute). The key itself must not be in this file; if it is, replace the key. (It "
-            "is not repeated here.)"
+            "say where the key is: env:NAME (an environment variable) or file:/path (absolute). "
+            "The key itself must not be in this file; if it is, replace the key. (It is not "
+            "repeated here.)"
         )
     return KeyReference(kind, place)
 
