@@ -30,7 +30,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from bench.end_to_end import HERE, SCRATCH
 from bench.figures import record
-from spark_wan.apply.applier import ApplyBatch
+from spark_wan.apply.change import Change
 from spark_wan.delta.sessions import SessionSettings
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import AppliedEventIds
@@ -136,16 +136,16 @@ class Grown:
         new = mark_of(self.applies + 1)
         rows = [(name, 1, 1, content, at) for name, content, at in event_ids_of(new.apply)]
         events = EventRows(self.spark.createDataFrame(rows, EVENTS), [], ())
-        batch = ApplyBatch([], content=events)
+        change = Change([], events)
         began = time.perf_counter()
         hint = self.ledger.seems_current(self.target)  # as an apply does
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         ids = AppliedEventIds(self.tables, TABLE, ORIGIN)
-        drop_redelivered(ids, batch)
+        drop_redelivered(ids, change)
         assert events.new_ids is not None
         ids.record(events.new_ids, new.token)
         seconds = time.perf_counter() - began
-        assert (number, batch.new_ids) == (new.apply, IDS)
+        assert (number, change.new_ids) == (new.apply, IDS)
         one = self.spark.createDataFrame([(1,)], "id bigint").write.format("delta").mode("append")
         one.option("userMetadata", new.user_metadata()).save(self.place)
         began = time.perf_counter()

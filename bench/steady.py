@@ -23,7 +23,7 @@ from deltalake import write_deltalake
 
 import spark_wan
 from bench.end_to_end import POLL_INTERVAL, wait_for
-from spark_wan.apply.applier import ApplyBatch
+from spark_wan.apply.change import Change
 from spark_wan.delta.sql import reference
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
@@ -138,10 +138,10 @@ class Steady:
     def watched(self) -> Iterator[None]:
         write = DeltaTarget.write
 
-        def watched(target: DeltaTarget, batch: ApplyBatch, mark: Mark) -> None:
-            write(target, batch, mark)
+        def watched(target: DeltaTarget, change: Change, mark: Mark) -> None:
+            write(target, change, mark)
             now = time.monotonic()
-            for version in range(batch.newest.last_version + 1):
+            for version in range(change.newest.last_version + 1):
                 self.visible.setdefault(version, now)
 
         DeltaTarget.write = watched  # type: ignore[method-assign]

@@ -231,7 +231,7 @@ GUARDS = {
     [f53cap]
     test_f53_a_target_that_accepts_no_row_holds_the_stream[too_many]
     DeltaTarget.resolve
-    - batch.dead_letters > self.max_dead_letters
+    - change.dead_letters > self.max_dead_letters
     + False
     """,
     "integration/test_ddl_family.py": """
@@ -3555,7 +3555,7 @@ GUARDS = {
     [replaced refused]
     test_f30_a_refused_event_leaves_the_row_of_its_key
     DeltaTarget.write
-    - not batch.dead_letters and (not batch.duplicates)
+    - not change.dead_letters and (not change.duplicates)
     + True
     """,
 }

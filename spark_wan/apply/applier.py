@@ -25,8 +25,8 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
+from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.errors import (
@@ -41,16 +41,14 @@ from spark_wan.errors import (
     WanError,
 )
 from spark_wan.events.columns import column_paths
-from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
-from spark_wan.ledger.records import TargetHistory
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.state.decisions import Decisions
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import AppliedStream, Mark
 
 log = logging.getLogger(__name__)
@@ -62,72 +60,6 @@ LARGE_APPLY_BYTES = 64 * 1024 * 1024
 """An apply that has so much may take longer than a sender waits for an ack: it is announced."""
 ATTEMPTS = 20
 """Attempts of a round against conflicting writers, before the stream is held and retried later."""
-
-
-class Replan(Exception):
-    """The plan is out of date: start over with step 1."""
-
-
-class WriteConflict(Replan):
-    """Another writer was faster."""
-
-
-@dataclass
-class ApplyBatch:
-    """Planned epochs on their way into the table, in one commit.
-
-    ``content`` belongs to the target's adapter. The counts are filled in by ``resolve``.
-    """
-
-    epochs: Sequence[PlannedEpoch]
-    content: Any = None
-    dead_letters: int = 0
-    duplicates: int = 0
-    new_ids: int = 0
-    ids_until: int | None = None
-    """See :mod:`spark_wan.wire.mark`."""
-
-    @property
-    def newest(self) -> Manifest:
-        """The manifest of the last epoch; all have its columns, keys and origin."""
-        return self.epochs[-1].manifest
-
-    @property
-    def has_event_ids(self) -> bool:
-        """Whether the epochs are those of a user stream, whose events have IDs."""
-        return self.newest.kind == EVENTS
-
-
-class TargetTable(TargetHistory, Protocol):
-    """A target table. The Spark adapter and the simulation each implement it."""
-
-    def create(self, epoch: PlannedEpoch) -> None:
-        """Create the table with the epoch's columns. Called on first contact only."""
-
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
-        """Fetch, check and decode epochs.
-
-        Checks that all ``applied`` columns are still there, then reconciles the columns and finds
-        the constraints that rows must satisfy.
-        """
-
-    def resolve(self, batch: ApplyBatch) -> None:
-        """Drop redelivered events and keep one event per key. Raises DeadLettersError."""
-
-    def record(self, batch: ApplyBatch, mark: Mark) -> None:
-        """Record dead letters and event IDs under the mark's token."""
-
-    def write(self, batch: ApplyBatch, mark: Mark) -> None:
-        """Make one commit with the mark, under transaction number ``mark.apply``.
-
-        Raises WriteConflict and TargetError.
-        """
-
-    def done(self, batch: ApplyBatch) -> None:
-        """Release what ``batch`` holds."""
-
-    def check_frames(self, epoch: PlannedEpoch) -> None:
-        """Fetch and check every frame of an epoch. Raises FrameError."""
 
 
 @dataclass
@@ -302,21 +234,22 @@ class TableApplier:
     def _apply(
         self, epochs: Sequence[PlannedEpoch], apply_number: int, result: ApplyResult
     ) -> Steps[None]:
+        change = Change(epochs)
         rows = sum(epoch.manifest.rows for epoch in epochs)
         size = sum(epoch.manifest.bytes for epoch in epochs)
         with under_way("applying", self.log.stream, rows=rows, size=size):
-            batch = self.target.read(epochs, self.ledger.columns)
+            self.target.read(change, self.ledger.columns)
             try:
                 yield "apply.3 read"
-                self.target.resolve(batch)
+                self.target.resolve(change)
                 yield "apply.4 resolved"
                 self.check_stopped()
-                mark = self._record(batch, self._mark(batch, apply_number))
+                mark = self._record(change, self._mark(change, apply_number))
                 yield "apply.5 recorded"
-                self.target.write(batch, mark)
+                self.target.write(change, mark)
                 yield "apply.6 written"
             finally:
-                self.target.done(batch)
+                self.target.done(change)
         self.ledger.catch_up(self.target, write=False)
         if mark.token not in self.ledger.tokens:
             if self.ledger.last_apply < apply_number:
@@ -336,24 +269,24 @@ class TableApplier:
         result.applied = epochs[-1].manifest.epoch
         result.epochs += len(epochs)
         result.events += sum(epoch.manifest.rows for epoch in epochs)
-        result.duplicates += batch.duplicates
-        result.dead_letters += batch.dead_letters
+        result.duplicates += change.duplicates
+        result.dead_letters += change.dead_letters
 
-    def _record(self, batch: ApplyBatch, mark: Mark) -> Mark:
+    def _record(self, change: Change, mark: Mark) -> Mark:
         """Record what belongs to the mark, and return the mark to write.
 
         An apply whose write failed is recorded once: its retry uses the same token.
         """
         same = (
             mark.apply,
-            batch.new_ids,
-            tuple(epoch.manifest.fingerprint for epoch in batch.epochs),
+            change.new_ids,
+            tuple(epoch.manifest.fingerprint for epoch in change.epochs),
         )
-        if self._recorded is not None and self._recorded[0] == same and not batch.dead_letters:
+        if self._recorded is not None and self._recorded[0] == same and not change.dead_letters:
             return replace(mark, token=self._recorded[1])
         self._recorded = None
-        self.target.record(batch, mark)
-        if not batch.dead_letters:  # the retry may have other dead letters
+        self.target.record(change, mark)
+        if not change.dead_letters:  # the retry may have other dead letters
             self._recorded = same, mark.token
         return mark
 
@@ -438,24 +371,24 @@ class TableApplier:
             )
         return manifest
 
-    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
-        newest = batch.newest
+    def _mark(self, change: Change, apply_number: int) -> Mark:
+        newest = change.newest
         origin, table_id, selection = origin_of(newest)
         columns = self.ledger.columns.with_columns(column_paths(newest.schema))
-        stamps = [epoch.manifest.highest_stamp for epoch in batch.epochs]
+        stamps = [epoch.manifest.highest_stamp for epoch in change.epochs]
         applied = AppliedStream(
             origin=origin,
             table_id=table_id,
             selection=selection,
-            through=-1 if batch.has_event_ids else newest.last_version,
+            through=-1 if change.has_event_ids else newest.last_version,
             stream=newest.stream,
             log_id=newest.log_id,
             epoch=newest.epoch,
             fingerprint=newest.fingerprint,
-            ids=batch.has_event_ids,
-            dead_letters=self.ledger.dead_letters.get(newest.stream, 0) + batch.dead_letters,
-            new_ids=batch.new_ids if batch.has_event_ids else None,
-            ids_until=batch.ids_until,
+            ids=change.has_event_ids,
+            dead_letters=self.ledger.dead_letters.get(newest.stream, 0) + change.dead_letters,
+            new_ids=change.new_ids if change.has_event_ids else None,
+            ids_until=change.ids_until,
             clock=max((stamp for stamp in stamps if stamp is not None), default=None),
             via=newest.via,
         )

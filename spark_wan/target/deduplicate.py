@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from spark_wan.apply.applier import ApplyBatch
+from spark_wan.apply.change import Change
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import KNOWN, AppliedEventIds
 from spark_wan.target.judge import CAUSE
@@ -14,13 +14,13 @@ from spark_wan.target.rows import EventRows
 _NTH, _FIRST = "_wan_nth", "_wan_first"
 
 
-def drop_redelivered(applied: AppliedEventIds, batch: ApplyBatch) -> None:
-    """Drop events that were applied before, and count dropped and new ones in ``batch``.
+def drop_redelivered(applied: AppliedEventIds, change: Change) -> None:
+    """Drop events that were applied before, and count dropped and new ones in ``change``.
 
     An ID that is used again with other content makes a dead letter, as does an event older than
     the IDs that are kept.
     """
-    rows: EventRows = batch.content
+    rows: EventRows = change.rows
     order = Window.partitionBy(ID).orderBy(VERSION, SEQUENCE, CONTENT)
     frame = rows.persist(rows.frame)
     known, floor = applied.look_up(frame, rows.persist)
@@ -46,7 +46,7 @@ def drop_redelivered(applied: AppliedEventIds, batch: ApplyBatch) -> None:
         F.count_if(new & F.col(TIME).isNull()).alias("timeless"),
         F.max(F.when(new, F.col(TIME))).alias("until"),
     ).collect()
-    batch.duplicates, batch.new_ids = counted["duplicates"], counted["new"]
-    batch.ids_until = None if counted["timeless"] else counted["until"]
+    change.duplicates, change.new_ids = counted["duplicates"], counted["new"]
+    change.ids_until = None if counted["timeless"] else counted["until"]
     rows.frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
     rows.new_ids = rows.frame.select(ID, CONTENT, TIME)

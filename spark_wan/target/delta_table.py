@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.change import Change, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
@@ -52,7 +52,7 @@ RETENTION_INTERVAL = 86_400.0
 
 @dataclass
 class DeltaTarget:
-    """A Delta table for the applier (see :class:`spark_wan.apply.applier.TargetTable`)."""
+    """A Delta table for the applier (see :class:`spark_wan.apply.change.TargetTable`)."""
 
     spark: SparkSession
     site: str
@@ -150,12 +150,11 @@ class DeltaTarget:
             else:
                 writer.saveAsTable(self.sql_name)
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
-        batch = ApplyBatch(epochs)
-        newest = batch.newest
+    def read(self, change: Change, applied: AppliedColumns) -> None:
+        newest = change.newest
         with self._errors():
             evolution = SchemaEvolution(
-                self.spark, self.location, self.name, users=batch.has_event_ids
+                self.spark, self.location, self.name, users=change.has_event_ids
             )
             target = evolution.evolve(newest.schema, applied)
             schema = StructType.fromJson(
@@ -179,14 +178,15 @@ class DeltaTarget:
             ).read()
             # A row that a constraint refuses must not replace an older, valid one of its key.
             all_of_a_key = constraints is not None
-            decoder = FrameDecoder(self.channel, epochs, schema, all_of_a_key, self.max_frame_bytes)
+            decoder = FrameDecoder(
+                self.channel, change.epochs, schema, all_of_a_key, self.max_frame_bytes
+            )
             frame, key_list = decoder.frame(self.spark)
             if key_list is not None and not is_listable(key_list, schema, target.schema):
                 key_list = None
             rows = EventRows(frame, schema.names, newest.keys, constraints, key_list, partitioned)
             rows.replaceable = may_replace(rows, target.schema, properties)
-            batch.content = rows
-        return batch
+            change.rows = rows
 
     def _pinned(self) -> DataFrame:
         version = newest_commit(self.spark, self.location).version
@@ -198,12 +198,12 @@ class DeltaTarget:
             self._logged = (shown, logged_schema(self.spark, self.location))
         return self._logged[1]
 
-    def resolve(self, batch: ApplyBatch) -> None:
-        rows: EventRows = batch.content
-        newest = batch.newest
+    def resolve(self, change: Change) -> None:
+        rows: EventRows = change.rows
+        newest = change.newest
         with self._errors():
-            if batch.has_event_ids:
-                drop_redelivered(self._event_ids(newest.origin), batch)
+            if change.has_event_ids:
+                drop_redelivered(self._event_ids(newest.origin), change)
             constrained = rows.constraints is not None
             if rows.constraints is not None:
                 judged, refused = rows.constraints.judge(rows.frame, rows.persist)
@@ -211,44 +211,44 @@ class DeltaTarget:
                     rows.reject(judged.where(F.col(CAUSE).isNotNull()))
                 rows.frame = judged.where(F.col(CAUSE).isNull()).drop(CAUSE)
             unique = rows.key_list is not None and rows.key_list.unique
-            may_repeat = constrained or len(batch.epochs) > 1 or not newest.disjoint
+            may_repeat = constrained or len(change.epochs) > 1 or not newest.disjoint
             if newest.keys and may_repeat and not unique:
-                rows.frame = last_event_wins(rows.frame, newest.keys, batch.has_event_ids)
+                rows.frame = last_event_wins(rows.frame, newest.keys, change.has_event_ids)
             if rows.dead is not None:
                 rows.dead = rows.persist(rows.dead)
-                batch.dead_letters = rows.dead.count()
-                if batch.dead_letters > self.max_dead_letters:
-                    raise too_many(self.name, rows, rows.dead, batch.dead_letters)
+                change.dead_letters = rows.dead.count()
+                if change.dead_letters > self.max_dead_letters:
+                    raise too_many(self.name, rows, rows.dead, change.dead_letters)
 
-    def record(self, batch: ApplyBatch, mark: Mark) -> None:
-        rows: EventRows = batch.content
+    def record(self, change: Change, mark: Mark) -> None:
+        rows: EventRows = change.rows
         with self._errors(of_ledger=True):
-            if rows.new_ids is not None and batch.new_ids:
-                self._event_ids(batch.newest.origin).record(rows.new_ids, mark.token)
-            if rows.dead is not None and batch.dead_letters:
-                letters = ledger_rows(rows, rows.dead, batch.newest, mark)
+            if rows.new_ids is not None and change.new_ids:
+                self._event_ids(change.newest.origin).record(rows.new_ids, mark.token)
+            if rows.dead is not None and change.dead_letters:
+                letters = ledger_rows(rows, rows.dead, change.newest, mark)
                 self.ledger.append_frame("dead_letters", letters)
 
-    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+    def write(self, change: Change, mark: Mark) -> None:
         if self._id is None:
             self.table_id()  # the ledger was caught up by another stream's receiver
         transaction = transaction_name(self.site, self.table, str(self._id))
         write = MarkedWrite(self.spark, self.location, transaction, mark)
         with self._errors():
-            rows: EventRows = batch.content
+            rows: EventRows = change.rows
             rows.frame = guarded(rows.frame, rows.partitioned)
             # Without dropped events, the keys that were listed are those of the rows.
-            whole = not batch.dead_letters and not batch.duplicates
-            if not batch.newest.keys:
+            whole = not change.dead_letters and not change.duplicates
+            if not change.newest.keys:
                 write.append(rows)
             elif rows.key_list is not None and rows.replaceable and whole:
                 write.replace(rows, rows.key_list)
             else:
-                write.merge(rows, batch.newest.schema)
+                write.merge(rows, change.newest.schema)
         self._refused = False
 
-    def done(self, batch: ApplyBatch) -> None:
-        batch.content.release()
+    def done(self, change: Change) -> None:
+        change.rows.release()
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_wan.apply.applier import WriteConflict
+from spark_wan.apply.change import WriteConflict
 from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sql import quoted, sql_type

@@ -36,7 +36,7 @@ EXACT_JSON = {
 
 @dataclass
 class EventRows:
-    """Events of an apply: the content of :class:`spark_wan.apply.applier.ApplyBatch`."""
+    """Events of an apply: the rows of a :class:`~spark_wan.apply.change.Change`."""
 
     frame: DataFrame
     """One row per event: the ``_wan_`` columns and the table's ``columns``."""

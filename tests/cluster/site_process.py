@@ -24,7 +24,7 @@ from fakes import Checkpoints, LedgerRows, Source, Target
 from inline import Inbound, Running
 from receivers import SPARK, InMemory
 
-from spark_wan.apply.applier import ApplyBatch
+from spark_wan.apply.change import Change
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.channels.registry import open_channel
@@ -66,7 +66,7 @@ class Rows(Source):
         if not versions:
             return CaptureResult()
         ids = [version * ROWS + n for version in versions for n in range(ROWS)]
-        batch = pa.record_batch(
+        change = pa.record_batch(
             {
                 "_wan_op": pa.array([1] * len(ids), pa.int8()),
                 "id": pa.array(ids, pa.int64()),
@@ -74,9 +74,11 @@ class Rows(Source):
             }
         )
         attempt = new_attempt(header.attempt)
-        data = encode_frame(replace(header, attempt=attempt, index=0, events=batch.num_rows), batch)
+        data = encode_frame(
+            replace(header, attempt=attempt, index=0, events=change.num_rows), change
+        )
         path = self.channel.put_frame(header.stream, attempt, 0, data)
-        frame = FrameRef(path, batch.num_rows, len(data), frame_checksum(data))
+        frame = FrameRef(path, change.num_rows, len(data), frame_checksum(data))
         return CaptureResult((frame,), True, tuple(versions))
 
 
@@ -86,15 +88,15 @@ class Applied(Target):
 
     rows: list[tuple[int, str]] = field(default_factory=list)
 
-    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+    def write(self, change: Change, mark: Mark) -> None:
         rows: list[tuple[int, str]] = []
-        for epoch in batch.epochs:
+        for epoch in change.epochs:
             for ref in epoch.manifest.frames:
                 _, events = decode_frame(self.channel.get_frame(ref.path), ref.path, ref)
                 found = zip(events["id"].to_pylist(), events["city"].to_pylist(), strict=True)
                 rows += found
         before = len(self.written)
-        super().write(batch, mark)
+        super().write(change, mark)
         if len(self.written) > before:
             self.rows += rows
 

@@ -52,7 +52,7 @@ def events(spark: Any, ids: list[str], content: str = "c", time: int | None = 10
 
 def dropped(ids: AppliedEventIds, rows: EventRows) -> Any:
     """What is left of events: the batch with its counts, and the IDs that are new."""
-    batch: Any = SimpleNamespace(content=rows, duplicates=0, new_ids=0, ids_until=None)
+    batch: Any = SimpleNamespace(rows=rows, duplicates=0, new_ids=0, ids_until=None)
     drop_redelivered(ids, batch)
     batch.new = sorted(row[0] for row in rows.frame.select(ID).collect())
     batch.dead = 0 if rows.dead is None else rows.dead.count()

@@ -27,6 +27,7 @@ from sites import SEATTLE, Sites
 
 import spark_wan.target.delta_table as target_module
 import spark_wan.target.rows as rows_module
+from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.registry import open_channel
@@ -151,11 +152,12 @@ class Ways:
                     patch.setattr(rows_module, "SMALL_BYTES", 0)
                 if way == "merge with keys":
                     patch.setattr(target_module, "may_replace", lambda *_: False)
-                batch = target.read(planned, AppliedColumns())
-                target.resolve(batch)
+                change = Change(planned)
+                target.read(change, AppliedColumns())
+                target.resolve(change)
                 written = note_writes(patch)
-                target.write(batch, mark(self.applies, token=uuid.uuid4().hex))
-                target.done(batch)
+                target.write(change, mark(self.applies, token=uuid.uuid4().hex))
+                target.done(change)
                 (used[way],) = written
         return used
 

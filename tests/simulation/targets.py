@@ -16,7 +16,7 @@ from fakes import schema
 
 from simulation import invariants
 from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
-from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.change import Change, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import differences
@@ -70,7 +70,7 @@ class DeltaTable:
 
 @dataclass
 class SimulatedTarget:
-    """One process's view of a target table (see :class:`spark_wan.apply.applier.TargetTable`),
+    """One process's view of a target table (see :class:`spark_wan.apply.change.TargetTable`),
     with Delta's rules:
 
     - of one app ID a transaction number that is not above the last one is skipped, silently
@@ -122,30 +122,28 @@ class SimulatedTarget:
 
         self.effect("the table is created", create)
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
-        newest = epochs[-1].manifest
+    def read(self, change: Change, applied: AppliedColumns) -> None:
         target = TargetName(self.table.name, self.table.site, self.sql_name)
         columns = schema(**self.table.columns)
-        applied.check(columns, newest.schema, target)
-        added = differences(columns, newest.schema).added
+        applied.check(columns, change.newest.schema, target)
+        added = differences(columns, change.newest.schema).added
         if added:
-            self.effect("columns are added", lambda: self._add_columns(_columns(epochs[-1])))
+            self.effect("columns are added", lambda: self._add_columns(_columns(change.epochs[-1])))
         self._began = len(self.table.log.commits)
-        return ApplyBatch(epochs)
 
     def _add_columns(self, columns: dict[str, str]) -> None:
         self.table.columns |= columns
         self.table.log.add("ADD COLUMNS")
 
-    def resolve(self, batch: ApplyBatch) -> None:
+    def resolve(self, change: Change) -> None:
         """A user's events are decoded and judged here; captured ones only when they are written, as
         Spark does."""
-        if not batch.has_event_ids:
+        if not change.has_event_ids:
             return
         known, first = self.ledger.known_ids(), {}
         rows = []
         for row in sorted(
-            self._decode(batch.epochs),
+            self._decode(change.epochs),
             key=lambda row: (row[VERSION], row.get(SEQUENCE, 0), row[CONTENT]),
         ):
             seen = known.get(row[ID], first.get(row[ID]))
@@ -154,29 +152,29 @@ class SimulatedTarget:
                 rows.append(row)
             else:
                 invariants.same_id_is_same_event(row[ID], seen, row[CONTENT])
-                batch.duplicates += 1
-        batch.content, batch.new_ids = rows, len(rows)
+                change.duplicates += 1
+        change.rows, change.new_ids = rows, len(rows)
 
-    def record(self, batch: ApplyBatch, mark: Mark) -> None:
-        if batch.has_event_ids:
-            origin = batch.newest.origin
-            fresh = [(row[ID], row[CONTENT], mark.token, origin) for row in batch.content]
+    def record(self, change: Change, mark: Mark) -> None:
+        if change.has_event_ids:
+            origin = change.newest.origin
+            fresh = [(row[ID], row[CONTENT], mark.token, origin) for row in change.rows]
             self.effect("event IDs are recorded", lambda: self.ledger.ids.extend(fresh))
 
-    def write(self, batch: ApplyBatch, mark: Mark) -> None:
-        rows = batch.content if batch.has_event_ids else self._decode(batch.epochs)
-        keyed = bool(batch.epochs[-1].manifest.keys)
+    def write(self, change: Change, mark: Mark) -> None:
+        rows = change.rows if change.has_event_ids else self._decode(change.epochs)
+        keyed = bool(change.epochs[-1].manifest.keys)
         app = transaction_name(mark.site, mark.table, str(self.table_id()))
         began = self._began if self.begins_early else len(self.table.log.commits)
         self.effect(
-            "the table is written", lambda: self._transaction(began, rows, batch, mark, app, keyed)
+            "the table is written", lambda: self._transaction(began, rows, change, mark, app, keyed)
         )
 
     def _transaction(
         self,
         began: int,
         rows: list[dict[str, Any]],
-        batch: ApplyBatch,
+        change: Change,
         mark: Mark,
         app: str,
         keyed: bool,
@@ -190,12 +188,12 @@ class SimulatedTarget:
         if (
             self.table.transactions.get(app, 0) < mark.apply
         ):  # otherwise it is skipped: no error, no commit
-            self._commit(rows, batch, mark, app, keyed)
+            self._commit(rows, change, mark, app, keyed)
 
     def _commit(
-        self, rows: list[dict[str, Any]], batch: ApplyBatch, mark: Mark, app: str, keyed: bool
+        self, rows: list[dict[str, Any]], change: Change, mark: Mark, app: str, keyed: bool
     ) -> None:
-        names = list(_columns(batch.epochs[-1]))
+        names = list(_columns(change.epochs[-1]))
         table = self.table
         if keyed:
             newest: dict[Any, dict[str, Any]] = {}
@@ -220,8 +218,8 @@ class SimulatedTarget:
         table.marks[commit.version] = mark
         self.on_write(table, mark)
 
-    def done(self, batch: ApplyBatch) -> None:
-        batch.content = None
+    def done(self, change: Change) -> None:
+        change.rows = None
 
     def check_frames(self, epoch: PlannedEpoch) -> None:
         for ref in epoch.manifest.frames:

@@ -14,7 +14,8 @@ from hypothesis import Phase
 
 from simulation.machine import Forwarded, Replication
 from simulation.schedules import FIXED_SEED, simulate
-from spark_wan.apply.applier import ApplyBatch, ApplyResult, TableApplier
+from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.object_store import ObjectStoreChannel
@@ -48,8 +49,8 @@ class AcksBeforeItApplies(TableApplier):
 class TakesTheNumberLate(TableApplier):
     """Does not fix the apply number at step 1: takes the next one right before the write."""
 
-    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
-        return super()._mark(batch, self.ledger.catch_up(self.target) or 1)
+    def _mark(self, change: Change, apply_number: int) -> Mark:
+        return super()._mark(change, self.ledger.catch_up(self.target) or 1)
 
 
 def ack_before_apply(patch: pytest.MonkeyPatch) -> None:
@@ -188,15 +189,15 @@ def orphans_left(patch: pytest.MonkeyPatch) -> None:
 class MarksTheOrigin(TableApplier):
     """Writes the site into its marks that the rows come from."""
 
-    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
-        return replace(super()._mark(batch, apply_number), site=batch.newest.origin)
+    def _mark(self, change: Change, apply_number: int) -> Mark:
+        return replace(super()._mark(change, apply_number), site=change.newest.origin)
 
 
 class CountsADeadLetter(TableApplier):
     """Counts an event of each apply as a dead letter."""
 
-    def _mark(self, batch: ApplyBatch, apply_number: int) -> Mark:
-        mark = super()._mark(batch, apply_number)
+    def _mark(self, change: Change, apply_number: int) -> Mark:
+        mark = super()._mark(change, apply_number)
         (part,) = mark.applied
         return replace(mark, applied=(replace(part, dead_letters=part.dead_letters + 1),))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_wan.apply.applier import ApplyBatch, WriteConflict
+from spark_wan.apply.change import Change, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
@@ -353,25 +353,25 @@ class Target:
     def create(self, epoch: PlannedEpoch) -> None:
         self.id, self.commits = "target-1", [commit(0, "CREATE TABLE")]
 
-    def read(self, epochs: Sequence[PlannedEpoch], applied: AppliedColumns) -> ApplyBatch:
-        travelling = epochs[-1].manifest.schema
+    def read(self, change: Change, applied: AppliedColumns) -> None:
+        travelling = change.newest.schema
         applied.check(self.columns, travelling, TargetName("orders", "seattle", "`orders`"))
         added = [entry for _, entry in differences(self.columns, travelling).added]
         if added:
             self.columns = {**self.columns, "fields": [*self.columns["fields"], *added]}
             self.put(None, "ADD COLUMNS")
-        for epoch in epochs:
+        for epoch in change.epochs:
             self.check_frames(epoch)
         self.open_work += 1
-        return ApplyBatch(epochs, dead_letters=self.letters_per_apply)
+        change.dead_letters = self.letters_per_apply
 
-    def resolve(self, batch: ApplyBatch) -> None:
+    def resolve(self, change: Change) -> None:
         pass
 
-    def record(self, batch: ApplyBatch, mark: Mark) -> None:
+    def record(self, change: Change, mark: Mark) -> None:
         self.recorded.append((mark.apply, mark.token))
 
-    def write(self, batch: ApplyBatch, mark: Mark) -> None:
+    def write(self, change: Change, mark: Mark) -> None:
         if self.before_write:
             self.before_write.pop(0)()
         # As Delta does: a transaction number that is there already skips the write.
@@ -379,7 +379,7 @@ class Target:
         if self.transactions.get(name, 0) >= mark.apply:
             return
         self.put(mark.user_metadata(), "MERGE")
-        self.written.append([epoch.manifest.epoch for epoch in batch.epochs])
+        self.written.append([epoch.manifest.epoch for epoch in change.epochs])
 
     def put(self, user_metadata: str | None, operation: str = "WRITE", **more: Any) -> None:
         """Add a commit, of a receiver or another writer."""
@@ -390,7 +390,7 @@ class Target:
             name = transaction_name(mark["site"], mark["table"], str(self.id))
             self.transactions[name] = mark["apply"]
 
-    def done(self, batch: ApplyBatch) -> None:
+    def done(self, change: Change) -> None:
         self.open_work -= 1
 
     def check_frames(self, epoch: PlannedEpoch) -> None:

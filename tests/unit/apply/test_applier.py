@@ -23,6 +23,7 @@ from fakes import (
 from faulty_channel import Fault, FaultyChannel
 
 from spark_wan.apply.applier import ATTEMPTS, ApplyResult, TableApplier
+from spark_wan.apply.change import Change
 from spark_wan.errors import ChannelError, FrameError, LedgerError, StoppedError, TargetError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
@@ -357,12 +358,11 @@ def test_f55_the_ledger_is_read_again_after_any_of_its_errors(where: str) -> Non
     site = Site()
     read = site.target.read
 
-    def of_a_user(*args: Any) -> Any:
-        batch = read(*args)
-        batch.new_ids = 2
-        return batch
+    def of_a_user(change: Change, *more: Any) -> None:
+        read(change, *more)
+        change.new_ids = 2
 
-    def recorded(batch: Any, mark: Mark) -> None:
+    def recorded(change: Change, mark: Mark) -> None:
         site.store.tokens_with_ids.add(mark.token)
 
     site.target.read, site.target.record = of_a_user, recorded  # type: ignore[method-assign]

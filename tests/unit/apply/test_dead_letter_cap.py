@@ -11,7 +11,8 @@ import pytest
 from capturing import capture_task, changes, delta_source, orders
 from fakes import HEADER, STREAM, LedgerRows, Target, conflict, memory_channel, publish
 
-from spark_wan.apply.applier import ApplyBatch, TableApplier
+from spark_wan.apply.applier import TableApplier
+from spark_wan.apply.change import Change
 from spark_wan.errors import DeadLettersError, SourceError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
@@ -120,12 +121,12 @@ class RefusingTarget(Target):
             {int(name.removeprefix("epoch")): n for name, n in letters.items()},
         )
 
-    def resolve(self, batch: ApplyBatch) -> None:
-        batch.dead_letters = sum(
-            self.letters.get(epoch.manifest.epoch, 0) for epoch in batch.epochs
+    def resolve(self, change: Change) -> None:
+        change.dead_letters = sum(
+            self.letters.get(epoch.manifest.epoch, 0) for epoch in change.epochs
         )
-        if batch.dead_letters > self.most:
-            raise DeadLettersError(f"{batch.dead_letters} dead letters")
+        if change.dead_letters > self.most:
+            raise DeadLettersError(f"{change.dead_letters} dead letters")
 
 
 def applied(target: RefusingTarget, log: StreamLog) -> tuple[int, int | None]:
@@ -178,9 +179,9 @@ class VanishingFrameTarget(RefusingTarget):
         super().__init__(channel, most, **letters)
         self.path = path
 
-    def resolve(self, batch: ApplyBatch) -> None:
+    def resolve(self, change: Change) -> None:
         self.channel.trim_frames(STREAM, [self.path])
-        super().resolve(batch)
+        super().resolve(change)
 
 
 def test_a_frame_deleted_while_epochs_are_split_is_the_cause() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fakes import commit, manifest, memory_channel
 
 import spark_wan.target.delta_table as target_module
-from spark_wan.apply.applier import ApplyBatch
+from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.delta.log_files import LogFiles
 from spark_wan.target.delta_table import DeltaTarget
@@ -83,5 +83,5 @@ def test_the_transaction_names_the_target_when_another_stream_caught_up_the_ledg
         MarkedWrite, "merge", lambda write, *_: transactions.append(write.transaction)
     )
     rows = EventRows(nothing, ["id"], ("id",))
-    target.write(ApplyBatch([PlannedEpoch(manifest(), -1)], rows), nothing)
+    target.write(Change([PlannedEpoch(manifest(), -1)], rows), nothing)
     assert transactions == ["spark_wan/seattle/orders/0123-4567"]

@@ -1,0 +1,83 @@
+"""Changes to a target table: what an apply writes in one commit, and the table that takes it.
+
+Today a change is epochs of one stream. The table takes it in four calls, one for each step of
+:mod:`spark_wan.apply.applier` between the plan and the ledger: ``read``, ``resolve``, ``record``,
+``write``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spark_wan.apply.plan import PlannedEpoch
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.records import TargetHistory
+from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.mark import Mark
+
+
+class Replan(Exception):
+    """The plan is out of date: start over with step 1."""
+
+
+class WriteConflict(Replan):
+    """Another writer was faster."""
+
+
+@dataclass
+class Change:
+    """Planned epochs on their way into the table, in one commit."""
+
+    epochs: Sequence[PlannedEpoch]
+    rows: Any = None
+    """Their events, in the form that the target's adapter gives them."""
+    dead_letters: int = 0
+    """This count and those below are set by ``resolve``."""
+    duplicates: int = 0
+    new_ids: int = 0
+    ids_until: int | None = None
+    """See :mod:`spark_wan.wire.mark`."""
+
+    @property
+    def newest(self) -> Manifest:
+        """The manifest of the last epoch; all have its columns, keys and origin."""
+        return self.epochs[-1].manifest
+
+    @property
+    def has_event_ids(self) -> bool:
+        """Whether the epochs are those of a user stream, whose events have IDs."""
+        return self.newest.kind == EVENTS
+
+
+class TargetTable(TargetHistory, Protocol):
+    """A target table. The Spark adapter and the simulation each implement it."""
+
+    def create(self, epoch: PlannedEpoch) -> None:
+        """Create the table with the epoch's columns. Called on first contact only."""
+
+    def read(self, change: Change, applied: AppliedColumns) -> None:
+        """Fetch, check and decode the frames of a change.
+
+        Checks that all ``applied`` columns are still there, then reconciles the columns and finds
+        the constraints that rows must satisfy. If it raises, ``change`` holds nothing.
+        """
+
+    def resolve(self, change: Change) -> None:
+        """Drop redelivered events and keep one event per key. Raises DeadLettersError."""
+
+    def record(self, change: Change, mark: Mark) -> None:
+        """Record dead letters and event IDs under the mark's token."""
+
+    def write(self, change: Change, mark: Mark) -> None:
+        """Make one commit with the mark, under transaction number ``mark.apply``.
+
+        Raises WriteConflict and TargetError.
+        """
+
+    def done(self, change: Change) -> None:
+        """Release what ``change`` holds."""
+
+    def check_frames(self, epoch: PlannedEpoch) -> None:
+        """Fetch and check every frame of an epoch. Raises FrameError."""
