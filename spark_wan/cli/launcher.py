@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from spark_wan.cli.options import JobOptions
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
+from spark_wan.runtime.handle import JobHandle, S, Status
 from spark_wan.runtime.progress import Progress, progress
 from spark_wan.units import milliseconds
 
@@ -36,32 +37,6 @@ SIGNAL_WAIT = 1.0
 MEMORY, MEMORY_PER_TABLE = 1_024, 4
 """Heap of a local session's JVM, in MiB: Spark's default, and 2.7 measured for each table, whose
 state Delta keeps for an hour."""
-
-
-class Status(Protocol):
-    """What the launcher needs of the status of a stream."""
-
-    stream: str
-    table: str
-    held: str | None
-
-    def __init__(self, stream: str, table: str) -> None: ...
-
-
-S = TypeVar("S", bound=Status)
-
-
-class Job(Protocol[S]):
-    """What the launcher needs of the handle of a sender or receiver."""
-
-    @property
-    def is_active(self) -> bool: ...
-
-    def status(self) -> list[S]: ...
-
-    def exception(self) -> BaseException | None: ...
-
-    def stop(self) -> None: ...
 
 
 def launch(
@@ -112,7 +87,7 @@ def launch(
 
 
 def watch(
-    job: Job[S],
+    job: JobHandle[S],
     stopped: threading.Event,
     report: Callable[[S], None],
     report_work: Callable[[Progress], None],

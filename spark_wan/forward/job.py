@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.forward.forwarder import Forwarder
-from spark_wan.log.listing import Listing
+from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
+from spark_wan.runtime.hold import Hold
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import (
     UNTIL_WOKEN,
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHORTEST_RETRY = 1.0
-LONGEST_RETRY = 30.0
-"""Seconds until a held forwarding is tried again: doubled from the first to the second."""
+FIRST_RETRY = 1.0
+"""Seconds until a held forwarding is retried for the first time."""
 
 
 @dataclass(eq=False)
@@ -81,46 +80,27 @@ class ForwardedStream(Activity):
     scheduler: Scheduler
     available_now: bool
     """Forward what was listed, and end."""
-    held: str | None = None
-    """Why nothing is forwarded at the moment."""
-    _given: Listing | None = None
-    """What the inbound log had when it was listed last."""
-    _is_due: bool = False
-    """Whether it was not forwarded since."""
-    _wait: float = 0.0
-    """Seconds from the hold to the next attempt. Doubles while attempts fail."""
-    _retry_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.name = self.forwarder.outbound.stream
+        self.forwarding = Forwarding(self.forwarder, self._wake)
 
-    @property
-    def through(self) -> int:
-        """Through this epoch the inbound log is forwarded."""
-        position = self.forwarder.position
-        return position[1] if position is not None else 0
-
-    def through_of(self, log_id: str) -> int | None:
-        return self.forwarder.through(log_id)
-
-    def give(self, listing: Listing) -> None:
-        """Take note of what the inbound log has."""
-        if self._given is not listing:
-            self._given, self._is_due = listing, True
-            self.scheduler.add(self)
-            self.scheduler.wake(self)
+    def _wake(self) -> None:
+        self.scheduler.add(self)
+        self.scheduler.wake(self)
 
     def look(self, spark: SparkSession) -> Turn:
         """Find out whether there is something to forward."""
         self.job.check_stopped()
-        if not self._is_due:
+        if not self.forwarding.is_due:
             return None if self.available_now else UNTIL_WOKEN
-        wait = self._retry_at - time.monotonic()
-        return Next(wait) if wait > 0 else Found(self._forward, Lane.FORWARDS)
+        hold = self.forwarding.hold
+        wait = hold.left() if hold is not None else 0.0
+        return Next(wait) if wait else Found(self._forward, Lane.FORWARDS)
 
     def _forward(self, spark: SparkSession) -> Turn:
         """Forward in a worker. An error holds this forwarding alone."""
-        self._is_due = False
+        self.forwarding.is_due = False
         cause: str | None = None
         try:
             self.outbound.channel.ensure_prepared()
@@ -137,23 +117,27 @@ class ForwardedStream(Activity):
             self.answer.report_forwarded(self.name, cause)
         except ChannelError as error:
             cause = cause or str(error)
-        before, self.held = self.held, cause
+        return self._noted(cause)
+
+    def _noted(self, cause: str | None) -> Turn:
+        """Note whether forwarding is held, and why. Returns what comes next."""
+        before = self.forwarding.hold
+        hold = Hold(cause, FIRST_RETRY, before) if cause is not None else None
+        self.forwarding.hold = hold
         self.acks.forwarding_held = cause
+        is_new = cause != (before.cause if before is not None else None)
         if self.available_now:
             self.scheduler.add(self.acks)
-        elif before != cause:
+        elif is_new:
             self.scheduler.wake(self.acks)
-        if cause is None:
-            self._wait = 0.0
+        if hold is None:
             return Next(0.0)
-        if before != cause:
+        if is_new:
             log.error("%s: not forwarded: %s", self.name, cause)
         if self.available_now:
             return None
-        self._is_due = True
-        self._wait = min(LONGEST_RETRY, max(SHORTEST_RETRY, 2 * self._wait))
-        self._retry_at = time.monotonic() + self._wait
-        return Next(self._wait)
+        self.forwarding.is_due = True
+        return Next(hold.wait)
 
     def _count(self) -> None:
         status, counts = self.acks.status, self.forwarder.counts
@@ -161,7 +145,7 @@ class ForwardedStream(Activity):
             return
         status.epochs, status.events = counts.epochs, counts.events
         status.batches, status.bytes = counts.batches, counts.bytes
-        log.info("%s: forwarded through epoch %d", self.name, self.through)
+        log.info("%s: forwarded through epoch %d", self.name, self.forwarding.through)
         self.scheduler.wake(self.acks)
 
 
@@ -179,11 +163,11 @@ class Forwards:
         self._outbound: dict[str, Outbound] = {}
         self._lock = threading.Lock()
 
-    def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[ForwardedStream]:
+    def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[Forwarding]:
         """Return the forwarding of an inbound stream: one for each sender that the table is
         attached to here. It begins once it is given a listing."""
         return [
-            self._forwarded(inbound, table, sender, answer)
+            self._forwarded(inbound, table, sender, answer).forwarding
             for sender in self.topology.attached(table, self.site.name)
         ]
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError, UntrustedError, WanError
+from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Listing
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.receiver.stream import Due, Forwarding, InboundStream, TableStatus
+from spark_wan.receiver.stream import Due, InboundStream, TableStatus
 from spark_wan.topology.model import Table, Topology
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.names import shown
@@ -146,8 +147,7 @@ class ChannelStreams:
             table = self._table_of(stream, listing)
         except ChannelError as error:
             self.refused = error
-            stream.hold(str(error))
-            stream.schedule(listing, listing.newest)
+            stream.hold(str(error), listing)
             return
         if table is not None:
             self._prepare_ack(stream, table, listing)
@@ -161,14 +161,14 @@ class ChannelStreams:
         answer = SiteAck(self.site, listing.log)
         if self.forward is not None:
             stream.forwards = self.forward(listing.log, self.topology.table(table), answer)
-            answer.forwarded = [each.through_of for each in stream.forwards]
+            answer.forwarded = [each.forwarder.through for each in stream.forwards]
         stream.answer = answer
 
     def _release_removed(self, listed: Mapping[str, object]) -> None:
         """Forget holds of streams that were removed from the channel."""
         for stream in self.all():
             if stream.name not in listed and stream.name not in self._unsafe:
-                stream.retry = stream.given = None
+                stream.given = None
                 stream.release()
 
     def _epochs(self, stream_log: StreamLog, before: Listing | None) -> Sequence[int]:
@@ -216,7 +216,7 @@ class ChannelStreams:
                 return None
             if self.site not in manifest.addressees:
                 stream.status = None  # it may be held from when it could not be read
-                stream.schedule(listing, None)
+                stream.finish(listing)
                 return None
             tables = self.topology.tables
             if manifest.table not in tables or self.site not in tables[manifest.table].at:

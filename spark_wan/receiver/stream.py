@@ -9,20 +9,19 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
+from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
+from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
-RETRY_INTERVAL = 10.0
-"""Seconds until a held stream is retried for the first time; each further wait is twice as long."""
-LONGEST_RETRY = 30.0
-"""Longest wait before a retry, in seconds."""
+FIRST_RETRY = 10.0
+"""Seconds until a held stream is retried for the first time."""
 IDLE_INTERVAL = 3_600.0
 """Seconds, or up to half as much again, between looks at an idle stream's target table."""
 
@@ -49,16 +48,15 @@ class TableStatus:
 
 
 @dataclass
-class Retry:
-    """When a held stream is retried."""
+class InboundHold(Hold):
+    """A hold at an epoch. A change of the log up to there makes the retry due."""
 
-    at: float
-    wait: float
-    """Seconds from the hold to ``at``."""
-    held: int
-    """The epoch at which the stream is held."""
-    listed: tuple[tuple[int, ...], Announced]
+    epoch: int = field(kw_only=True)
+    listed: tuple[tuple[int, ...], Announced] = field(kw_only=True)
     """What the log looked like up to that epoch."""
+
+    def is_due(self, listing: Listing) -> bool:
+        return not self.left() or self.listed != listing.through(self.epoch)
 
 
 @dataclass(frozen=True)
@@ -71,23 +69,6 @@ class Done:
     """When the target was last caught up with."""
     check_at: float
     """When its table looks at the target though nothing happens."""
-
-
-class Forwarding(Protocol):
-    """The forwarding of a stream by one sender of this site."""
-
-    held: str | None
-    """Why nothing is forwarded at the moment."""
-
-    @property
-    def through(self) -> int:
-        """Through this epoch the newest log is forwarded."""
-
-    def through_of(self, log_id: str) -> int | None:
-        """Return through which epoch the log with an ID is forwarded; None: not known yet."""
-
-    def give(self, listing: Listing) -> None:
-        """Take note of what the log has."""
 
 
 @dataclass
@@ -107,8 +88,8 @@ class InboundStream:
     given: Listing | None = None
     """The listing that its table has, or works on."""
     done: Done | None = None
-    retry: Retry | None = None
-    """None unless the stream is held."""
+    held: InboundHold | None = None
+    """None unless the stream is held, and its table is to retry it."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def report(self) -> TableStatus:
@@ -120,12 +101,23 @@ class InboundStream:
             self.status = status
         return status
 
-    def hold(self, cause: str) -> None:
-        """Report why the stream is held, in the log only when it changed."""
+    def hold(self, cause: str, listing: Listing | None = None, epoch: int | None = None) -> None:
+        """Report why the stream is held, in the log only when it changed.
+
+        ``listing``: what was worked on in vain; it is retried. ``epoch``: where the stream is held;
+        default: the newest. Without a listing, no table can work on the stream.
+        """
         status = self.report()
         if status.held != cause:
-            log.error("%s: held: %s", self.name, cause)
+            where = f" at epoch {epoch}" if epoch is not None else ""
+            log.error("%s: held%s: %s", self.name, where, cause)
         status.held = cause
+        if listing is not None:
+            at = listing.newest if epoch is None else epoch
+            self.held = InboundHold(
+                cause, FIRST_RETRY, self.held, epoch=at, listed=listing.through(at)
+            )
+            self._end(listing)
 
     def reported(self) -> TableStatus | None:
         """Return the status with what the forwarding of the stream adds to it."""
@@ -138,10 +130,10 @@ class InboundStream:
         return replace(status, forwarded=min(through), held=held or None)
 
     def release(self) -> None:
-        """Report that nothing holds the stream any more."""
-        status = self.status
-        if status is not None:
-            status.held = None
+        """Note that nothing holds the stream any more."""
+        self.held = None
+        if self.status is not None:
+            self.status.held = None
 
     def is_done(self, listing: Listing) -> bool:
         """Whether nothing is left to do for what was listed, and its table has nothing to do."""
@@ -155,25 +147,20 @@ class InboundStream:
 
     def is_due(self, listing: Listing) -> bool:
         """Whether to try the stream: it is not held, its time has come, or its log changed."""
-        given, retry = self.given, self.retry
+        given, held = self.given, self.held
         if given is not None and given.state == listing.state:
             return False
-        return (
-            retry is None
-            or time.monotonic() >= retry.at
-            or retry.listed != listing.through(retry.held)
-        )
+        return held is None or held.is_due(listing)
 
     def next_wait(self) -> float:
-        """Return the seconds until a stream that is held now is retried."""
-        retry = self.retry
-        return min(LONGEST_RETRY, retry.wait * 2) if retry else RETRY_INTERVAL
+        """Return the seconds until the stream is retried, if it is held now."""
+        return next_wait(FIRST_RETRY, self.held)
 
     def retry_now(self) -> None:
         """Make a held stream due: what it waits for may have been applied."""
-        retry = self.retry
-        if retry is not None:
-            retry.at = 0.0
+        held = self.held
+        if held is not None:
+            held.retry_now()
 
     def record(self, result: ApplyResult, local_commits: int) -> None:
         """Add the result of a round to the status."""
@@ -184,9 +171,8 @@ class InboundStream:
         status.duplicates += result.duplicates
         status.dead_letters += result.dead_letters
         status.local_commits = local_commits
-        if result.cause != status.held and result.cause is not None:
-            log.error("%s: held at epoch %s: %s", self.name, result.held, result.cause)
-        status.held = result.cause
+        if result.cause is None:
+            status.held = None
         if result.epochs:
             log.info(
                 "%s: applied through epoch %d (%d events)",
@@ -195,21 +181,20 @@ class InboundStream:
                 result.events,
             )
 
-    def schedule(self, listing: Listing, held: int | None) -> None:
-        """Note that the listing is done, or when to retry the stream ``held`` at an epoch."""
+    def finish(self, listing: Listing) -> None:
+        """Note that everything in the listing is done."""
         now = time.monotonic()
-        if held is None:
-            self.done = Done(*listing.state, now, now + _check_interval(self.name))
-            self.retry = None
-        else:
-            wait = self.next_wait()
-            self.retry = Retry(now + wait, wait, held, listing.through(held))
-        if self.given is listing:
-            self.given = None
+        self.done = Done(*listing.state, now, now + _check_interval(self.name))
+        self.release()
+        self._end(listing)
 
     def postpone_check(self, idle: Done, listing: Listing) -> None:
         """Note that the target of an idle stream need not be caught up with yet."""
         self.done = replace(idle, check_at=time.monotonic() + _check_interval(self.name))
+        self._end(listing)
+
+    def _end(self, listing: Listing) -> None:
+        """Note that no table works on a listing any more, unless it got a newer one."""
         if self.given is listing:
             self.given = None
 
@@ -228,7 +213,7 @@ class InboundStream:
             self.answer.forget()
         if ack != acked:
             listing.log.put_ack(ack)
-        self.schedule(listing, listing.newest)
+        self.hold(cause, listing)
 
 
 @dataclass(frozen=True)

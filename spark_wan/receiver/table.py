@@ -154,8 +154,7 @@ class InboundTable(Activity):
             except ChannelError as error:
                 # The other streams have their turn before this one is tried again.
                 refused = error
-                each.stream.hold(str(error))
-                each.stream.schedule(each.listing, each.listing.newest)
+                each.stream.hold(str(error), each.listing)
         if refused is not None and self.available_now:
             raise refused
 
@@ -188,8 +187,11 @@ class InboundTable(Activity):
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():
                     other.retry_now()
+            if result.cause is not None:
+                stream.hold(result.cause, listing, result.held)
+                return
             if not result.again:
-                stream.schedule(listing, result.held)
+                stream.finish(listing)
                 return
 
     def _round(

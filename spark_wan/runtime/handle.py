@@ -26,9 +26,13 @@ SESSION_INTERVAL = 5.0
 
 
 class Status(Protocol):
-    """What a handle needs of the status of a stream."""
+    """What the status of any stream has."""
 
+    stream: str
+    table: str
     held: str | None
+
+    def __init__(self, stream: str, table: str) -> None: ...
 
 
 S = TypeVar("S", bound=Status)

@@ -13,6 +13,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import StoppedError, TableReplacedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
+from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
@@ -20,7 +21,6 @@ from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.steps import Steps, reached, run
-from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 ACK_POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``block_on_ack`` waits for them."""
-LONGEST_RETRY = 30.0
-"""Longest wait before a held stream is retried, in seconds."""
 LONGEST_JOIN = 10.0
 """Longest time for which commits wait for later ones, in seconds."""
 _NEWER_SHARE = 0.3
@@ -114,15 +112,11 @@ def no_session(spark: SparkSession) -> None:
     """A stream without a source needs no session."""
 
 
-@dataclass(frozen=True)
-class _Hold:
-    """Why a part of the work failed, and when it is retried."""
+@dataclass
+class _Hold(Hold):
+    """What holds a part of the work of a stream."""
 
-    cause: str
-    wait: float
-    """Seconds until then. Doubles while the part fails."""
-    retry_at: float
-    replaced: bool
+    replaced: bool = field(kw_only=True)
     """The source is not the table, or not in the state, that was published."""
 
 
@@ -177,8 +171,7 @@ class SenderStream(Activity):
         if self.publisher is None:
             return Next(self.pace.wait())
         hold = self._holds.get("publishing")
-        wait = hold.retry_at - time.monotonic() if hold is not None else 0.0
-        if wait > 0:
+        if hold is not None and (wait := hold.left()):
             return Next(min(wait, self.pace.wait()))
         if hold is None and self._shows(self.publisher.is_quiet, spark):
             return Next(self.pace.wait())
@@ -209,7 +202,7 @@ class SenderStream(Activity):
         """Whether there are new acks, something is overdue, or a fault may have passed. Costs no
         request."""
         hold = self._holds.get("acks")
-        return self.acks.due() if hold is None else time.monotonic() >= hold.retry_at
+        return self.acks.due() if hold is None else not hold.left()
 
     def _shows(self, glance: Callable[[], bool], spark: SparkSession) -> bool:
         """Whether a glance at the source shows that there is nothing to publish."""
@@ -394,7 +387,7 @@ class SenderStream(Activity):
         if self.status.held is None:
             self.status.held_since_ms = None
 
-    def _hold(self, part: str, error: Exception, spark: SparkSession) -> _Hold:
+    def _hold(self, part: str, error: Exception, spark: SparkSession) -> None:
         """Hold the stream. Raises StoppedError once the sender is stopped, SessionLostError once
         the session has ended."""
         table, before = self.status.table, self._holds.get(part)
@@ -403,9 +396,10 @@ class SenderStream(Activity):
         lost = lost_session(spark)
         if lost is not None:
             raise lost from error
-        wait = min(LONGEST_RETRY, 2 * (before.wait if before is not None else self.pace.shortest))
+        first_wait = 2 * self.pace.shortest
         if ErrorKind.CANCELLED.matches(error):
             # Nothing was published, and the next round plans it again.
+            wait = next_wait(first_wait, before)
             retry = "Start again." if self.available_now else f"Will retry in {wait:g} s."
             error = WanError(f"{table}: its Spark job was cancelled from outside. {retry}")
         expected = isinstance(error, WanError)
@@ -413,10 +407,9 @@ class SenderStream(Activity):
         if before is None or cause != before.cause:
             traceback = None if expected else error
             log.error("%s: held: %s", self.status.stream, cause, exc_info=traceback)
-        replaced = isinstance(error, TableReplacedError)
-        hold = self._holds[part] = _Hold(cause, wait, time.monotonic() + wait, replaced)
+        hold = _Hold(cause, first_wait, before, replaced=isinstance(error, TableReplacedError))
+        self._holds[part] = hold
         self.status.held = cause
         self.status.replaced = any(each.replaced for each in self._holds.values())
         if self.status.held_since_ms is None:
-            self.status.held_since_ms = milliseconds()
-        return hold
+            self.status.held_since_ms = hold.since_ms

@@ -35,7 +35,7 @@ def running(
     wan = Sites.make(tmp_path_factory.mktemp("acks") / "wan", ack_timeout="300ms")
     wan.change(10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(receiver_stream, "RETRY_INTERVAL", 0.5)
+        patch.setattr(receiver_stream, "FIRST_RETRY", 0.5)
         sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
         receiver = Receiver(spark, wan.topology, SEATTLE, senders=["east"], interval=0.1).start()
     yield wan, sender, receiver

@@ -13,6 +13,7 @@ from spark_connect import run_script
 from waiting import wait_until
 
 import spark_wan.receiver.stream as receiver_stream
+import spark_wan.runtime.hold as hold
 from spark_wan import Receiver, Sender
 from spark_wan.receiver.inbound import InboundChannel
 
@@ -28,8 +29,8 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
 
     Fails without the retry in `SenderStream._hold`, or in `InboundTable._round`.
     """
-    monkeypatch.setattr(receiver_stream, "RETRY_INTERVAL", 3_600.0)
-    monkeypatch.setattr(receiver_stream, "LONGEST_RETRY", 3_600.0)
+    monkeypatch.setattr(receiver_stream, "FIRST_RETRY", 3_600.0)
+    monkeypatch.setattr(hold, "LONGEST_WAIT", 3_600.0)
     wan.change(10)
     sender = Sender(spark, wan.topology, NEWARK, senders=["east"]).start()
     held: dict[str, set[str]] = {"sender": set(), "receiver": set()}

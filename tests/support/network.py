@@ -18,7 +18,8 @@ from receivers import SPARK, InMemory
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError
-from spark_wan.forward.job import ForwardedStream, Forwards, Outbound
+from spark_wan.forward.forwarding import Forwarding
+from spark_wan.forward.job import Forwards, Outbound
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
@@ -117,7 +118,7 @@ class Receiving:
             Running(), scheduler, topology, topology.site(site), available_now=False
         )
         self.forwards.network = network
-        self.forwarded: list[ForwardedStream] = []
+        self.forwarded: list[Forwarding] = []
         tables = InboundTables(self._table)
         self.inbound = []
         for url in sorted({sender.channel for sender in topology.senders_to(site)}):
@@ -125,7 +126,7 @@ class Receiving:
             channel = network.channel(url, site)
             self.inbound.append(Inbound(streams, channel, tables, False, self.woken))
 
-    def _forward(self, log: StreamLog, table: Table, answer: Any) -> list[ForwardedStream]:
+    def _forward(self, log: StreamLog, table: Table, answer: Any) -> list[Forwarding]:
         made = self.forwards.of(log, table, answer)
         self.forwarded += made
         return made
@@ -142,10 +143,11 @@ class Receiving:
 
     def go(self) -> None:
         """List all channels, apply and forward what is due, and act on acks."""
-        for stream in self.forwarded:
-            stream._retry_at = 0.0
-            if stream._is_due:
-                self.woken.wake(stream)
+        for forwarding in self.forwarded:
+            if forwarding.hold is not None:
+                forwarding.hold.retry_now()
+            if forwarding.is_due:
+                forwarding.wake()
         for inbound in self.inbound:
             inbound.retry(SPARK)
         for outbound in list(self.forwards._outbound.values()):

@@ -25,6 +25,7 @@ from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import InboundStream
 from spark_wan.receiver.table import InboundTable
+from spark_wan.runtime import hold as hold_module
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.topology.model import Table
 from spark_wan.topology.parsing import parse_topology
@@ -136,5 +137,5 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
         clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
-        for module in (stream_module, streams_module, table_module):
+        for module in (hold_module, stream_module, streams_module, table_module):
             monkeypatch.setattr(module, "time", clock)

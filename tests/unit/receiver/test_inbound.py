@@ -208,7 +208,7 @@ def test_an_apply_to_the_table_retries_its_held_streams(channel: Any) -> None:
     here = receiver(channel)
     waiting = here.streams.get("a")
     listing = Listing(StreamLog(channel, "a"), [1], ())
-    waiting.schedule(listing, held=1)
+    waiting.hold("waits for version 10", listing, 1)
     assert not waiting.is_due(listing)
     here.tables.get("orders")._streams["a"] = waiting
     send(channel, "orders", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from dataclasses import replace
 from typing import Any, cast
@@ -215,8 +214,7 @@ def test_a_hold_and_its_release_are_written_at_once(channel: CountedChannel) -> 
         held_at,
     )
     sender.source.history = history  # type: ignore[method-assign]
-    hold = sender.stream._holds["publishing"]
-    sender.stream._holds["publishing"] = replace(hold, retry_at=time.monotonic())
+    sender.stream._holds["publishing"].retry_now()
     sender.look(0.1)
     assert (sender.record.held, sender.record.held_since, sender.record.epoch) == (None, None, 2)
 
