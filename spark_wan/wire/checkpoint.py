@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.records import TableClock, from_fields, read_record, write_record
+from spark_wan.wire.records import TableClock, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,6 @@ class PublishedState:
     keys: tuple[str, ...]
     schema: Mapping[str, Any]
     clock: TableClock | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", tuple(self.keys))  # JSON has lists
-        clock: Any = self.clock
-        if isinstance(clock, Mapping):  # and objects
-            object.__setattr__(self, "clock", from_fields(TableClock, clock))
 
     @classmethod
     def by(cls, manifest: Manifest) -> PublishedState:
@@ -81,4 +75,4 @@ class SenderCheckpoint:
 
         Raises NewerRecordError.
         """
-        return read_record(cls, data, published=PublishedState)
+        return read_record(cls, data)

@@ -93,10 +93,10 @@ class FrameHeader:
     def from_json(cls, text: bytes) -> FrameHeader:
         """Read a header. Raises NewerRecordError, and UNREADABLE errors for any other text."""
         fields = read_json(text)
-        check_requires(fields, known_names(cls))
-        header = from_fields(cls, {**fields, "sent_to": tuple(fields["sent_to"])})
-        if type(header.events) is not int or header.events < 0:
-            raise ValueError("events is not a number")
+        check_requires(fields, _KNOWN)
+        header = from_fields(cls, fields)
+        if header.events < 0:
+            raise ValueError("events is negative")
         return header
 
 
@@ -314,3 +314,6 @@ def _repeats(column: pa.Array) -> bool:
     step = max(1, len(column) // _SAMPLE)
     sample = column.take(pa.array(range(0, len(column), step), pa.int64()))
     return len(sample) >= 8 and len(sample.unique()) * 2 <= len(sample)
+
+
+_KNOWN = known_names(FrameHeader)

@@ -152,9 +152,6 @@ class Mark:
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """See :class:`AppliedColumns`."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))  # JSON has lists
-
     def content(self) -> dict[str, object]:
         """Return the fields that are written, without the version."""
         applied = [part.content() for part in self.applied]
@@ -167,12 +164,11 @@ class Mark:
     def of(cls, content: Mapping[str, Any]) -> Mark:
         """Return the mark with these fields, of any version that is readable.
 
-        Raises TypeError when one is missing, NewerRecordError when an unknown one is required.
+        Raises an UNREADABLE error when one is missing, or is not what the format says;
+        NewerRecordError when an unknown one is required.
         """
         check_requires(content, _KNOWN)
-        parts = content.get("applied", [content])
-        applied = tuple(from_fields(AppliedStream, part, via=EpochRef) for part in parts)
-        return from_fields(cls, {**content, "applied": applied})
+        return from_fields(cls, {"applied": [content], **content})
 
     @classmethod
     def read(cls, user_metadata: str | None, site: str, table: str) -> Mark | None:
@@ -194,4 +190,4 @@ class Mark:
             ) from error
 
 
-_KNOWN = known_names(Mark, applied=AppliedStream) | known_names(AppliedStream)
+_KNOWN = known_names(Mark) | known_names(AppliedStream)

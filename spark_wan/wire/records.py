@@ -1,9 +1,12 @@
-"""What records have in common: manifests, headers of frames, acks, marks, senders' checkpoints and
-senders' records.
+"""What all persisted formats have in common.
 
-A record is one JSON object in UTF-8, without blanks between its parts. Records are written in
-version 2, and version 1 is read (decision 18). Version 2 has other names for some fields
-(:data:`RENAMED`) and no ``generation``, which nothing read.
+A record is one JSON object in UTF-8. Manifests, headers of frames, acks, marks, checkpoints and
+sites' records are written in version 2, and version 1 is read (decision 18). Version 2 has other
+names for some fields (:data:`RENAMED`) and no ``generation``, which nothing read. The other formats
+have versions of their own.
+
+The class of a record says what its fields are: :func:`from_fields` takes JSON for the annotations
+of a dataclass, and for nothing else.
 
 A later spark_wan may add fields (decision 21). A reader ignores those that it does not know, unless
 the record lists them:
@@ -19,17 +22,19 @@ A record that requires an unknown name, and one of a later version, is a NewerRe
 
 from __future__ import annotations
 
+import collections.abc
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from functools import cache, partial
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from spark_wan.errors import NewerRecordError
 
 T = TypeVar("T")
 
 VERSION = 2
-READABLE = (1, VERSION)
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """Errors of reading JSON that spark_wan did not write. RecursionError: nested too deeply."""
@@ -52,6 +57,7 @@ RENAMED = {
     "last": "last_version",
 }
 """Field of version 1 -> its name since version 2."""
+_FORMER = {"generation", *RENAMED}
 
 
 @dataclass(frozen=True)
@@ -74,30 +80,34 @@ class TableClock:
     """The time of the commit, behind that of the commit before it."""
 
 
-def upgraded(record: Mapping[str, Any]) -> dict[str, Any]:
+def upgraded(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a record of version 1 or 2 under their names in version 2."""
+    if _FORMER.isdisjoint(record):
+        return record
     return {
         RENAMED.get(name, name): value for name, value in record.items() if name != "generation"
     }
 
 
-def known_names(kind: type[Any], **nested: type[Any]) -> frozenset[str]:
-    """Return the names that a record may require: fields of ``kind``, and of ``nested`` ones.
+@cache
+def known_names(kind: Any) -> frozenset[str]:
+    """Return the names that a record may require: fields of ``kind``, and those of records that
+    they hold, such as ``frames`` with ``frames.rows``."""
+    names = set()
+    for name, hint in get_type_hints(kind).items():
+        inner = _record_in(hint)
+        names |= {name} | {f"{name}.{each}" for each in (known_names(inner) if inner else ())}
+    return frozenset(names)
 
-    ``nested``: fields that hold records themselves, such as ``frames`` with ``frames.rows``.
-    """
-    inner = {f"{name}.{each.name}" for name, inner in nested.items() for each in fields(inner)}
-    return frozenset({each.name for each in fields(kind)} | inner)
 
-
-def check_version(version: object) -> None:
+def check_version(version: object, newest: int = VERSION) -> None:
     """Raise NewerRecordError for a later version, ValueError for any other that is not readable."""
-    if type(version) is int and version > VERSION:
+    if type(version) is int and version > newest:
+        reads = "version 1" if newest == 1 else f"versions 1 and {newest}"
         raise NewerRecordError(
-            f"written by a newer spark_wan, in version {version}; this spark_wan reads versions 1 "
-            f"and {VERSION}"
+            f"written by a newer spark_wan, in version {version}; this spark_wan reads {reads}"
         )
-    if type(version) is not int or version not in READABLE:
+    if type(version) is not int or version < 1:
         raise ValueError(f"version {version!r}")
 
 
@@ -117,17 +127,96 @@ def check_requires(record: Mapping[str, Any], known: Collection[str]) -> None:
         )
 
 
-def from_fields(kind: type[T], record: Mapping[str, Any], **nested: type[Any]) -> T:
-    """Return the ``kind`` that the fields of a record of version 1 or 2 describe.
+def from_fields(kind: type[T], record: Mapping[str, Any], renamed: bool = True) -> T:
+    """Return the ``kind`` that the fields of a record describe, of any version.
 
-    Fields that ``kind`` does not have are ignored, because a later version may add some. Fields
-    named in ``nested`` hold a record each, or null. Raises TypeError when a field is missing.
+    Fields that ``kind`` does not have are ignored, because a later version may add some. Raises an
+    UNREADABLE error when a field is missing, or is not what its annotation says. ``renamed``: the
+    record may be one of version 1, with its names.
     """
-    known = upgraded(record)
-    for name, inner in nested.items():
-        if known.get(name) is not None:
-            known[name] = from_fields(inner, known[name])
-    return kind(**{each.name: known[each.name] for each in fields(kind) if each.name in known})  # type: ignore[arg-type]
+    take: Callable[[Any], T] = _taker(cast("Any", kind), renamed)
+    return take(record)
+
+
+_Take = Callable[[Any], Any]
+"""Returns a JSON value as a field has it. Raises TypeError or ValueError when it is none."""
+
+
+@cache
+def _taker(hint: Any, renamed: bool) -> _Take:
+    """Return what takes JSON values for an annotation."""
+    args = get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if hint is int:
+        return _number
+    if hint in (str, bool):
+        return partial(_exactly, hint)
+    if is_dataclass(hint):
+        return _record_taker(hint, renamed)
+    if get_origin(hint) is tuple:
+        return _tuple_taker(args, renamed)
+    if get_origin(hint) is collections.abc.Mapping:
+        take = _taker(args[1], renamed)
+        return lambda value: {key: take(each) for key, each in _exactly(dict, value).items()}
+    [inner] = [each for each in args if each is not NoneType]  # or null
+    take = _taker(inner, renamed)
+    return lambda value: None if value is None else take(value)
+
+
+def _exactly(kind: type[Any], value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.50} is no {kind.__name__}")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    raise TypeError(f"{value!r:.50} is no whole number of 64 bits")
+
+
+def _tuple_taker(args: Sequence[Any], renamed: bool) -> _Take:
+    if args[-1] is Ellipsis:
+        take = _taker(args[0], renamed)
+        return lambda values: tuple(map(take, _exactly(list, values)))
+    takes = [_taker(each, renamed) for each in args]
+
+    def take_all(values: Any) -> tuple[Any, ...]:
+        pairs = zip(takes, _exactly(list, values), strict=True)
+        return tuple(take(value) for take, value in pairs)
+
+    return take_all
+
+
+def _record_taker(kind: Any, renamed: bool) -> _Take:
+    hints = get_type_hints(kind)
+    takes = [
+        (each.name, _taker(hints[each.name], renamed), _is_required(each)) for each in fields(kind)
+    ]
+
+    def take_record(value: Any) -> Any:
+        record = upgraded(_exactly(dict, value)) if renamed else _exactly(dict, value)
+        taken = {}
+        for name, take, is_required in takes:
+            if name in record:
+                taken[name] = take(record[name])
+            elif is_required:
+                raise KeyError(name)
+        return kind(**taken)
+
+    return take_record
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _record_in(hint: Any) -> Any:
+    """Return the class of the records in fields with an annotation, if they hold records."""
+    if is_dataclass(hint):
+        return hint
+    return next((inner for arg in get_args(hint) if (inner := _record_in(arg))), None)
 
 
 def read_json(data: str | bytes) -> Any:
@@ -146,16 +235,18 @@ def read_json(data: str | bytes) -> Any:
     raise ValueError(f"has more than {MAX_DEPTH} levels")
 
 
-def read_record(kind: type[T], data: bytes, **nested: type[Any]) -> T | None:
+def read_record(
+    kind: type[T], data: bytes, newest: int = VERSION, renamed: bool = True
+) -> T | None:
     """Return the record in ``data``, as :func:`from_fields` does; None when it cannot be read.
 
-    Raises NewerRecordError.
+    ``newest``: the version up to which it is readable. Raises NewerRecordError.
     """
     try:
         record = read_json(data)
-        check_version(record.get("version"))
-        check_requires(record, known_names(kind, **nested))
-        return from_fields(kind, record, **nested)
+        check_version(record.get("version"), newest)
+        check_requires(record, known_names(cast(Any, kind)))
+        return from_fields(kind, record, renamed)
     except UNREADABLE:
         return None
 
