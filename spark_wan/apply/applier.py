@@ -45,9 +45,9 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
-from spark_wan.state.decisions import Decisions
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import AppliedStream, Mark
 

@@ -10,9 +10,8 @@
     wan-writable, wan-clock-<32 hex digits>     probes: there for a moment, or left by a crash
 
 ``<attempt>`` is 32 hexadecimal digits: the first 16 name the write, the others one attempt of one
-of its tasks. A head is ``{"version": 1, "epoch": …, "manifest": <BLAKE2b of the manifest, 128 bits,
-hexadecimal>}``, an announcement ``{"version": 1, "epoch": …, "attempt": …}``. Both are hints. The
-manifests alone are the log.
+of its tasks. Heads and announcements (:mod:`spark_wan.wire.head`) are hints. The manifests alone
+are the log.
 
 Version 0.1.0 wrote no heads, and announced with files ``log/<stream>/<epoch>.again.<n>``. Their
 readers list ``log/``, and so does :meth:`ObjectChannel.heads` while a stream has no head, or one
@@ -21,8 +20,6 @@ that its log has left behind.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import threading
 import time
@@ -30,16 +27,22 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
-from spark_wan.errors import ChannelError, FrameError, ManifestError, ManifestExists
+from spark_wan.errors import (
+    ChannelError,
+    FrameError,
+    ManifestError,
+    ManifestExists,
+    NewerRecordError,
+)
+from spark_wan.wire.head import MARKER, Announcement, Head, check_marker
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
 from spark_wan.wire.names import is_safe
-from spark_wan.wire.records import UNREADABLE, read_json
+from spark_wan.wire.records import UNREADABLE
 
-MARKER = "wan-channel.json"
-CHANNEL_VERSION = 1
+MARKER_PATH = "wan-channel.json"
 WHOLE_LISTING_INTERVAL = 300.0
 """Seconds after which :meth:`ObjectChannel.heads` lists the logs too: a writer may have died
 between a manifest and its head, or be of a version that writes none."""
@@ -149,24 +152,22 @@ class ObjectChannel(Channel):
     # --- the channel ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        marker = {"format": "spark_wan channel", "version": CHANNEL_VERSION}
         try:
-            if not self.create(MARKER, json.dumps(marker).encode()):
-                version = read_json(self.read_up_to(MARKER, MAX_RECORD_BYTES)).get("version")
-                if version != CHANNEL_VERSION:
-                    raise ChannelError(
-                        f"channel {self.url}: its version is {version}; this spark_wan knows "
-                        f"version {CHANNEL_VERSION}. Update spark_wan here."
-                    )
+            if not self.create(MARKER_PATH, MARKER):
+                check_marker(self.read_up_to(MARKER_PATH, MAX_RECORD_BYTES))
+        except NewerRecordError as error:
+            raise ChannelError(
+                f"channel {self.url}: it was {error}. Update spark_wan here."
+            ) from error
         except FileNotFoundError as error:
             raise ChannelError(
-                f"channel {self.url}: {MARKER} exists but cannot be read ({error}): it is a broken "
-                "link, or was deleted at this moment. Try again."
+                f"channel {self.url}: {MARKER_PATH} exists but cannot be read ({error}): it is a "
+                "broken link, or was deleted at this moment. Try again."
             ) from error
-        except (TooLargeError, ValueError, AttributeError, RecursionError) as error:
+        except (TooLargeError, *UNREADABLE) as error:
             raise ChannelError(
-                f"channel {self.url}: {MARKER} was not written by spark_wan, or is damaged. If "
-                "spark_wan uses this channel, delete that file: it is written again. Otherwise "
+                f"channel {self.url}: {MARKER_PATH} was not written by spark_wan, or is damaged. "
+                "If spark_wan uses this channel, delete that file: it is written again. Otherwise "
                 "give the channel a place of its own."
             ) from error
         # A directory that is readable but not writable fails here, not in the middle of an epoch.
@@ -230,12 +231,11 @@ class ObjectChannel(Channel):
             )
 
     def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
-        digest = hashlib.blake2b(manifest, digest_size=16).hexdigest()
-        self._put_json(f"heads/{stream}.json", epoch=epoch, manifest=digest)
+        self.put(f"heads/{stream}.json", Head.by(epoch, manifest).encode())
 
     def head(self, stream: str) -> int:
-        head = self._read_json(f"heads/{stream}.json", "epoch")
-        return 0 if head is None else head[0]
+        head = Head.of(self._hint(f"heads/{stream}.json"))
+        return 0 if head is None else head.epoch
 
     def manifest(self, stream: str, epoch: int) -> bytes:
         path = _manifest_path(stream, epoch)
@@ -328,12 +328,12 @@ class ObjectChannel(Channel):
         return {stream: f"{epoch} {again.get(stream)}" for stream, epoch in newest.items()}
 
     def announce(self, stream: str, epoch: int, attempt: int) -> None:
-        self._put_json(f"heads/{stream}.again", epoch=epoch, attempt=attempt)
+        self.put(f"heads/{stream}.again", Announcement(epoch, attempt).encode())
 
     def announced(self, stream: str) -> tuple[int, int] | None:
-        again = self._read_json(f"heads/{stream}.again", "epoch", "attempt")
+        again = Announcement.of(self._hint(f"heads/{stream}.again"))
         if again is not None:
-            return again[0], again[1]
+            return again.epoch, again.attempt
         if stream not in self._behind:
             return None
         matches = (_AGAIN_0_1_0.fullmatch(path) for path in self.list_paths(f"log/{stream}/"))
@@ -407,7 +407,7 @@ class ObjectChannel(Channel):
         return [
             path
             for path, _, _ in self.list_objects("")
-            if path != MARKER and not any(form.fullmatch(path) for form in _KNOWN)
+            if path != MARKER_PATH and not any(form.fullmatch(path) for form in _KNOWN)
         ]
 
     def _pages(self, folder: str, after: str, before: str) -> Iterator[str]:
@@ -419,15 +419,11 @@ class ObjectChannel(Channel):
                 return
             after = page[-1]
 
-    def _put_json(self, path: str, **fields: Any) -> None:
-        self.put(path, json.dumps({"version": 1, **fields}).encode())
-
-    def _read_json(self, path: str, *names: str) -> list[int] | None:
-        """Return numbers of a head or an announcement; None when it is absent or damaged."""
-        with suppress(FileNotFoundError, TooLargeError, *UNREADABLE, OverflowError):
-            record = read_json(self.read_up_to(path, MAX_RECORD_BYTES))
-            return [int(record[name]) for name in names]
-        return None
+    def _hint(self, path: str) -> bytes:
+        """Return a head or an announcement; nothing when there is none of a possible size."""
+        with suppress(FileNotFoundError, TooLargeError):
+            return self.read_up_to(path, MAX_RECORD_BYTES)
+        return b""
 
 
 def _manifest_path(stream: str, epoch: int) -> str:

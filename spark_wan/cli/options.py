@@ -14,10 +14,11 @@ import typer
 
 from spark_wan.errors import OptionError
 from spark_wan.local.cache import log_path
-from spark_wan.state.decisions import Decisions, parse_decisions
+from spark_wan.state.decisions import parse_decisions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.settings import settings_of
+from spark_wan.wire.decisions import Decisions
 
 SUBMITTED = "submitted"
 """The context object of a command that runs as a job under spark-submit."""

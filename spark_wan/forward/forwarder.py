@@ -36,11 +36,12 @@ from spark_wan.forward.plan import ForwardPlanner, reference
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
 from spark_wan.sender.epochs import Refusals, append_in_time, are_there
-from spark_wan.state.decisions import NEW_LOG, Decisions
+from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to
 from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, frame_digest, most_bytes
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 

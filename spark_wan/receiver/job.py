@@ -20,8 +20,8 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
-from spark_wan.state.decisions import Decisions
 from spark_wan.topology.model import Topology
+from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

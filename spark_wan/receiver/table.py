@@ -30,10 +30,11 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.stream import Done, Due, InboundStream
 from spark_wan.runtime.first_looks import RETRY, FirstLooks
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
-from spark_wan.state.decisions import Decisions, StoredDecisions
+from spark_wan.state.decisions import StoredDecisions
 from spark_wan.steps import reached
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Site, Table
+from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,13 +31,14 @@ from spark_wan.sender.outbound import OutboundChannel, note_stop
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
-from spark_wan.state.decisions import Decisions, StoredDecisions
+from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
 from spark_wan.topology.routes import reached
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,9 +39,10 @@ from spark_wan.events.columns import check_columns, check_keys, fingerprint
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
 from spark_wan.sender.epochs import Refusals, StreamSettings, append_in_time
-from spark_wan.state.decisions import NEW_LOG, Decisions
+from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock

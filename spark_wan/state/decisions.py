@@ -12,66 +12,23 @@ A decision is written ``<table>@<what>=<action>``:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-from spark_wan.errors import LedgerError, OptionError
+from spark_wan.errors import OptionError
 from spark_wan.state.objects import StateObjects
+from spark_wan.wire.decisions import Decisions
 
-DECISIONS_VERSION = 1
 OPERATION_ACTIONS = ("distribute", "skip")
 NEW_LOG = "new-log"
 
 _LOG_ID = re.compile("[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """The decisions about one table at one site."""
-
-    operations: Mapping[int, str] = field(default_factory=dict)
-    """Version of a whole-table operation -> ``distribute`` or ``skip``."""
-    new_logs: frozenset[str] = frozenset()
-    """Log IDs: lost ones (sender), accepted ones (receiver)."""
-
-    def __or__(self, later: Decisions) -> Decisions:
-        """Merge both; of two decisions about one version the later one counts."""
-        return Decisions({**self.operations, **later.operations}, self.new_logs | later.new_logs)
-
-    def encode(self) -> bytes:
-        operations = {str(version): action for version, action in sorted(self.operations.items())}
-        fields = {
-            "version": DECISIONS_VERSION,
-            "operations": operations,
-            "new_logs": sorted(self.new_logs),
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes, where: str) -> Decisions:
-        """Raises LedgerError for any other record: no decision may be forgotten silently."""
-        try:
-            fields = json.loads(data)
-            if fields["version"] != DECISIONS_VERSION:
-                raise ValueError(
-                    f"version {fields['version']}; this spark_wan reads version {DECISIONS_VERSION}"
-                )
-            operations = {
-                int(version): str(action) for version, action in fields["operations"].items()
-            }
-            return cls(operations, frozenset(map(str, fields["new_logs"])))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise LedgerError(
-                f"{where}: the recorded decisions cannot be read ({error}). "
-                "Restore the file, or delete it and decide again with --decide."
-            ) from error
-
-
 class StoredDecisions:
     """The decisions of a site, in its ``state``: a log for each table, to which the site's sender
-    and receiver may add at the same time. What earlier versions kept, one object, is read, too.
+    and receiver may add at the same time (:mod:`spark_wan.wire.decisions`). What earlier versions
+    kept, one object, is read before it.
     """
 
     def __init__(self, state: str, storage: Mapping[str, str] | None = None) -> None:
@@ -88,7 +45,7 @@ class StoredDecisions:
 
     def record(self, table: str, new: Decisions) -> None:
         """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError."""
-        if new == Decisions():
+        if new.is_empty:
             return
         before = self.load(table)
         if before | new != before:

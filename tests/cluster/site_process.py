@@ -36,12 +36,12 @@ from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.table import InboundTable
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import stream_name
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.units import milliseconds
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader, FrameRef, decode_frame, encode_frame, frame_checksum
 from spark_wan.wire.mark import Mark
 

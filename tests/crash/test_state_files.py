@@ -27,7 +27,8 @@ from sites import NEWARK, SEATTLE, Sites, at
 
 from spark_wan.receiver.job import Receiver
 from spark_wan.sender.job import Sender
-from spark_wan.state.decisions import Decisions, StoredDecisions
+from spark_wan.state.decisions import StoredDecisions
+from spark_wan.wire.decisions import Decisions
 
 ALL = os.environ.get("SPARK_WAN_ALL_FILES") == "1"
 REMEDY = re.compile(r"[Rr]estore|[Dd]elete|--decide|newLog|full copy|a place of its own")

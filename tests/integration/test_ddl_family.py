@@ -21,7 +21,7 @@ from sites import NEWARK, SEATTLE
 from spark_wan.delta.tables import load
 from spark_wan.errors import WanError
 from spark_wan.sender.job import Sender
-from spark_wan.state.decisions import Decisions
+from spark_wan.wire.decisions import Decisions
 
 NESTED_COLUMNS = "s struct<x:int>, list array<struct<x:int>>, map map<string,struct<x:int>>"
 COLUMNS = f"id bigint, qty int, note string, {NESTED_COLUMNS}"

@@ -19,8 +19,8 @@ from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.receiver.job import Receiver
-from spark_wan.state.decisions import Decisions
 from spark_wan.topology.values import catalog_parts
+from spark_wan.wire.decisions import Decisions
 
 ODD = [
     "main.`my schema`.`t.1`",

@@ -14,8 +14,8 @@ from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import Manifest
 
 SETTINGS = CaptureSettings(

@@ -37,10 +37,10 @@ from spark_wan.receiver.stream import InboundStream, TableStatus
 from spark_wan.sender.job import Sender
 from spark_wan.sender.publish import Publisher
 from spark_wan.sender.stream import StreamStatus
-from spark_wan.state.decisions import Decisions
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.decisions import Decisions
 
 NEWARK, SEATTLE = "newark", "seattle"
 KEYS: Mapping[str, list[str]] = {"orders": ["id"], "readings": [], "prices": ["id"], "clicks": []}

@@ -12,7 +12,7 @@ from fakes import STREAM, ack, manifest, publish
 
 from spark_wan.channels import registry
 from spark_wan.channels.base import new_attempt
-from spark_wan.channels.objects import MARKER, WHOLE_LISTING_INTERVAL, ObjectChannel
+from spark_wan.channels.objects import MARKER_PATH, WHOLE_LISTING_INTERVAL, ObjectChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError
 from spark_wan.log.stream_log import StreamLog
@@ -129,22 +129,22 @@ def test_a_foreign_file_named_like_a_frame_is_listed_as_one(channel: ObjectChann
 def test_a_marker_that_is_not_of_spark_wan_is_refused(
     channel: ObjectChannel, content: bytes
 ) -> None:
-    channel.put(MARKER, content)
+    channel.put(MARKER_PATH, content)
     with pytest.raises(ChannelError, match="wan") as error:
         channel.prepare()
     assert channel.url in str(error.value)
 
 
 def test_a_channel_of_a_later_version_is_refused(channel: ObjectChannel) -> None:
-    channel.put(MARKER, b'{"format": "spark_wan channel", "version": 2}')
+    channel.put(MARKER_PATH, b'{"format": "spark_wan channel", "version": 2}')
     with pytest.raises(
-        ChannelError, match=r"its version is 2; this spark_wan knows version 1.*Update"
+        ChannelError, match=r"newer spark_wan, in version 2; this spark_wan reads version 1.*Update"
     ):
         channel.prepare()
 
 
 def test_the_marker_of_version_1_is_read(channel: ObjectChannel) -> None:
-    channel.put(MARKER, b'{"format": "spark_wan channel", "version": 1}')
+    channel.put(MARKER_PATH, b'{"format": "spark_wan channel", "version": 1}')
     channel.prepare()
 
 

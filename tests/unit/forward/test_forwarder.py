@@ -29,10 +29,10 @@ from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.epochs import MOST_REFUSALS
-from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import EpochRef
 

@@ -30,10 +30,10 @@ from spark_wan.receiver.stream import InboundStream
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.first_looks import RETRY
 from spark_wan.runtime.scheduler import Found, Lane, Next
-from spark_wan.state.decisions import Decisions
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
 
 DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"

@@ -34,11 +34,11 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
 from spark_wan.sender.publish import QUIET_COMMITS
-from spark_wan.state.decisions import Decisions
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.mark import LOCAL_ONLY

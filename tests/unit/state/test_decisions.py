@@ -7,18 +7,12 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from unit.wire.test_state_records import DECISIONS, DECISIONS_V1, LOG, WITHDRAWN_V2
 
 from spark_wan.errors import LedgerError, OptionError
-from spark_wan.state.decisions import Decisions, StoredDecisions, parse_decisions
+from spark_wan.state.decisions import StoredDecisions, parse_decisions
 from spark_wan.state.objects import StateObjects
-
-LOG = "0123456789abcdef" * 2
-DECISIONS_V1 = (
-    b'{"version":1,"operations":{"7":"distribute","12":"skip"},"new_logs":["'
-    + LOG.encode()
-    + b'"]}'
-)
-DECISIONS = Decisions({7: "distribute", 12: "skip"}, frozenset((LOG,)))
+from spark_wan.wire.decisions import Decisions
 
 
 def test_decisions_are_parsed_by_table() -> None:
@@ -48,11 +42,6 @@ def test_an_invalid_decision_is_refused(text: str) -> None:
         parse_decisions([text])
 
 
-def test_decisions_of_version_1_are_read_and_written_the_same() -> None:
-    assert Decisions.decode(DECISIONS_V1, "here") == DECISIONS
-    assert DECISIONS.encode() == DECISIONS_V1
-
-
 def test_decisions_are_recorded_and_accumulate(tmp_path: Path) -> None:
     """Fails when a decision is kept in the process alone: the next start holds the stream again."""
     decisions = StoredDecisions(str(tmp_path))
@@ -75,6 +64,20 @@ def test_decisions_of_an_earlier_version_are_read_and_added_to(tmp_path: Path) -
     decisions.record("orders", Decisions({12: "distribute"}))
     assert decisions.load("orders") == Decisions({**DECISIONS.operations, 12: "distribute"}, {LOG})
     assert (tmp_path / "decisions" / "orders.json").read_bytes() == DECISIONS_V1
+
+
+def test_a_later_entry_takes_back_what_it_withdraws(tmp_path: Path) -> None:
+    """Whatever was decided before it; what is decided after it counts. Fails when entries are
+    joined without an order."""
+    decisions = StoredDecisions(str(tmp_path))
+    decisions.record("orders", DECISIONS)
+    decisions.record("orders", Decisions(withdrawn=frozenset({"12", LOG})))
+    assert decisions.load("orders") == Decisions({7: "distribute"})
+    written = sorted((tmp_path / "decisions" / "orders").iterdir())
+    decisions.record("orders", Decisions(withdrawn=frozenset({"12"})))
+    assert sorted((tmp_path / "decisions" / "orders").iterdir()) == written
+    decisions.record("orders", Decisions({12: "distribute"}))
+    assert decisions.load("orders") == Decisions({7: "distribute", 12: "distribute"})
 
 
 def test_decisions_that_are_recorded_at_the_same_time_are_all_kept(
@@ -112,7 +115,9 @@ def test_decisions_that_are_recorded_at_the_same_time_are_all_kept(
         b"{}",
         b"\xff",
         DECISIONS_V1[:-1],
-        DECISIONS_V1.replace(b'"version":1', b'"version":2'),
+        DECISIONS_V1.replace(b'"version":1', b'"version":0'),
+        DECISIONS_V1.replace(b'"skip"', b"5"),
+        WITHDRAWN_V2.replace(b'["12"', b"[12"),
     ]
     + [DECISIONS_V1.replace(b'"7"', b'"x"'), DECISIONS_V1.replace(b"operations", b"operators")],
 )

@@ -1,0 +1,106 @@
+"""Decisions: what the operator of a site has decided about a table. The log
+``decisions/<table>/<number, 20 digits>.json`` in the site's state, of which each entry is created
+only if absent.
+
+An entry is a JSON object:
+
+==============  ===============  ==================================================================
+``version``     int              1; 2 if it withdraws something
+``operations``  object           version of a whole-table operation -> ``distribute`` or ``skip``
+``new_logs``    list of strings  log IDs: lost ones (sender), accepted ones (receiver)
+``withdrawn``   list of strings  versions and log IDs whose earlier decisions no longer count;
+                                 absent: none
+==============  ===============  ==================================================================
+
+The entries count in the order of their numbers: a later one adds to those before, replaces what
+they say of the same version, and takes back what it withdraws. Version 1 has no ``withdrawn``: an
+earlier spark_wan would go on with what was taken back, so it must not read such an entry. Unknown
+fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_wan.errors import LedgerError, NewerRecordError
+from spark_wan.wire.records import (
+    UNREADABLE,
+    check_requires,
+    check_version,
+    from_fields,
+    known_names,
+    read_json,
+)
+
+_NEWEST = 2
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The decisions about one table at one site: of one entry, or of all."""
+
+    operations: Mapping[int, str] = field(default_factory=dict)
+    """Version of a whole-table operation -> ``distribute`` or ``skip``."""
+    new_logs: frozenset[str] = frozenset()
+    """Log IDs: lost ones (sender), accepted ones (receiver)."""
+    withdrawn: frozenset[str] = field(default=frozenset(), compare=False)
+    """Versions and log IDs whose earlier decisions do not count."""
+
+    def __or__(self, later: Decisions) -> Decisions:
+        """Return what both come to: ``later`` withdraws first, then decides."""
+        operations = {
+            version: action
+            for version, action in self.operations.items()
+            if str(version) not in later.withdrawn
+        }
+        return Decisions(
+            {**operations, **later.operations},
+            (self.new_logs - later.withdrawn) | later.new_logs,
+            self.withdrawn | later.withdrawn,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is decided or withdrawn."""
+        return not (self.operations or self.new_logs or self.withdrawn)
+
+    def encode(self) -> bytes:
+        record = {
+            "version": _NEWEST if self.withdrawn else 1,
+            "operations": {str(v): action for v, action in sorted(self.operations.items())},
+            "new_logs": sorted(self.new_logs),
+        }
+        if self.withdrawn:
+            record["withdrawn"] = sorted(self.withdrawn)
+        return json.dumps(record, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Decisions:
+        """Raises LedgerError for any other record: no decision may be forgotten silently."""
+        try:
+            record = read_json(data)
+            check_version(record["version"], _NEWEST)
+            check_requires(record, known_names(_Entry))
+            entry = from_fields(_Entry, record, renamed=False)
+            operations = {int(version): action for version, action in entry.operations.items()}
+            return cls(operations, frozenset(entry.new_logs), frozenset(entry.withdrawn))
+        except NewerRecordError as error:
+            raise LedgerError(
+                f"{where}: the recorded decisions were {error}. Update spark_wan at this site."
+            ) from error
+        except UNREADABLE as error:
+            raise LedgerError(
+                f"{where}: the recorded decisions cannot be read ({error}). "
+                "Restore the file, or delete it and decide again with --decide."
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An entry as JSON has it."""
+
+    operations: Mapping[str, str]
+    new_logs: tuple[str, ...]
+    withdrawn: tuple[str, ...] = ()
