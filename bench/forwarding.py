@@ -34,7 +34,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.local import local_session
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import StoredCheckpoints
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.model import forwarded_name
 from spark_wan.topology.parsing import parse_topology

@@ -87,13 +87,13 @@ GUARDS = {
     Publisher._next
     - yield 'publish.4 frames-written'
     + pass
-    - manifest = append_in_time(self.log, manifest, began, self.clock)
-    + manifest = append_in_time(self.log, manifest, began, self.clock)
+    - manifest = writer.append(manifest, began)
+    + manifest = writer.append(manifest, began)
     + yield 'publish.4 frames-written'
 
     [f02]
     test_f02_a_sender_killed_after_publish_publishes_nothing_twice[publish.5]
-    Publisher._next
+    LogWriter.end
     - self.log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
     + self.log.read(checkpoint.epoch) if checkpoint is not None else None
 
@@ -107,8 +107,8 @@ GUARDS = {
     "crash/test_sink_killed.py": """
     [f04]
     test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch[sink.4]
-    append_epoch
-    - write in writes
+    _append
+    - write.ref in writes
     + False
 
     [f05]
@@ -487,13 +487,13 @@ GUARDS = {
     [f49]
     test_f49_a_source_may_be_quiet_for_longer_than_its_log_keeps_commits
     Publisher._worth_recording
-    - self.clock() >= self._record_at
+    - self.clock() >= due
     + False
 
     [f49quiet]
     test_f49_quiet_commits_are_recorded_after_a_day
-    Publisher._is_still
-    - self._record_at is not None and self.clock() >= self._record_at
+    Quiet.lasts
+    - self.record_at is not None and self.clock() >= self.record_at
     + False
 
     [f49seen]
@@ -1111,18 +1111,15 @@ GUARDS = {
 
     [old frames only]
     test_a_sweep_without_old_frames_reads_no_manifest
-    AckManager._search
-    - while search.candidates:
-    -     ...
-    + while not search.ended:
-    +     ...
+    Sweep.go_on
+    - channel.stream_epochs(stream, search.through, most) if search.candidates else []
+    + channel.stream_epochs(stream, search.through, most)
 
     [swept in parts]
     test_a_sweep_reads_a_long_log_in_parts
-    AckManager._search
-    - if most is not None:
-    -     return
-    + pass
+    Sweep.run_when_due
+    - self.go_on(self._search, SWEPT_AT_ONCE)
+    + self.go_on(self._search, 10 * SWEPT_AT_ONCE)
     """,
     "unit/log/test_stream_log.py": """
     [a manifest's name]
@@ -1345,20 +1342,14 @@ GUARDS = {
     test_f17_a_lost_outbound_log_is_not_replaced_silently
     test_f17_nor_when_the_checkpoint_is_lost_too
     test_an_outbound_log_that_was_restored_to_an_older_state
-    Forwarder._newest_outbound
-    - check_log(
-    -     self.outbound,
-    -     checkpoint,
-    -     last,
-    -     lambda lost: lost in self.decisions().new_logs,
-    -     self._new_log,
-    - )
+    LogWriter.end
+    - check_log(self.log, end, self.new_log)
     + None
 
     [outbound log behind its acks]
     test_acks_beyond_the_outbound_log_hold_it_without_a_checkpoint
     Forwarder._forward
-    - check_acks(self.outbound, last, self._new_log)
+    - self._writer.check_acks(end)
     + None
 
     [frames checked]
@@ -2027,7 +2018,7 @@ GUARDS = {
     [changes do not wait]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
     Publisher.seems_published
-    - self.source.look(through) == seen
+    - self.source.look(self._before.version) == self._before.seen
     + True
 
     [epochs do not wait]
@@ -2132,7 +2123,7 @@ GUARDS = {
     - unmet is None or unmet.log_id != alert.log_id or unmet.epoch > alert.epoch
     + False
     """,
-    "unit/sender/test_acks.py": """
+    "unit/sender/test_sweep.py": """
     [f47 write]
     test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
     newest_frames
@@ -2141,7 +2132,7 @@ GUARDS = {
 
     [f47 sweep]
     test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
-    AckManager._old_frames
+    Sweep.old_frames
     - newest[write_of(path)] < now - older_than
     + dict(written)[path] < now - older_than
 
@@ -2155,22 +2146,23 @@ GUARDS = {
 
     [f47 own clock]
     test_the_clock_of_the_store_dates_frames
-    AckManager._old_frames
+    Sweep.old_frames
     - channel.now()
-    + self.clock() / 1000
+    + self.acks.clock() / 1000
 
     [f55 sweep]
     test_f55_frames_that_a_restored_manifest_names_are_not_swept[[2, 3]-True]
-    AckManager._search
-    - search.missing < epochs[0] and self._is_whole(epochs, last)
+    Sweep._names_no_candidate
+    - search.missing < epochs[0] and self._is_whole(epochs[0], last)
     + search.missing < epochs[0]
 
     [f55 far above]
     test_f55_frames_of_a_manifest_that_is_missing_far_above_are_not_swept[5]
-    AckManager._search
+    Sweep._names_no_candidate
     - search.missing < epochs[0]
     + True
-
+    """,
+    "unit/sender/test_acks.py": """
     [told]
     test_the_readers_are_told_of_an_epoch_whose_writer_died_before
     AckManager.round
@@ -2205,7 +2197,7 @@ GUARDS = {
 
     [ack manager]
     test_an_epoch_that_one_site_has_not_acked_is_not_trimmed
-    AckManager._done
+    AckManager._fate
     - not self._all_acked(manifest)
     + False
     """,
@@ -2238,16 +2230,16 @@ GUARDS = {
     [refused frames]
     test_a_refused_write_leaves_no_frames
     test_a_write_for_other_sites_is_refused
-    append_epoch
-    - if not tried:
-    -     remove_unnamed(log, frames)
-    + if not tried:
+    _append
+    - if not writer.refused:
+    -     remove_unnamed(writer.log, write.frames)
+    + if not writer.refused:
     +     pass
 
     [refused late]
     test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames
-    append_epoch
-    - not tried
+    _append
+    - not writer.refused
     + True
 
     [remotes]
@@ -2292,16 +2284,22 @@ GUARDS = {
     [new sites]
     test_a_site_that_is_new_is_named_before_anything_is_sent_to_it
     Publisher._next
-    - self._warn_of_new_sites(last)
+    - self._warn_of_new_sites(end.last)
     + pass
+
+    [new sites that have everything]
+    test_a_new_site_that_has_everything_is_not_named
+    Publisher._warn_of_new_sites
+    - site not in acks or not acks[site].has(last.log_id, last.epoch)
+    + True
 
     [refusals]
     test_a_manifest_that_is_refused_again_and_again_holds_the_stream
     unit/datasource/test_events_sink.py::test_a_manifest_that_is_refused_again_and_again_fails_the_write
     unit/forward/test_forwarder.py::test_a_manifest_that_is_refused_again_and_again_holds_the_forwarding
-    Refusals.add
-    - self._count >= MOST_REFUSALS
-    + self._count >= 50
+    LogWriter._count
+    - self.refused >= MOST_REFUSALS
+    + self.refused >= 50
 
     [b38]
     test_epochs_follow_each_other_under_one_log_id
@@ -2374,14 +2372,14 @@ GUARDS = {
     [f48 checkpointed]
     test_f48_a_new_log_continues_after_what_the_lost_one_published
     test_f48_a_source_is_compared_with_what_was_published[renamed-after a lost log]
-    Publisher._next
-    - PublishedState.by(last) if last is not None else checkpointed
-    + PublishedState.by(last) if last is not None else None
+    Publisher._published_by
+    - checkpoint.published if checkpoint is not None else None
+    + None
 
     [f48 checkpoint]
     test_f48_a_new_log_continues_after_what_the_lost_one_published
-    record_appended
-    - replace(before, epoch=manifest.epoch, published=published_state(manifest))
+    SenderCheckpoint.after
+    - replace(before, epoch=manifest.epoch, published=PublishedState.by(manifest))
     + replace(before, epoch=manifest.epoch)
 
     [f48 start]
@@ -2404,8 +2402,8 @@ GUARDS = {
 
     [f07 idle]
     test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[nothing]
-    Publisher._is_still
-    - self.source.look(version) == seen
+    Quiet.lasts
+    - self.source.look(self.end.version) == self.end.seen
     + True
 
     [f07 met]
@@ -2413,38 +2411,39 @@ GUARDS = {
     test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[fewer versions]
     test_f07_a_source_that_is_replaced_by_one_with_as_many_versions_is_held[another table, in vain]
     Publisher._next
-    - quiet, self._quiet = (self._quiet, None)
-    + quiet = self._quiet
+    - was_settled, quiet.settled = (quiet.settled, False)
+    + was_settled = quiet.settled
 
     [users not captured]
     test_a_publisher_does_not_extend_the_log_of_a_user_stream
-    Publisher._next
+    Publisher._published_by
     - last is not None and last.kind == EVENTS
     + False
 
     [f48 no snapshot]
     test_f48_a_new_log_may_not_begin_with_a_snapshot
-    Publisher._next
-    - not replaced and checkpointed is None and (settings.start is None)
+    NewLog.instead_of
+    - self.needs_published and published is None and (not end.is_another_log)
     + False
 
     [f48 replaced]
     test_f17_a_channel_with_another_log_is_held[None]
-    Publisher._next
-    - not replaced and checkpointed is None and (settings.start is None)
-    + checkpointed is None and settings.start is None
+    NewLog.instead_of
+    - self.needs_published and published is None and (not end.is_another_log)
+    + self.needs_published and published is None
 
     [f48 users stream]
     test_the_checkpoint_of_a_user_stream_has_no_published_state
-    published_state
-    - PublishedState.by(manifest) if manifest.kind != EVENTS else None
-    + PublishedState.by(manifest)
+    PublishedState.by
+    - if manifest.kind == EVENTS:
+    -     return None
+    + pass
 
     [quiet put back]
     test_a_source_restored_within_its_quiet_commits_continues
-    Publisher._plan
-    - min(self._quiet_through, self._latest)
-    + self._quiet_through
+    Quiet.read_through
+    - min(self.empty_through, version)
+    + self.empty_through
 
     [f41 cut]
     test_a_change_between_a_rename_and_the_rename_back_is_the_cause
@@ -2455,20 +2454,20 @@ GUARDS = {
     [f47 stale]
     test_f47_frames_that_may_be_swept_are_not_named[False]
     unit/datasource/test_events_sink.py::test_f47_frames_that_may_be_swept_are_not_named
-    append_in_time
-    - appending_since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
+    LogWriter._append_in_time
+    - since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
     + False
 
     [f47 days]
     test_a_snapshot_may_take_days
     unit/datasource/test_events_sink.py::test_a_write_may_take_days
-    append_in_time
-    - appending_since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
-    + appending_since - began > STALE_AGE * 1000
+    LogWriter._append_in_time
+    - since - began > STALE_AGE * 1000 and (not are_safe(log, manifest.frames))
+    + since - began > STALE_AGE * 1000
 
     [f47 there]
     test_f47_frames_that_may_be_swept_are_not_named[True]
-    unit/sender/test_acks.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
+    unit/sender/test_sweep.py::test_f47_the_frames_of_a_write_are_as_old_as_the_newest_of_them
     are_safe
     - time is not None and newest[write_of(path)] > young
     + newest[write_of(path)] > young
@@ -2483,14 +2482,14 @@ GUARDS = {
     [f47 inside append]
     test_f47_frames_that_were_swept_inside_append_are_not_named
     unit/datasource/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
-    append_in_time
-    - clock() - appending_since > STALE_AGE * 1000 and (not are_there(log, manifest.frames))
+    LogWriter._append_in_time
+    - self.clock() - since > STALE_AGE * 1000 and (not are_there(log, manifest.frames))
     + False
 
     [f47 taken back]
     test_f47_frames_that_were_swept_inside_append_are_not_named
     unit/datasource/test_events_sink.py::test_f47_frames_that_were_swept_inside_append_are_not_named
-    append_in_time
+    LogWriter._append_in_time
     - log.newest_epoch() == manifest.epoch
     + False
 
@@ -2946,7 +2945,7 @@ GUARDS = {
     [version 1 acks, marks and checkpoints]
     test_b82_acks_of_both_versions_are_read_and_version_2_is_written
     unit/ledger/test_ledger.py::test_b82_marks_of_both_versions_are_read_and_version_2_is_written
-    unit/sender/test_sender_checkpoints.py::test_b82_checkpoints_of_both_versions_are_read_and_version_2_is_written
+    unit/state/test_checkpoints.py::test_b82_checkpoints_of_both_versions_are_read_and_version_2_is_written
     upgraded
     - _FORMER.isdisjoint(record)
     + True
@@ -2959,14 +2958,14 @@ GUARDS = {
 
     [f51 ack]
     test_f51_an_ack_of_a_newer_spark_wan_acks_nothing_and_says_why[requires]
-    unit/sender/test_sender_checkpoints.py::test_f51_a_checkpoint_of_a_newer_version_holds_it[requires]
+    unit/state/test_checkpoints.py::test_f51_a_checkpoint_of_a_newer_version_holds_it[requires]
     read_record
     - check_requires(record, known_names(cast(Any, kind)))
     + pass
 
     [f51 ack of version 3]
     test_f51_an_ack_of_a_newer_spark_wan_acks_nothing_and_says_why[version 3]
-    unit/sender/test_sender_checkpoints.py::test_f51_a_checkpoint_of_a_newer_version_holds_it[v3]
+    unit/state/test_checkpoints.py::test_f51_a_checkpoint_of_a_newer_version_holds_it[v3]
     check_version
     - type(version) is int and version > newest
     + False

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from spark_wan.channels.base import Channel, new_attempt
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.errors import (
     EventError,
-    ManifestExists,
     OptionError,
     SchemaError,
     SourceError,
@@ -39,28 +38,17 @@ from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, SEQUENCE, TIME, Operation
 from spark_wan.events.row_hash import combine, digest, row_hashes
 from spark_wan.log.frames import BatchLimits, BatchPublisher
+from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import (
-    Refusals,
-    StreamSettings,
-    append_in_time,
-    are_there,
-    stale_write,
-)
+from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings, remove_unnamed
 from spark_wan.steps import Steps
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import EVENTS, Manifest, WriteRef
 
 KEPT_WRITES = 100
 """Number of (query, batch, digest) triples that a manifest keeps, to recognise an equal replay."""
-RECENT_EPOCHS = 10
-"""Number of newest epochs that may name the frames of a write that has just been made."""
 USER_TABLE_ID = "events"
 """The table ID of a user stream: its rows come from no table."""
-
-NEW_LOG = "set the sink's option newLog to {log}"
-"""How the user lets a new log begin."""
 
 _OPERATIONS = {"create": Operation.CREATE, "put": Operation.PUT, "destroy": Operation.DESTROY}
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -127,6 +115,36 @@ class WriteResult:
     began: int
     """When the task began, in milliseconds since 1970 UTC."""
     query: str = ""
+
+
+@dataclass(frozen=True)
+class SinkWrite:
+    """What all tasks of a write have written: a micro-batch of a query, or a batch write."""
+
+    results: Sequence[WriteResult]
+    query: str
+    batch: str
+
+    @cached_property
+    def frames(self) -> tuple[FrameRef, ...]:
+        frames = (frame for result in self.results for frame in result.frames)
+        return tuple(sorted(frames, key=lambda frame: frame.path))
+
+    @cached_property
+    def ref(self) -> WriteRef:
+        """What a manifest says of it. Equal for a replay with the same events, however its tasks
+        have shared them."""
+        digests = combine(result.digest for result in self.results)
+        return WriteRef(self.query, self.batch, digests)
+
+    @property
+    def rows(self) -> int:
+        return sum(frame.rows for frame in self.frames)
+
+    @property
+    def began(self) -> int:
+        """When the first task began, in milliseconds since 1970 UTC."""
+        return min(result.began for result in self.results)
 
 
 @dataclass
@@ -236,15 +254,19 @@ class EventsWriter:
         return pa.array([int(op) for op in _OPERATIONS.values()], pa.int8()).take(places)
 
 
-def append_epoch(
+def sink_writer(
     log: StreamLog,
     options: SinkOptions,
-    schema: Mapping[str, Any],
-    written: Sequence[WriteResult],
-    query: str,
-    batch: str,
+    checkpoints: CheckpointStore | None,
     clock: Callable[[], int],
-    checkpoints: CheckpointStore,
+) -> LogWriter:
+    """Return the writer of a sink's log. The frames were written by tasks: it keeps them."""
+    new_log = NewLog("set the sink's option newLog to {log}", options.new_log.__contains__)
+    return LogWriter(log, checkpoints, clock, new_log, keeps_frames=True)
+
+
+def append_epoch(
+    writer: LogWriter, options: SinkOptions, schema: Mapping[str, Any], write: SinkWrite
 ) -> Steps[Manifest | None]:
     """Append what tasks have written as the next epoch. Returns its manifest, or None when there
     was nothing to append.
@@ -253,66 +275,56 @@ def append_epoch(
     table, or this stream has another table, key or origin; SchemaError when a column is missing or
     has another type; LogGapError when the log is lost; StaleWriteError when the frames may be gone.
     """
-    frames = tuple(
-        sorted((frame for part in written for frame in part.frames), key=lambda frame: frame.path)
-    )
     yield "sink.1 frames-published"
-    if not frames:
+    if not write.frames:
         return None
-    write = WriteRef(query, batch, combine(part.digest for part in written))
-    tried, refusals = False, Refusals(log)
-    while True:
-        # The checkpoint first: another writer may extend the log and save its own in between.
-        checkpoint = checkpoints.load(log.stream)
-        last = log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
-        try:
-            check_log(log, checkpoint, last, options.new_log.__contains__, NEW_LOG)
-            writes = last.writes if last is not None else ()
-            yield "sink.2 log-read"
-            if last is not None and write in writes:
-                # The same micro-batch again, after a crash between the manifest and Spark's
-                # checkpoint: the manifest names the frames of the first attempt.
-                remove_unnamed(log, frames, last.epoch - writes[::-1].index(write))
-                return last
-            if last is not None:
-                check_acks(log, last, NEW_LOG)
-                _check_follows(last, options, schema)
-            _refuse_too_many(sum(frame.rows for frame in frames), options)
-            _refuse_duplicates(written, options)
-        except WanError:
-            if not tried:  # else the manifest may be there all the same, and name them
-                remove_unnamed(log, frames)
-            raise
-        yield "sink.3 checked"
-        manifest = sink_settings(options).manifest(
-            last,
-            kind=EVENTS,
-            table_id=USER_TABLE_ID,
-            schema=schema,
-            first_version=-1,
-            last_version=-1,
-            start=last is None,
-            commits=(),
-            identity="",
-            frames=frames,
-            disjoint=False,
-            created=clock(),
-            writes=(*writes[-KEPT_WRITES + 1 :], write),
-        )
-        try:
-            tried = True
-            manifest = append_in_time(log, manifest, min(part.began for part in written), clock)
-        except ManifestExists as error:
-            # The append may have counted all the same, and the epoch may be acked and trimmed
-            # since: then its frames are gone.
-            if not are_there(log, frames):
-                raise stale_write(log) from None
-            refusals.add(error)
-            continue
-        yield "sink.4 manifest-added"
-        record_appended(checkpoints, checkpoint, manifest)
-        yield "sink.5 checkpointed"
-        return manifest
+    return (yield from writer.until_appended(lambda: _append(writer, options, schema, write)))
+
+
+def _append(
+    writer: LogWriter, options: SinkOptions, schema: Mapping[str, Any], write: SinkWrite
+) -> Steps[Manifest]:
+    try:
+        end = writer.end()
+        yield "sink.2 log-read"
+        last = end.last
+        writes = last.writes if last is not None else ()
+        if last is not None and write.ref in writes:
+            # The same micro-batch again, after a crash between the manifest and Spark's checkpoint:
+            # the manifest names the frames of the first attempt.
+            epoch = last.epoch - writes[::-1].index(write.ref)
+            remove_unnamed(writer.log, write.frames, epoch)
+            return last
+        writer.check_acks(end)
+        if last is not None:
+            _check_follows(last, options, schema)
+        _refuse_too_many(write.rows, options)
+        _refuse_duplicates(write.results, options)
+    except WanError:
+        if not writer.refused:  # else the manifest may be there all the same, and name them
+            remove_unnamed(writer.log, write.frames)
+        raise
+    yield "sink.3 checked"
+    manifest = writer.following(
+        last,
+        sink_settings(options),
+        kind=EVENTS,
+        table_id=USER_TABLE_ID,
+        schema=schema,
+        first_version=-1,
+        last_version=-1,
+        start=last is None,
+        commits=(),
+        identity="",
+        frames=write.frames,
+        disjoint=False,
+        writes=(*writes[-KEPT_WRITES + 1 :], write.ref),
+    )
+    manifest = writer.append(manifest, write.began)
+    yield "sink.4 manifest-added"
+    writer.record(end.checkpoint, manifest)
+    yield "sink.5 checkpointed"
+    return manifest
 
 
 def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, Any]) -> None:
@@ -358,19 +370,6 @@ def _check_follows(last: Manifest, options: SinkOptions, schema: Mapping[str, An
             "was sent. Add or cast the columns (new columns may be added at any time), or give the "
             "sink a `stream` and a `table` of its own."
         )
-
-
-def remove_unnamed(log: StreamLog, frames: Sequence[FrameRef], epoch: int | None = None) -> None:
-    """Remove those of ``frames`` that no manifest names: those of a write that was refused, or was
-    done already, by ``epoch``. The manifests that may name them are that one and the newest. The
-    sweep takes what cannot be removed now. Not for a write whose manifest may still arrive."""
-    with suppress(WanError):
-        newest = log.newest_epoch()
-        recent = {*range(max(1, newest - RECENT_EPOCHS + 1), newest + 1), epoch or newest} - {0}
-        manifests = log.read_each(sorted(recent))
-        named = {frame.path for manifest in manifests if manifest for frame in manifest.frames}
-        unnamed = [frame.path for frame in frames if frame.path not in named]
-        log.channel.trim_frames(log.stream, unnamed)
 
 
 def _refuse_too_many(rows: int, options: SinkOptions) -> None:

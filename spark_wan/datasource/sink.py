@@ -22,19 +22,22 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.datasource.events import (
     EventsWriter,
     SinkColumns,
+    SinkWrite,
     WriteResult,
     append_epoch,
-    remove_unnamed,
+    sink_writer,
 )
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.errors import WanError
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.writer import remove_unnamed
 from spark_wan.sender.ack_timeouts import AckTimeouts
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.checkpoints import CheckpointStore, NoCheckpoints, StoredCheckpoints
 from spark_wan.sender.record import record_write
+from spark_wan.sender.sweep import Sweep
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
@@ -98,28 +101,26 @@ class EventsSink:
         return self.write_id
 
     def _commit(self, messages: Messages, query: str, batch: str) -> None:
-        stream, checkpoints = self._log(), self._checkpoints()
-        written, options = _results(messages), self.options
-        steps = append_epoch(
-            stream, options, self.schema, written, query, batch, milliseconds, checkpoints
-        )
-        manifest = run(steps)
+        stream, options = self._log(), self.options
+        writer = sink_writer(stream, options, self._checkpoints(), milliseconds)
+        write = SinkWrite(_results(messages), query, batch)
+        manifest = run(append_epoch(writer, options, self.schema, write))
         timeouts, cause = self._collect_acks(stream, manifest)
         if manifest is not None:
             record_write(
                 stream.channel,
                 manifest,
-                self.options.settings,
+                options.settings,
                 milliseconds(),
                 held=cause,
                 not_served=timeouts.acks.state.not_served,
                 alert=str(timeouts.alert) if timeouts.alert is not None else None,
             )
 
-    def _checkpoints(self) -> CheckpointStore:
+    def _checkpoints(self) -> StoredCheckpoints | None:
         """Return where the sink keeps its checkpoint; a batch write without ``state`` has none."""
         if self.state is None:
-            return NoCheckpoints()
+            return None
         return StoredCheckpoints(
             self.state, self.options.state_storage if self.options.state else None
         )
@@ -142,7 +143,7 @@ class EventsSink:
             options.former_remotes,
             options.never_primary,
         )
-        timeouts = AckTimeouts(acks, options.on_ack_timeout)
+        timeouts, sweep = AckTimeouts(acks, options.on_ack_timeout), Sweep(acks)
         waits_for = manifest if options.block_on_ack else None
         end = time.monotonic() + options.block_on_ack
         while True:
@@ -154,7 +155,7 @@ class EventsSink:
                         break  # nothing was appended, and the log may be another sender's
                 run(acks.round())
                 timeouts.act(waits_for)
-                acks.sweep_when_due()
+                sweep.run_when_due()
             except WanError as error:
                 cause = str(error)
                 log.warning("%s: cannot collect its acks: %s", options.stream, cause)

@@ -21,9 +21,9 @@ from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
+from spark_wan.log.frame_age import are_there
 from spark_wan.log.stream_log import StreamLog, acked_through
 from spark_wan.log.trust import NO_KEYS, StreamTrust
-from spark_wan.sender.epochs import are_there
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.frame import FrameRef, check_frame

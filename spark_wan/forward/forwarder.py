@@ -22,25 +22,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from spark_wan.channels.base import new_attempt, write_of
+from spark_wan.channels.base import new_attempt
 from spark_wan.channels.parallel import in_order
-from spark_wan.errors import (
-    FrameError,
-    LogGapError,
-    ManifestError,
-    ManifestExists,
-    StaleWriteError,
-    WanError,
-)
+from spark_wan.errors import FrameError, LogGapError, ManifestError
 from spark_wan.forward.plan import ForwardPlanner, reference
+from spark_wan.log.frame_age import are_there
+from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import Refusals, append_in_time, are_there
+from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
 from spark_wan.topology.model import Sender, Table, Topology
 from spark_wan.topology.routes import addressees, forwarded_sent_to
-from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, frame_digest, most_bytes
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
@@ -83,6 +76,14 @@ class Forwarder:
     counts: Counts = field(default_factory=Counts)
     _has_log: bool = True
     """Whether the outbound log may have a manifest."""
+    _writer: LogWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        new_log = NewLog(
+            f"run `spark-wan receive --decide {self.table.name}@{{log}}={NEW_LOG}`",
+            lambda lost: lost in self.decisions().new_logs,
+        )
+        self._writer = LogWriter(self.outbound, self.checkpoints, self.clock, new_log)
 
     @property
     def site(self) -> str:
@@ -107,25 +108,22 @@ class Forwarder:
         Raises LogGapError, ManifestError, FrameError or ChannelError, each of which holds this
         forwarding only. What was forwarded before the error stays so (:attr:`position`).
         """
-        retried, refusals = False, Refusals(self.outbound)
-        while True:
-            try:
-                yield from self._forward()
-                return
-            except (ManifestExists, StaleWriteError) as error:
-                refusals.add(error)
-            except (FrameError, LogGapError, ManifestError):
-                # Another receiver of this site may have forwarded meanwhile, and the sender have
-                # trimmed.
-                if retried:
-                    raise
-                retried = True
-                self.inbound.forget()
+        yield from self._writer.until_appended(self._forward_again)
+
+    def _forward_again(self) -> Steps[None]:
+        """Forward. If that fails, once more with nothing remembered: another receiver of this site
+        may have forwarded meanwhile, and the sender have trimmed."""
+        with suppress(FrameError, LogGapError, ManifestError):
+            yield from self._forward()
+            return
+        self.inbound.forget()
+        yield from self._forward()
 
     def _forward(self) -> Steps[None]:
         if self._is_for_others():
             return
-        last = self._newest_outbound()
+        end = self._outbound_end()
+        last = end.last
         self._has_log = last is not None
         yield "forward.1 log-read"
         planner = ForwardPlanner(
@@ -148,18 +146,20 @@ class Forwarder:
             due = [each for each in epochs if beginning is None or each >= beginning.epoch]
         yield "forward.2 planned"
         if due:
-            check_acks(self.outbound, last, self._new_log)
+            self._writer.check_acks(end)
         for epoch in due:
             manifest = planner.next(epoch, before)
             if last is not None or self.addressees(manifest):
                 began = self.clock()
                 frames = self._copy(manifest) if manifest is not beginning else ()
                 yield "forward.3 frames-copied"
-                last = self._append(last, manifest, frames, began, manifest is beginning)
+                following = self._following(last, manifest, frames, manifest is beginning)
+                last = self._writer.append(following, began)
                 self._has_log = True
                 self.counts.add(last)
                 yield "forward.4 manifest-added"
-                record_appended(self.checkpoints, self._checkpoint(), last)
+                # Read again: the acks of what is forwarded are collected meanwhile.
+                self._writer.record(self._writer.checkpoint(), last)
                 yield "forward.5 checkpointed"
             before = reference(manifest)
             self.position = manifest.log_id, manifest.epoch
@@ -188,23 +188,15 @@ class Forwarder:
             self.inbound.reread(epochs[-1])  # another log may have begun under this name
         return epochs
 
-    def _newest_outbound(self) -> Manifest | None:
-        checkpoint = self._checkpoint()
-        hint = checkpoint.epoch if checkpoint is not None else 0
-        last = self.outbound.newest_manifest(hint)
-        check_log(
-            self.outbound,
-            checkpoint,
-            last,
-            lambda lost: lost in self.decisions().new_logs,
-            self._new_log,
-        )
+    def _outbound_end(self) -> LogEnd:
+        end = self._writer.end()
+        last = end.last
         if last is not None and last.via is None:
             raise LogGapError(
                 f"{self.outbound.channel.url}: manifest {last.epoch} of {self.outbound.stream} was "
                 "not forwarded: another program writes this stream. Give it another name."
             )
-        return last
+        return end
 
     def _missed(self, epochs: Sequence[int]) -> Manifest | None:
         """Return the epoch through which the inbound log went by before this sender was attached to
@@ -263,58 +255,44 @@ class Forwarder:
             path = channel.put_frame(stream, attempt, index, data)
             return replace(ref, path=path, digest=digest)
 
-        try:
-            return tuple(in_order(copy, enumerate(manifest.frames), size=lambda f: f[1].bytes))
-        except Exception:
-            with suppress(WanError):  # the sweep takes them then
-                written = channel.frames(stream, write_of(attempt))
-                channel.trim_frames(stream, [path for path, _ in written])
-            raise
+        return self._writer.all_or_nothing(
+            attempt,
+            lambda: tuple(in_order(copy, enumerate(manifest.frames), size=lambda f: f[1].bytes)),
+        )
 
-    def _append(
+    def _following(
         self,
         last: Manifest | None,
         manifest: Manifest,
         frames: tuple[FrameRef, ...],
-        began: int,
         is_beginning: bool,
     ) -> Manifest:
+        """Return the manifest after ``last`` that forwards an inbound one."""
+        settings = StreamSettings(
+            stream=self.outbound.stream,
+            table=manifest.table,
+            keys=manifest.keys,
+            origin=manifest.origin,
+            sent_to=forwarded_sent_to(self.topology, self.table, self.site, manifest.sent_to),
+            addressees=self.addressees(manifest),
+        )
         versions = {"first_version": manifest.first_version, "start": manifest.start}
         if is_beginning:
             after = manifest.last_version + (manifest.kind != EVENTS)
             versions = {"first_version": after, "start": False}
-        outbound = Manifest.following(
+        return self._writer.following(
             last,
-            stream=self.outbound.stream,
+            settings,
             kind=CAPTURE if is_beginning and manifest.kind == SNAPSHOT else manifest.kind,
-            origin=manifest.origin,
-            sent_to=forwarded_sent_to(self.topology, self.table, self.site, manifest.sent_to),
-            addressees=self.addressees(manifest),
-            table=manifest.table,
             table_id=manifest.table_id,
             selection=manifest.selection,
-            keys=manifest.keys,
             schema=manifest.schema,
             last_version=manifest.last_version,
             commits=() if is_beginning else manifest.commits,
             identity=manifest.identity,
             frames=frames,
             disjoint=manifest.disjoint,
-            created=self.clock(),
             clock=manifest.clock,
             via=reference(manifest),
             **versions,
         )
-        try:
-            return append_in_time(self.outbound, outbound, began, self.clock)
-        except (ManifestExists, StaleWriteError):
-            paths = [frame.path for frame in frames]
-            self.outbound.channel.trim_frames(self.outbound.stream, paths)
-            raise
-
-    def _checkpoint(self) -> SenderCheckpoint | None:
-        return self.checkpoints.load(self.outbound.stream)
-
-    @property
-    def _new_log(self) -> str:
-        return f"run `spark-wan receive --decide {self.table.name}@{{log}}={NEW_LOG}`"

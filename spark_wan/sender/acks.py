@@ -1,4 +1,4 @@
-"""The ack manager: collects acks, announces overdue epochs again, trims, and sweeps orphans.
+"""The ack manager: collects acks, announces overdue epochs again, and trims.
 
 A sender's threads run it, and the sink's ``commit()``. Every step is idempotent: two of them at
 work on one channel cost requests and nothing else. The numbered path, per stream:
@@ -22,20 +22,19 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from enum import Enum
+from itertools import chain, pairwise
 
-from spark_wan.channels.base import PAGE, write_of
 from spark_wan.errors import LogGapError, ManifestError
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.watch import AckWatch
-from spark_wan.sender.checkpoints import CheckpointStore, published_state
-from spark_wan.sender.epochs import ORPHAN_AGE, newest_frames
+from spark_wan.log.writer import CheckpointStore
 from spark_wan.steps import Steps
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -43,13 +42,9 @@ log = logging.getLogger(__name__)
 READ_AT_FIRST = 4
 """Number of manifests that are read to find those that are done; doubles while all are."""
 READ_AT_MOST = 256
-SWEPT_AT_ONCE = 200
-"""Number of manifests that one call of :meth:`AckManager.sweep_when_due` reads."""
 ROUND_INTERVAL = 86_400_000
 """Milliseconds after which a round is due at the latest. Each takes some requests for its stream,
 and an AckWatch sees before what matters, for all streams at once."""
-SWEEP_INTERVAL = 3_600.0
-"""Seconds between sweeps of orphans."""
 NO_ACKS_POLL_INTERVAL = 5_000
 """Milliseconds between polls while a stream has no acks yet (Geode's gateway reconnect
 interval)."""
@@ -70,18 +65,12 @@ class StreamState:
     """Addressees of the newest epoch that the sender no longer serves."""
 
 
-@dataclass
-class OrphanSearch:
-    """The search for the manifests that name old frames."""
+class Fate(Enum):
+    """What a round does with an epoch of the log."""
 
-    candidates: set[str]
-    """Old frames that no manifest read so far names."""
-    through: int = 0
-    """The manifests through this epoch were read."""
-    missing: int = 0
-    """The highest epoch below it that has no manifest."""
-    ended: bool = False
-    removed: int = 0
+    KEPT = "some addressee needs it, and with it all epochs above"
+    TRIMMED = "it goes, with its frames"
+    TRIMMED_ALONE = "its manifest goes, its frames are gone or are left to the sweep"
 
 
 @dataclass
@@ -89,7 +78,8 @@ class AckManager:
     """Ack manager of one stream."""
 
     log: StreamLog
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore | None
+    """None: there is no place for one."""
     policy: AckPolicy
     ack_timeout: int
     """In milliseconds."""
@@ -112,11 +102,8 @@ class AckManager:
     _announced: tuple[int, int] | None = None
     _knows_announced: bool = False
     """Whether ``_announced`` was read."""
-    _orphans: OrphanSearch | None = None
-    """A sweep that has manifests left to read."""
     _waiting: tuple[str, int, int] | None = None
     """(log ID, lowest epoch not acked, since when)"""
-    _swept: int = 0
     _logged: frozenset[str] = frozenset()
     """The sites no longer served that the log has named."""
     _first_newest: tuple[str, int] | None = None
@@ -179,15 +166,14 @@ class AckManager:
             self.state = StreamState()
             self._rest(news)
             return self.state
-        acks = self._acks()
+        acks = self.read_acks()
         state = self.state = StreamState(newest=last, acks=acks)
         yield "acks.1 acks-read"
         self._find_other_senders(last)
         current = {site: ack for site, ack in acks.items() if _is_about(last, ack)}
-        applied = self._applied(last, acks)
-        acked_by_all = min(applied.values(), default=last.epoch)
+        acked_by_all = min(self._applied(last, acks).values(), default=last.epoch)
         state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
-        acked = self._record_acks(last, applied)
+        acked = self._record_acks(last, acks)
         yield "acks.2 checkpointed"
         if self.log.told != (last.log_id, last.epoch):
             self.log.tell(last)
@@ -218,7 +204,8 @@ class AckManager:
         if self._waiting is not None:
             self._next_round = min(self._next_round, self._waiting[2] + self.ack_timeout)
 
-    def _acks(self) -> Mapping[str, Ack]:
+    def read_acks(self) -> Mapping[str, Ack]:
+        """Return the newest acks, by site; with a watch, those that it has seen."""
         if self.watch is None:
             return self.log.acks()
         return read_acks(self.log.stream, self.watch.acks(self.log.stream), self.log.trust)
@@ -249,97 +236,50 @@ class AckManager:
     ) -> tuple[int, list[str]]:
         """Return through which of ``epochs`` (ascending) all is done, and the frames to trim."""
         through, frames = epochs[0] - 1, list[str]()
-        below = [epoch for epoch in (*epochs, epochs[-1] + 1) if epoch < last.epoch]
-        manifests = chain(self.log.read_each(below), [last])
-        manifest = next(manifests)
-        for epoch in epochs:
-            try:
-                following = next(manifests) if epoch < last.epoch else None
-            except ManifestError:
-                if not frames:
-                    raise
-                break  # what is done below it is trimmed first
-            # None: another ack manager has trimmed it since it was listed.
-            if manifest is not None:
-                stray = epoch < last.epoch and (
-                    following is None or following.previous != manifest.fingerprint
-                )
-                if stray:
-                    if epoch > min(acked.values(), default=epoch):
-                        break
-                elif not self._all_acked(manifest):
-                    break
-                elif (manifest.log_id, epoch) != self._without_frames:
+        try:
+            for epoch, (manifest, following) in zip(
+                epochs, self._pairs(epochs, last), strict=False
+            ):
+                fate = self._fate(manifest, following, last, acked)
+                if manifest is not None and fate is Fate.TRIMMED:
                     frames += [frame.path for frame in manifest.frames]
-            through, manifest = epoch, following
+                elif fate is Fate.KEPT:
+                    break
+                through = epoch
+        except ManifestError:
+            if not frames:
+                raise
+            # What is done below it is trimmed first.
         return through, frames
 
-    def sweep_when_due(self) -> None:
-        """Remove orphans, if the last time is an hour ago. A part of the work, if there are many
-        manifests: the next call goes on."""
-        now = self.clock()
-        if self._orphans is None:
-            if 0 <= now - self._swept < SWEEP_INTERVAL * 1000:
-                return
-            checkpoint = self.checkpoints.load(self.log.stream)
-            if checkpoint is not None and 0 <= now - checkpoint.swept < SWEEP_INTERVAL * 1000:
-                self._swept = checkpoint.swept
-                return
-            self._orphans = self._old_frames(ORPHAN_AGE)
-            self._swept = now
-            if checkpoint is not None:
-                self.checkpoints.save(self.log.stream, replace(checkpoint, swept=now))
-        self._search(self._orphans, SWEPT_AT_ONCE)
-        if self._orphans.ended:
-            self._orphans = None
+    def _pairs(
+        self, epochs: Sequence[int], last: Manifest
+    ) -> Iterator[tuple[Manifest | None, Manifest | None]]:
+        """Return the manifest of each of ``epochs``, with the one after it. None for one that
+        another ack manager has trimmed since it was listed, and for what is after ``last``."""
+        below = [epoch for epoch in (*epochs, epochs[-1] + 1) if epoch < last.epoch]
+        return pairwise(chain(self.log.read_each(below), [last, None]))
 
-    def sweep(self, older_than: float) -> int:
-        """Remove frames that no manifest names and that are older than ``older_than`` seconds: what
-        failed, speculative and killed attempts left. Returns how many.
-
-        Removes nothing while manifests are missing that some site may still need: once they are
-        restored, they name their frames."""
-        search = self._old_frames(older_than)
-        self._search(search, None)
-        return search.removed
-
-    def _old_frames(self, older_than: float) -> OrphanSearch:
-        """Return the frames that are old enough to be orphans, if no manifest names them."""
-        channel, stream = self.log.channel, self.log.stream
-        written = channel.frames(stream)
-        if not written:
-            return OrphanSearch(set())
-        # By the store's clock: to a wrong clock here, another writer's frames would look old.
-        newest, now = newest_frames(written), channel.now()
-        return OrphanSearch(
-            {path for path, _ in written if newest[write_of(path)] < now - older_than}
+    def _fate(
+        self,
+        manifest: Manifest | None,
+        following: Manifest | None,
+        last: Manifest,
+        acked: Mapping[str, int],
+    ) -> Fate:
+        if manifest is None:
+            return Fate.TRIMMED_ALONE
+        is_stray = manifest is not last and (
+            following is None or following.previous != manifest.fingerprint
         )
-
-    def _search(self, search: OrphanSearch, most: int | None) -> None:
-        """Read manifests from the lowest on, at most ``most``, and remove what none names.
-
-        They are read after the frames were listed: a frame that is named in between is spared."""
-        channel, stream = self.log.channel, self.log.stream
-        while search.candidates:
-            page = channel.stream_epochs(stream, search.through, most or PAGE)
-            if not page:
-                epochs, _, last = self.log.oldest()
-                if last is None or last.epoch != search.through:
-                    break
-                # What is missing below the log is trimmed. In it, it may be restored.
-                if search.missing < epochs[0] and self._is_whole(epochs, last):
-                    channel.trim_frames(stream, sorted(search.candidates))
-                    search.removed = len(search.candidates)
-                break
-            for epoch, manifest in zip(page, self.log.read_each(page), strict=True):
-                if epoch > search.through + 1:
-                    search.missing = epoch - 1
-                search.through = epoch
-                if manifest is not None:
-                    search.candidates -= {frame.path for frame in manifest.frames}
-            if most is not None:
-                return
-        search.ended = True
+        if is_stray:
+            is_behind = manifest.epoch <= min(acked.values(), default=manifest.epoch)
+            return Fate.TRIMMED_ALONE if is_behind else Fate.KEPT
+        if not self._all_acked(manifest):
+            return Fate.KEPT
+        if (manifest.log_id, manifest.epoch) == self._without_frames:
+            return Fate.TRIMMED_ALONE
+        return Fate.TRIMMED
 
     def _check_strays(self, last: Manifest, strays: Sequence[int]) -> None:
         """Raise LogGapError where the strays are a log that began later than that of the newest
@@ -355,31 +295,6 @@ class AckManager:
                     f"{last.epoch} below log/{self.log.stream}/ in the channel, and restore "
                     "nothing."
                 )
-
-    def _is_whole(self, epochs: Sequence[int], last: Manifest) -> bool:
-        """Whether the log has all that some site may still need: it has not gone back, and nothing
-        is missing that is not acked."""
-        checkpoint = self.checkpoints.load(self.log.stream)
-        lost = checkpoint is not None and (
-            checkpoint.log_id != last.log_id or checkpoint.epoch > last.epoch
-        )
-        acked = self._ever_acked(last, self._applied(last, self._acks()), checkpoint)
-        lacking = sorted(site for site, epoch in acked.items() if epoch < epochs[0] - 1)
-        if lost:
-            cause = "the log does not follow from the sender's checkpoint"
-        elif lacking:
-            cause = (
-                f"{', '.join(lacking)} may need manifests before {epochs[0]}, which are not in the "
-                "channel"
-            )
-        else:
-            return True
-        log.warning(
-            "%s: %s, so no frames are removed that a restored manifest may name",
-            self.log.stream,
-            cause,
-        )
-        return False
 
     def addressees(self, manifest: Manifest) -> set[str]:
         """Return the addressees that the sender still serves."""
@@ -429,12 +344,12 @@ class AckManager:
             )
         self._logged = gone
 
-    def _record_acks(self, last: Manifest, applied: Mapping[str, int]) -> Mapping[str, int]:
+    def _record_acks(self, last: Manifest, acks: Mapping[str, Ack]) -> Mapping[str, int]:
         """Save what was acked. Returns the highest epoch that each site has ever acked, as far back
         as the checkpoint goes."""
-        checkpoint = self.checkpoints.load(self.log.stream)
-        acked = self._ever_acked(last, applied, checkpoint)
-        published = published_state(last)
+        checkpoint = self.checkpoint()
+        acked = self.ever_acked(last, acks, checkpoint)
+        published = PublishedState.by(last)
         if checkpoint is None:
             checkpoint = SenderCheckpoint(last.log_id, last.epoch, {}, published)
         if checkpoint.log_id == last.log_id:
@@ -442,7 +357,7 @@ class AckManager:
             if following.published is None and following.epoch == last.epoch:
                 following = replace(following, published=published)  # an older version wrote it
             if following != checkpoint:
-                self.checkpoints.save(self.log.stream, following)
+                self.save_checkpoint(following)
         return acked
 
     def _applied(self, last: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
@@ -452,14 +367,24 @@ class AckManager:
             for site in self.addressees(last)
         }
 
-    def _ever_acked(
-        self, last: Manifest, applied: Mapping[str, int], checkpoint: SenderCheckpoint | None
+    def ever_acked(
+        self, last: Manifest, acks: Mapping[str, Ack], checkpoint: SenderCheckpoint | None
     ) -> dict[str, int]:
-        """Return the same for all acks so far: an ack may be lost, or go back."""
+        """Return the highest epoch that each addressee has ever acked, as far back as the
+        checkpoint goes: an ack may be lost, or go back."""
         known: Mapping[str, int] = {}
         if checkpoint is not None and checkpoint.log_id == last.log_id:
             known = checkpoint.acked
+        applied = self._applied(last, acks)
         return {site: max(epoch, known.get(site, 0)) for site, epoch in applied.items()}
+
+    def checkpoint(self) -> SenderCheckpoint | None:
+        """Read the checkpoint of the stream."""
+        return None if self.checkpoints is None else self.checkpoints.load(self.log.stream)
+
+    def save_checkpoint(self, checkpoint: SenderCheckpoint) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.save(self.log.stream, checkpoint)
 
     def _announce(self, last: Manifest, acked_by_all: int, any_acks: bool) -> None:
         """Announce again from the lowest epoch that is not acked, once per ``ack_timeout`` without

@@ -26,11 +26,11 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.outbound import OutboundChannel, note_stop
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint

@@ -17,28 +17,24 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 from spark_wan.capture.ranges import CaptureRange, CaptureResult, RangePlanner, check_columns_follow
-from spark_wan.channels.base import write_of
 from spark_wan.delta.clock import stamps
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
     FULL_COPY,
     NEW_SITE,
     ChangeError,
-    ManifestExists,
     SourceError,
-    StaleWriteError,
     TableReplacedError,
-    WanError,
 )
 from spark_wan.events.columns import check_columns, check_keys, fingerprint
+from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import CheckpointStore, check_acks, check_log, record_appended
-from spark_wan.sender.epochs import Refusals, StreamSettings, append_in_time
+from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import PublishedState
@@ -48,8 +44,6 @@ from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
 from spark_wan.wire.records import TableClock
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 QUIET_COMMITS = 100
 """Number of commits without events after which a manifest without frames records them, before the
@@ -113,6 +107,42 @@ class CaptureSettings(StreamSettings):
     max_epoch_rows: int
 
 
+@dataclass(frozen=True)
+class Glance:
+    """How a source looked while ``version`` was its newest version."""
+
+    version: int
+    seen: object
+
+
+@dataclass
+class Quiet:
+    """What a publisher remembers of its source, so that one look shows that nothing has come. All
+    of it is hints."""
+
+    source: SourceTable
+    clock: Callable[[], int]
+    end: Glance = Glance(-1, None)
+    """The source when its history was last read."""
+    empty_through: int = -1
+    """The commits through this version that are not published have no events."""
+    record_at: int | None = None
+    """When those get a manifest, by ``clock``; None: there are none."""
+    settled: bool = False
+    """The last round left nothing to publish. False: it left something, or failed."""
+
+    def read_through(self, version: int) -> None:
+        """Note that the history was read, through its newest version."""
+        self.end = Glance(version, self.source.look(version))
+        # Commits without events may have been replaced by others: the table was restored.
+        self.empty_through = min(self.empty_through, version)
+
+    def lasts(self) -> bool:
+        """Whether the source looks as it did, and no commits without events must be recorded."""
+        due = self.record_at is not None and self.clock() >= self.record_at
+        return not due and self.source.look(self.end.version) == self.end.seen
+
+
 @dataclass
 class Publisher:
     """Extends the log of one captured stream. Its state is hints only: each round reads again what
@@ -128,108 +158,93 @@ class Publisher:
     """Returns the user's recorded decisions about the table. Called only where one is needed."""
     _published: PublishedState | None = None
     """By the log; or, where a new one begins in place of a lost one, by the checkpoint."""
-    _quiet_through: int = -1
-    _record_at: int | None = None
-    """When the commits through ``_quiet_through`` get a manifest, by ``clock``; None: there are
-    none."""
-    _latest: int = -1
-    """The newest version when the history was last read."""
-    _seen: object = None
-    """How the source looked right after that."""
-    _quiet: tuple[int, object] | None = None
-    """``_latest`` and ``_seen`` when the last round left nothing to publish; None: it left
-    something, or failed."""
     _warned: set[str] = field(default_factory=set)
     """Sites of which it was said that they are new."""
-    _glanced: tuple[int, object] | None = None
+    _before: Glance | None = None
     """Before the first round: the newest version of the checkpoint, and how the source looked."""
+    _quiet: Quiet = field(init=False)
+    _writer: LogWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quiet = Quiet(self.source, self.clock)
+        new_log = NewLog(
+            f"run `spark-wan send --decide {self.settings.table}@{{log}}={NEW_LOG}`",
+            lambda lost: lost in self.decisions().new_logs,
+            # It would begin with a snapshot: sites with rows in the table refuse that.
+            needs_published=self.settings.start is None,
+        )
+        self._writer = LogWriter(self.log, self.checkpoints, self.clock, new_log)
 
     @property
     def waiting(self) -> int:
         """Number of commits that are not published and may have events, by the last round."""
-        return max(0, self._latest - self._known)
+        return max(0, self._quiet.end.version - self._known)
 
     def is_quiet(self) -> bool:
         """Whether a round would find nothing to publish, as far as the source shows at a glance."""
-        return self._quiet is not None and self._is_still(self._quiet)
+        return self._quiet.settled and self._quiet.lasts()
 
     def seems_published(self) -> bool:
         """Whether the source has nothing newer than the checkpoint, as far as a glance shows. To be
         asked before the first round, which compares much more."""
-        if self._glanced is None:
-            checkpoint = self.checkpoints.load(self.settings.stream)
+        if self._before is None:
+            checkpoint = self._writer.checkpoint()
             if checkpoint is None or checkpoint.published is None:
                 return False
             through = checkpoint.published.through
-            self._glanced = through, self.source.look(through)
-        through, seen = self._glanced
-        return self.source.look(through) == seen
+            self._before = Glance(through, self.source.look(through))
+        return self.source.look(self._before.version) == self._before.seen
 
     def round(self) -> Steps[Manifest | None]:
         """Publish the next epoch; return None when there is nothing to publish. Raises SourceError,
         SchemaError or LogGapError, each of which holds this stream only."""
-        refusals = Refusals(self.log)
-        while True:
-            try:
-                return (yield from self._next())
-            except (ManifestExists, StaleWriteError) as error:
-                refusals.add(error)
+        manifest = yield from self._writer.until_appended(self._next)
+        self._quiet.settled = self._quiet.end.version == self._known
+        return manifest
 
     def _next(self) -> Steps[Manifest | None]:
-        """Do so, unless another publisher is faster. Raises ManifestExists and StaleWriteError,
-        too."""
-        stream, settings = self.settings.stream, self.settings
-        quiet, self._quiet = self._quiet, None
-        # The checkpoint first: another publisher may extend the log and save its own in between.
-        checkpoint = self.checkpoints.load(stream)
-        last = self.log.newest_manifest(checkpoint.epoch if checkpoint is not None else 0)
-        checkpointed = checkpoint.published if checkpoint is not None else None
-        new_log: str | None = f"run `spark-wan send --decide {settings.table}@{{log}}={NEW_LOG}`"
-        replaced = checkpoint is not None and last is not None and last.log_id != checkpoint.log_id
-        if not replaced and checkpointed is None and settings.start is None:
-            new_log = None  # it would begin with a snapshot: sites with rows in the table refuse it
-        check_log(
-            self.log, checkpoint, last, lambda lost: lost in self.decisions().new_logs, new_log
-        )
-        if last is not None and last.kind == EVENTS:
-            raise SourceError(
-                f"{settings.table}: the stream carries events that a sink writes, so nothing is "
-                "captured from a table. Set `source: sink` for it in the topology; or, to capture "
-                "the table from now on, give it another name there."
-            )
-        self._published = PublishedState.by(last) if last is not None else checkpointed
-        if last is not None:
-            self._warn_of_new_sites(last)
+        quiet, writer = self._quiet, self._writer
+        was_settled, quiet.settled = quiet.settled, False
+        end = writer.end()
+        self._published = self._published_by(end)
+        if end.last is not None:
+            self._warn_of_new_sites(end.last)
         yield "publish.1 log-read"
-        if quiet is not None and quiet[0] == self._known and self._is_still(quiet):
-            self._quiet = quiet
+        if was_settled and quiet.end.version == self._known and quiet.lasts():
             return None
         table_id = self._check_source()
         yield "publish.2 source-checked"
         planned = self._plan()
         if planned is None:
-            self._note_quiet()
             return None
         yield self._step_of(planned)
-        check_acks(self.log, last, new_log)
+        writer.check_acks(end)
         began = self.clock()
-        manifest = self._write(last, table_id, planned)
+        manifest = self._write(end.last, table_id, planned)
         if manifest is None:
-            self._note_quiet()
             return None
         yield "publish.4 frames-written"
-        try:
-            manifest = append_in_time(self.log, manifest, began, self.clock)
-        except (ManifestExists, StaleWriteError):
-            self.log.channel.trim_frames(stream, [frame.path for frame in manifest.frames])
-            raise
-        self._record_at = None
+        manifest = writer.append(manifest, began)
+        quiet.record_at = None
         yield "publish.5 manifest-added"
-        record_appended(self.checkpoints, checkpoint, manifest)
+        writer.record(end.checkpoint, manifest)
         self._published = PublishedState.by(manifest)
-        self._note_quiet()
         yield "publish.6 checkpointed"
         return manifest
+
+    def _published_by(self, end: LogEnd) -> PublishedState | None:
+        """Return what the log has published; or, where a new one begins in place of a lost one,
+        what the checkpoint says. Raises SourceError."""
+        last, checkpoint = end.last, end.checkpoint
+        if last is not None and last.kind == EVENTS:
+            raise SourceError(
+                f"{self.settings.table}: the stream carries events that a sink writes, so nothing "
+                "is captured from a table. Set `source: sink` for it in the topology; or, to "
+                "capture the table from now on, give it another name there."
+            )
+        if last is not None:
+            return PublishedState.by(last)
+        return checkpoint.published if checkpoint is not None else None
 
     def _warn_of_new_sites(self, last: Manifest) -> None:
         """Say, before anything is sent to a new site, that it lacks what was sent before."""
@@ -249,17 +264,6 @@ class Publisher:
                 last.through,
                 NEW_SITE,
             )
-
-    def _is_still(self, quiet: tuple[int, object]) -> bool:
-        """Whether the source looks as it did, and no commits without events must be recorded."""
-        version, seen = quiet
-        due = self._record_at is not None and self.clock() >= self._record_at
-        return not due and self.source.look(version) == seen
-
-    def _note_quiet(self) -> None:
-        """Note that there is nothing to publish, if that is so."""
-        if self._latest == self._known:
-            self._quiet = self._latest, self._seen
 
     def _check_source(self) -> str:
         """Compare the source with the last commit that was published, and return the table's ID."""
@@ -312,20 +316,17 @@ class Publisher:
     @property
     def _known(self) -> int:
         """The version through which there is nothing to publish."""
-        return max(self._through, self._quiet_through)
+        return max(self._through, self._quiet.empty_through)
 
     def _plan(self) -> CaptureRange | None:
-        settings, before = self.settings, self._published
+        """Return the next range to publish; None when there is none that is worth a manifest."""
         if self._begins_with_snapshot:
             return self._first_snapshot()
-        published = self._through
+        settings, before, published = self.settings, self._published, self._through
         history = self.source.history(published)
-        self._latest = history[-1].version if history else published
-        self._seen = self.source.look(self._latest)
+        self._quiet.read_through(history[-1].version if history else published)
         if not history and before is None:
             self._check_start()
-        # Commits without events may have been replaced by others: the table was restored.
-        self._quiet_through = min(self._quiet_through, self._latest)
         planner = RangePlanner(
             settings.table,
             self.source.schema_at,
@@ -337,7 +338,7 @@ class Publisher:
         )
         planned = planner.plan(history, published, before.schema if before is not None else None)
         if planned is None:
-            self._record_at = None
+            self._quiet.record_at = None
             return None
         self._check_columns(planned.schema)
         if before is not None:
@@ -345,7 +346,7 @@ class Publisher:
                 before.schema, planned.schema, settings.table, planned.first_version
             )
         if planned.quiet and not self._worth_recording(planned):
-            self._quiet_through = planned.last_version
+            self._quiet.empty_through = planned.last_version
             return None
         return planned
 
@@ -366,7 +367,7 @@ class Publisher:
 
     def _first_snapshot(self) -> CaptureRange:
         commit = self.source.newest()
-        self._latest, self._seen = commit.version, self.source.look(commit.version)
+        self._quiet.read_through(commit.version)
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
         return CaptureRange(0, commit.version, schema, (), (commit,), 0)
@@ -382,12 +383,13 @@ class Publisher:
         before = self._published
         if (
             (before is not None and fingerprint(before.schema) != fingerprint(planned.schema))
-            or planned.last_version < self._latest
+            or planned.last_version < self._quiet.end.version
             or planned.last_version - planned.first_version + 1 >= QUIET_COMMITS
         ):
             return True
-        self._record_at = planned.commits[0].time + record_after(self.source.log_retention())
-        return self.clock() >= self._record_at
+        due = planned.commits[0].time + record_after(self.source.log_retention())
+        self._quiet.record_at = due
+        return self.clock() >= due
 
     def _write(
         self, last: Manifest | None, table_id: str, planned: CaptureRange
@@ -398,16 +400,17 @@ class Publisher:
         snapshot = self._begins_with_snapshot
         clock = self._clock_before(planned.commits[0])
         header = settings.header(table_id, planned.schema, uuid.uuid4().hex)
+        all_or_nothing = partial(self._writer.all_or_nothing, header.attempt)
         if snapshot:
-            captured = self._all_or_nothing(
-                header, lambda: self.source.snapshot(planned.last_version, planned.schema, header)
+            captured = all_or_nothing(
+                lambda: self.source.snapshot(planned.last_version, planned.schema, header)
             )
         elif planned.quiet:
             captured = CaptureResult()
         else:
-            planned, captured = self._all_or_nothing(header, lambda: self._capture(planned, header))
+            planned, captured = all_or_nothing(lambda: self._capture(planned, header))
             if not captured.frames and not self._worth_recording(planned):
-                self._quiet_through = planned.last_version
+                self._quiet.empty_through = planned.last_version
                 return None
         stamped = stamps(planned.commits, clock)
         # A snapshot stands for all commits before it, too.
@@ -422,8 +425,9 @@ class Publisher:
             for commit in planned.commits
             if commit.version in carried
         ]
-        return settings.manifest(
+        return self._writer.following(
             last,
+            settings,
             kind=SNAPSHOT if snapshot else CAPTURE,
             table_id=table_id,
             schema=planned.schema,
@@ -434,7 +438,6 @@ class Publisher:
             identity=planned.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            created=self.clock(),
             clock=stamped.clock,
         )
 
@@ -456,17 +459,6 @@ class Publisher:
                 break
             clock, read = stamps(before, clock).clock, before[-1].version
         return clock
-
-    def _all_or_nothing(self, header: FrameHeader, write: Callable[[], T]) -> T:
-        """Write frames, or leave none: a held stream is retried again and again."""
-        try:
-            return write()
-        except Exception:
-            channel, stream = self.log.channel, self.settings.stream
-            with suppress(WanError):  # the sweep takes them then
-                written = channel.frames(stream, write_of(header.attempt))
-                channel.trim_frames(stream, [path for path, _ in written])
-            raise
 
     def _capture(
         self, planned: CaptureRange, header: FrameHeader

@@ -20,6 +20,7 @@ from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
 from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps, reached, run
 from spark_wan.wire.manifest import EVENTS, Manifest
 
@@ -155,6 +156,7 @@ class SenderStream(Activity):
     def __post_init__(self) -> None:
         self.name = self.status.stream
         self.timeouts = AckTimeouts(self.acks, self.on_ack_timeout)
+        self.sweep = Sweep(self.acks)
 
     def look(self, spark: SparkSession) -> Turn:
         """Collect acks if it is time, and find out whether there is something to publish."""
@@ -356,7 +358,7 @@ class SenderStream(Activity):
             self._note(run(self.acks.round()))
             self.timeouts.act(self._blocking[0] if self._blocking is not None else None)
             self._show_alert()
-            self.acks.sweep_when_due()
+            self.sweep.run_when_due()
         except Exception as error:
             self._hold("acks", error, spark)
             return

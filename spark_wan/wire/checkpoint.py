@@ -23,10 +23,10 @@ JSON) and ``clock`` (object, or null: unknown), as in the manifest of that epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.records import TableClock, read_record, write_record
 
 
@@ -45,7 +45,11 @@ class PublishedState:
     clock: TableClock | None = None
 
     @classmethod
-    def by(cls, manifest: Manifest) -> PublishedState:
+    def by(cls, manifest: Manifest) -> PublishedState | None:
+        """Return what a manifest published of its source table; None for a user stream, which has
+        none."""
+        if manifest.kind == EVENTS:
+            return None
         return cls(
             manifest.last_version,
             manifest.identity,
@@ -65,6 +69,13 @@ class SenderCheckpoint:
     acked: Mapping[str, int] = field(default_factory=dict)
     published: PublishedState | None = None
     swept: int = 0
+
+    @classmethod
+    def after(cls, before: SenderCheckpoint | None, manifest: Manifest) -> SenderCheckpoint:
+        """Return the checkpoint that follows ``before`` once ``manifest`` is appended."""
+        if before is None or before.log_id != manifest.log_id:
+            before = cls(manifest.log_id, manifest.epoch)
+        return replace(before, epoch=manifest.epoch, published=PublishedState.by(manifest))
 
     def encode(self) -> bytes:
         return write_record(self, published=None, swept=0)

@@ -17,7 +17,7 @@ from crash.armed_sink import ArmedDataSource
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.checkpoints import NoCheckpoints
+from spark_wan.sender.sweep import Sweep
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
 
@@ -55,7 +55,7 @@ def test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch(
     micro-batch is redelivered in other partitions. It becomes the next epoch, or is skipped when
     the log has it already.
 
-    Fails without the comparison with the writes in the log (`append_epoch`): the retry is a second
+    Fails without the comparison with the writes in the log (`_append`): the retry is a second
     epoch.
     """
     checkpoint = tmp_path / "checkpoint"
@@ -70,9 +70,9 @@ def test_f04_a_micro_batch_retried_with_other_partitions_is_one_epoch(
     assert clicked.named_frames("clicks") <= clicked.frames("clicks")
     # The manifest of the killed process might still arrive, so only the sweep removes its frames.
     manager = AckManager(
-        clicked.log("clicks"), NoCheckpoints(), AckPolicy.ALL, 60_000, milliseconds, [SEATTLE]
+        clicked.log("clicks"), None, AckPolicy.ALL, 60_000, milliseconds, [SEATTLE]
     )
-    swept = manager.sweep(-60.0)
+    swept = Sweep(manager).run(-60.0)
     if default_channel.KIND != "kafka":  # a topic deletes no single frames
         assert swept == (0 if step == "sink.4" else 1)
         assert clicked.frames("clicks") == clicked.named_frames("clicks")

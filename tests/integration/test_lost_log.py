@@ -21,7 +21,7 @@ def test_f48_a_lost_log_holds_both_ends_until_a_decision(
     """The whole channel was deleted: ten events of the lost log are applied, ten are not. The sink
     has its checkpoint in the query's.
 
-    Fails without `check_log` in `append_epoch` (the stream starts a new log silently), or without
+    Fails without `check_log` in `LogWriter.end` (the stream starts a new log silently), or without
     `accepts` in the plan (the receiver takes the new log silently).
     """
     options = {**wan.sink_options("clicks"), "stream": CLICKS}

@@ -36,6 +36,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
+from spark_wan.sender.sweep import Sweep
 from spark_wan.topology.model import Stream
 
 if TYPE_CHECKING:
@@ -282,9 +283,10 @@ class Collecting(StreamTask):
 
     def _round(self) -> Iterator[str]:
         if self.volatile is None:
-            self.volatile = self.manager()
+            manager = self.manager()
             if self.world.conditions.watched:
-                self.volatile.watch = self.process.watch(self.channel)
+                manager.watch = self.process.watch(self.channel)
+            self.volatile = Sweep(manager)
         return self._watched_round(self.volatile)
 
     def manager(self) -> AckManager:
@@ -298,12 +300,13 @@ class Collecting(StreamTask):
             sender.remotes if forwards else self.stream.addressees,
         )
 
-    def _watched_round(self, manager: AckManager) -> Any:
+    def _watched_round(self, sweep: Sweep) -> Any:
         """With a watch: look at the acks, and do what is due. Sweep once an hour."""
+        manager = sweep.acks
         manager.look(0.0)
         if manager.watch is None or manager.due():
             state = yield from manager.round()
-            manager.sweep_when_due()
+            sweep.run_when_due()
             return state
 
     def _may_fail(self, error: WanError) -> bool:

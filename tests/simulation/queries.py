@@ -12,7 +12,13 @@ from fakes import schema
 
 from simulation import invariants
 from simulation.sources import Pairs, Row
-from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.events import (
+    EventsWriter,
+    SinkColumns,
+    SinkWrite,
+    append_epoch,
+    sink_writer,
+)
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.topology.model import Stream
 from spark_wan.wire.manifest import Manifest
@@ -104,16 +110,9 @@ class UserQuery:
         for part in range(parts):
             writer = EventsWriter(task.channel.faulty, options, columns, table, clock)
             written.append(writer.write([self._rows(rows[part::parts])]))
-        yield from append_epoch(
-            task.log,
-            options,
-            table,
-            written,
-            here.query,
-            str(here.batch),
-            clock,
-            task.site.checkpoints,
-        )
+        sink = sink_writer(task.log, options, task.site.checkpoints, clock)
+        write = SinkWrite(written, here.query, str(here.batch))
+        yield from append_epoch(sink, options, table, write)
         self._save(task, QueryCheckpoint(here.query, here.batch + 1, here.end))
         yield "query.2 checkpointed"
         return here

@@ -119,7 +119,7 @@ class SimulatedLedger:
 @dataclass
 class SimulatedCheckpoints:
     """The checkpoints of a site's senders (see
-    :class:`spark_wan.sender.checkpoints.CheckpointStore`)."""
+    :class:`spark_wan.log.writer.CheckpointStore`)."""
 
     effect: Effect
     newest: dict[str, SenderCheckpoint] = field(default_factory=dict)

@@ -26,8 +26,9 @@ from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.plan import ForwardPlanner
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.acks import AckManager, OrphanSearch
+from spark_wan.sender.acks import AckManager
 from spark_wan.sender.publish import CaptureSettings
+from spark_wan.sender.sweep import OrphanSearch, Sweep
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -94,7 +95,7 @@ def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
 
 def acks_of_another_stream(patch: pytest.MonkeyPatch) -> None:
     """What sites have acked of another stream, perhaps on another channel, counts for this one."""
-    own = AckManager._acks
+    own = AckManager.read_acks
     managers: dict[tuple[int, str], AckManager] = {}
 
     def acks(manager: AckManager) -> Mapping[str, Ack]:
@@ -115,7 +116,7 @@ def acks_of_another_stream(patch: pytest.MonkeyPatch) -> None:
             if (ack := found.get(site, Ack(site, last.stream, last.log_id, 0)))
         }
 
-    patch.setattr(AckManager, "_acks", acks)
+    patch.setattr(AckManager, "read_acks", acks)
 
 
 def ledger_of_another_table(patch: pytest.MonkeyPatch) -> None:
@@ -138,16 +139,16 @@ def other_senders_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def swept_by_the_sites_clock(patch: pytest.MonkeyPatch) -> None:
     """The age of frames is counted from the clock of the site that sweeps, not the store's."""
-    old_frames = AckManager._old_frames
+    old_frames = Sweep.old_frames
 
-    def by_own_clock(manager: AckManager, older_than: float) -> Any:
+    def by_own_clock(sweep: Sweep, older_than: float) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(
-                "simulation.channels.WatchedChannel.now", lambda channel: manager.clock() / 1000
+                "simulation.channels.WatchedChannel.now", lambda channel: sweep.acks.clock() / 1000
             )
-            return old_frames(manager, older_than)
+            return old_frames(sweep, older_than)
 
-    patch.setattr(AckManager, "_old_frames", by_own_clock)
+    patch.setattr(Sweep, "old_frames", by_own_clock)
 
 
 def no_position_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +184,7 @@ def nothing_trimmed(patch: pytest.MonkeyPatch) -> None:
 
 def orphans_left(patch: pytest.MonkeyPatch) -> None:
     """Frames that no manifest names are never removed."""
-    patch.setattr(AckManager, "_old_frames", lambda manager, older_than: OrphanSearch(set()))
+    patch.setattr(Sweep, "old_frames", lambda sweep, older_than: OrphanSearch(set()))
 
 
 class MarksTheOrigin(TableApplier):
@@ -290,7 +291,7 @@ def forwarded_without_sent_to(patch: pytest.MonkeyPatch) -> None:
 def own_remotes_as_sent_to(patch: pytest.MonkeyPatch) -> None:
     """What is forwarded names the remotes of the sender that forwards it, and not those of the
     other senders of its site."""
-    append = Forwarder._append
+    following = Forwarder._following
 
     def of_one_sender(forwarder: Forwarder, *args: Any) -> Manifest:
         with pytest.MonkeyPatch.context() as inner:
@@ -300,9 +301,9 @@ def own_remotes_as_sent_to(patch: pytest.MonkeyPatch) -> None:
                     sorted({*sent_to, *forwarder.sender.remotes})
                 ),
             )
-            return append(forwarder, *args)
+            return following(forwarder, *args)
 
-    patch.setattr(Forwarder, "_append", of_one_sender)
+    patch.setattr(Forwarder, "_following", of_one_sender)
 
 
 def sent_back(patch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ from simulation.targets import DeltaTable
 from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
 from spark_wan.delta.commits import DAY
 from spark_wan.errors import ChannelError, WanError
-from spark_wan.sender.epochs import ORPHAN_AGE
+from spark_wan.log.frame_age import ORPHAN_AGE
+from spark_wan.sender.sweep import Sweep
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.manifest import SNAPSHOT, Manifest
@@ -278,7 +279,7 @@ class World:
             if task.stream.name not in swept:
                 swept.add(task.stream.name)
                 with suppress(ChannelError):
-                    task.manager().sweep(ORPHAN_AGE)
+                    Sweep(task.manager()).run(ORPHAN_AGE)
 
     # --- what must hold
 

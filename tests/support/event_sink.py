@@ -11,7 +11,14 @@ from fakes import Checkpoints, Clock, memory_channel, schema
 from hypothesis import settings
 
 from spark_wan.channels.base import Channel
-from spark_wan.datasource.events import EventsWriter, SinkColumns, WriteResult, append_epoch
+from spark_wan.datasource.events import (
+    EventsWriter,
+    SinkColumns,
+    SinkWrite,
+    WriteResult,
+    append_epoch,
+    sink_writer,
+)
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import Steps, run
@@ -88,16 +95,9 @@ class Sink:
     def steps(
         self, written: Sequence[WriteResult], query: str = "q", batch: int = 0
     ) -> Steps[Manifest | None]:
-        return append_epoch(
-            self.log,
-            self.options,
-            self.schema,
-            written,
-            query,
-            str(batch),
-            self.clock,
-            self.checkpoints,
-        )
+        writer = sink_writer(self.log, self.options, self.checkpoints, self.clock)
+        write = SinkWrite(written, query, str(batch))
+        return append_epoch(writer, self.options, self.schema, write)
 
     def write(self, *rows: dict[str, Any], batch: int = 0) -> Manifest | None:
         return self.commit([self.task(*rows)], batch=batch)

@@ -11,10 +11,15 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import COLUMNS, Row, Sites, at
 
-from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.events import (
+    EventsWriter,
+    SinkColumns,
+    SinkWrite,
+    append_epoch,
+    sink_writer,
+)
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import NoCheckpoints
 from spark_wan.steps import run
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import Manifest
@@ -50,10 +55,7 @@ def write_epoch(sites: Sites, table: str, rows: Iterable[Row], /, **options: obj
     log.channel.prepare()
     batch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=COLUMNS[table])
     written = EventsWriter(log.channel, sink, columns, content, milliseconds).write([batch])
-    manifest = run(
-        append_epoch(
-            log, sink, content, [written], uuid.uuid4().hex, "0", milliseconds, NoCheckpoints()
-        )
-    )
+    write = SinkWrite([written], uuid.uuid4().hex, "0")
+    manifest = run(append_epoch(sink_writer(log, sink, None, milliseconds), sink, content, write))
     assert manifest is not None
     return manifest

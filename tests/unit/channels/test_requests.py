@@ -10,10 +10,11 @@ from counted_channel import CountedChannel
 from fakes import Checkpoints, Clock, ack, manifest, publish, put_frame
 from receivers import TOPOLOGY, Streams
 
+from spark_wan.log.frame_age import ORPHAN_AGE
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
-from spark_wan.sender.acks import READ_AT_MOST, SWEPT_AT_ONCE, AckManager
-from spark_wan.sender.epochs import ORPHAN_AGE
+from spark_wan.sender.acks import READ_AT_MOST, AckManager
+from spark_wan.sender.sweep import SWEPT_AT_ONCE, Sweep
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.manifest import Manifest
@@ -181,7 +182,7 @@ def test_a_sweep_without_old_frames_reads_no_manifest(channel: CountedChannel) -
     put_frame(channel, stream="s0")
     manager = Managed(channel, "s0").managers["s0"]
     channel.counted()
-    assert manager.sweep(ORPHAN_AGE) == 0
+    assert Sweep(manager).run(ORPHAN_AGE) == 0
     assert "get" not in channel.counted()
 
 
@@ -201,16 +202,17 @@ def test_a_sweep_reads_a_long_log_in_parts(
     now = channel.now()
     monkeypatch.setattr(channel, "now", lambda: now + 2 * ORPHAN_AGE)
     managed.clock.pass_seconds(3_600)
+    sweep = Sweep(manager)
     for part in (SWEPT_AT_ONCE, SWEPT_AT_ONCE, 51):
         channel.counted()
-        manager.sweep_when_due()
+        sweep.run_when_due()
         assert channel.counted()["get"] <= part
         assert channel.frame_time(orphan.path) is not None
-    manager.sweep_when_due()
+    sweep.run_when_due()
     assert channel.frame_time(orphan.path) is None
     assert channel.frame_time(named.path) is not None
     channel.counted()
-    manager.sweep_when_due()
+    sweep.run_when_due()
     assert channel.counted() == {}
 
 

@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from spark_wan.channels.base import Channel, write_of
 from spark_wan.channels.registry import open_channel
 from spark_wan.datasource import sink as datasource
-from spark_wan.datasource.events import KEPT_WRITES, EventsWriter, remove_unnamed
+from spark_wan.datasource.events import KEPT_WRITES, EventsWriter
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.datasource.sink import WanCommitMessage, WanStreamWriter, WanWriter
 from spark_wan.errors import (
@@ -38,8 +38,9 @@ from spark_wan.errors import (
     StaleWriteError,
     WanError,
 )
+from spark_wan.log.frame_age import STALE_AGE
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
+from spark_wan.log.writer import MOST_REFUSALS, remove_unnamed
 from spark_wan.steps import run
 from spark_wan.units import milliseconds
 from spark_wan.wire.frame import decode_frame

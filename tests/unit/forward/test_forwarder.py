@@ -28,7 +28,7 @@ from spark_wan.errors import (
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.epochs import MOST_REFUSALS
+from spark_wan.log.writer import MOST_REFUSALS
 from spark_wan.steps import run
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology

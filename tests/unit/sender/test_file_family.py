@@ -22,14 +22,20 @@ from publishing import SETTINGS
 
 from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.registry import open_channel
-from spark_wan.datasource.events import EventsWriter, SinkColumns, append_epoch
+from spark_wan.datasource.events import (
+    EventsWriter,
+    SinkColumns,
+    SinkWrite,
+    append_epoch,
+    sink_writer,
+)
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.publish import Publisher
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 
@@ -96,18 +102,9 @@ class World:
         columns = SinkColumns.of(options, schema(event="string"))
         writer = EventsWriter(self.channel, options, columns, schema(event="string"), self.clock)
         written = writer.write([pa.record_batch({"event": pa.array([f"e{self.batch}"])})])
-        run(
-            append_epoch(
-                self.log,
-                options,
-                schema(event="string"),
-                [written],
-                "q",
-                str(self.batch),
-                self.clock,
-                self.checkpoints,
-            )
-        )
+        sink = sink_writer(self.log, options, self.checkpoints, self.clock)
+        write = SinkWrite([written], "q", str(self.batch))
+        run(append_epoch(sink, options, schema(event="string"), write))
 
     def keep(self) -> None:
         with self.noting():

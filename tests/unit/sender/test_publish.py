@@ -30,9 +30,10 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
+from spark_wan.log.frame_age import STALE_AGE
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.writer import MOST_REFUSALS
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.epochs import MOST_REFUSALS, STALE_AGE
 from spark_wan.sender.publish import QUIET_COMMITS
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
@@ -223,6 +224,19 @@ def test_a_site_that_is_new_is_named_before_anything_is_sent_to_it(
     site.published()
     named = [line for line in caplog.messages if "denver, tacoma are new to this stream" in line]
     assert len(named) == 1 and "everything through version 0" in named[0] and NEW_SITE in named[0]
+
+
+def test_a_new_site_that_has_everything_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    """It got a copy, and acked. Fails when the acks are not asked: an operator makes another."""
+    site = Site()
+    first = site.published()
+    ack(site.log, "denver", first.epoch, log_id=first.log_id)
+    site.restart(addressees=("seattle", "denver"))
+    assert site.rounds() == []
+    site.restart(addressees=("seattle", "denver", "tacoma"))
+    assert site.rounds() == []
+    named = [line for line in caplog.messages if "new to this stream" in line]
+    assert len(named) == 1 and ": tacoma is new to this stream" in named[0]
 
 
 # --- the source's clock

@@ -347,7 +347,7 @@ def test_after_a_start_tables_with_changes_go_before_those_without() -> None:
     for stream in here.streams:
         assert stream.publisher is not None
         run(stream.publisher.round())
-        stream.publisher = replace(stream.publisher, _quiet=None, _published=None)
+        stream.publisher = replace(stream.publisher, _published=None)
     here.tables["c"].add()
 
     def compare(name: str) -> None:
@@ -427,7 +427,7 @@ def test_a_held_stream_stops_no_other_with_available_now() -> None:
     )
     here.begin()
     with pytest.raises(WanError, match="orders: there is no Delta table"):
-        watch(here.handle, threading.Event(), say)
+        watch(here.handle, threading.Event(), say, print)
     assert here.published("readings") == 1
     with pytest.raises(WanError, match="orders: there is no Delta table"):
         here.handle.await_termination()

@@ -14,8 +14,8 @@ from spark_wan.datasource.options import SinkOptions
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
 from spark_wan.log.watch import AckWatch
-from spark_wan.sender.checkpoints import StoredCheckpoints
 from spark_wan.sender.job import Sender
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.topology.values import catalog_parts, is_path
 from spark_wan.wire.checkpoint import SenderCheckpoint
 

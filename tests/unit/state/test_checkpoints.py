@@ -1,20 +1,16 @@
-"""The sender's checkpoints: they detect a lost log, and decide nothing else."""
+"""The checkpoints of log writers: their format, and where they are kept."""
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_broker import FakeTopicChannel
-from fakes import STREAM, ack, manifest, memory_channel, publish
+from fakes import STREAM
 
-from spark_wan.errors import ChannelError, LogGapError, NewerRecordError
-from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.checkpoints import NoCheckpoints, StoredCheckpoints, check_log
+from spark_wan.errors import ChannelError, NewerRecordError
+from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
-from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import TableClock
 
 CHECKPOINT_V1 = (
@@ -134,11 +130,6 @@ def test_an_unreachable_store_is_a_channel_error_that_names_it(tmp_path: Path) -
         checkpoints.save(STREAM, CHECKPOINT)
 
 
-def test_a_store_for_no_checkpoints_stores_nothing() -> None:
-    NoCheckpoints().save(STREAM, CHECKPOINT)
-    assert NoCheckpoints().load(STREAM) is None
-
-
 def test_later_fields_of_a_checkpoint_are_written_when_they_are_known() -> None:
     published = PublishedState(
         40, "c0ffee", "table-1", ("id",), {"type": "struct", "fields": []}, TableClock(7, 6)
@@ -152,81 +143,3 @@ def test_later_fields_of_a_checkpoint_are_written_when_they_are_known() -> None:
         more.encode() == CHECKPOINT_V2[:-1] + b',"published":' + fields + b',"swept":1700000000000}'
     )
     assert SenderCheckpoint.decode(more.encode()) == more
-
-
-# --- the log is compared with the checkpoint
-
-
-@pytest.fixture
-def log() -> StreamLog:
-    return StreamLog(memory_channel(), STREAM)
-
-
-def check(
-    log: StreamLog, checkpoint: SenderCheckpoint | None, last: Manifest | None, *allowed: str
-) -> None:
-    check_log(log, checkpoint, last, lambda log_id: log_id in allowed, "decide {log}")
-
-
-def test_without_a_checkpoint_every_log_is_accepted(log: StreamLog) -> None:
-    for last in (None, manifest(1), manifest(99, log_id="b")):
-        check(log, None, last)
-
-
-def test_a_log_that_was_extended_is_accepted(log: StreamLog) -> None:
-    for epoch in (4, 5, 100):
-        check(log, CHECKPOINT, manifest(epoch))
-
-
-def test_f17_a_deleted_channel_is_detected_and_a_new_log_may_be_allowed(log: StreamLog) -> None:
-    with pytest.raises(
-        LogGapError,
-        match=r"is gone; it was at manifest 4 \(acked: .*seattle.*3.*decide a{32} to begin",
-    ):
-        check(log, CHECKPOINT, None)
-    with pytest.raises(LogGapError):
-        check(log, CHECKPOINT, None, "b" * 32)
-    check(log, CHECKPOINT, None, "a" * 32)
-
-
-def test_f48_acks_show_that_a_log_is_gone_when_the_checkpoint_is_too(log: StreamLog) -> None:
-    """Only the manifests were deleted. Fails when a sink without a checkpoint does not look at the
-    acks before it begins a log."""
-    ack(log, "seattle", 3)
-    with pytest.raises(
-        LogGapError, match=r"is gone; sites have acked it \({'seattle': 3}\).*decide a{32} to begin"
-    ):
-        check(log, None, None)
-    check(log, None, None, "a" * 32)
-
-
-def test_f17_a_new_log_in_the_channel_is_detected(log: StreamLog) -> None:
-    with pytest.raises(
-        LogGapError, match=r"is another one than before, b{32}; it was at manifest 4"
-    ):
-        check(log, CHECKPOINT, manifest(9, log_id="b" * 32))
-    check(log, CHECKPOINT, manifest(9, log_id="b" * 32), "a" * 32)
-
-
-def test_the_log_of_one_stream_begins_anew_on_topics_as_in_files(log: StreamLog) -> None:
-    """As the advice says. Fails when it is to delete the topics, which have all streams."""
-    topics = StreamLog(FakeTopicChannel(f"topics://{uuid.uuid4().hex}"), STREAM)
-    topics.channel.prepare()
-    for each in (log, topics):
-        publish(each, 1, 2, 3)
-        with pytest.raises(LogGapError, match=rf"spark-wan remove {STREAM} --begin-anew"):
-            check(each, CHECKPOINT, manifest(3), "a" * 32)
-        each.channel.remove(STREAM)
-        anew = StreamLog(each.channel, STREAM)
-        check(anew, CHECKPOINT, anew.newest_manifest(), "a" * 32)
-        publish(anew, 1, log_id="b" * 32)
-        assert anew.epochs() == [1]
-
-
-def test_a_channel_restored_to_an_older_state_is_detected(log: StreamLog) -> None:
-    with pytest.raises(
-        LogGapError, match=r"ends at manifest 3, but it was at 4.*stop the sender, run"
-    ):
-        check(log, CHECKPOINT, manifest(3), "a" * 32)
-    with pytest.raises(LogGapError, match="nothing acked"):
-        check(log, SenderCheckpoint("a" * 32, 4), manifest(3))
