@@ -2700,14 +2700,14 @@ GUARDS = {
 
     [f17 wait]
     test_f17_acks_of_another_log_do_not_count
-    _Sent.look
+    is_about
     - ack.log_id == newest.log_id and ack.applied <= newest.epoch
     + True
 
     [f55 wait]
     test_f55_an_epoch_that_is_missing_is_not_taken_for_a_trimmed_one[15]
     _Sent._find
-    - self.log.check_gap(epochs, below, acked)
+    - self.log.check_gap(epochs, below, applied)
     + pass
 
     [holds of later epochs]

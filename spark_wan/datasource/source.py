@@ -22,7 +22,8 @@ from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
 from spark_wan.log.frame_age import are_there
-from spark_wan.log.stream_log import StreamLog, acked_through
+from spark_wan.log.progress import acked_through
+from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import NO_KEYS, StreamTrust
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.signing import receiving_trust
@@ -206,7 +207,8 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream_log = self._log(stream)
         epochs, below = stream_log.fold()
         if below:
-            acked = acked_through(stream_log.read(epochs[-1]), stream_log.acks())
+            newest, acks = stream_log.read(epochs[-1]), stream_log.acks()
+            acked = acked_through(newest, acks, log_read_first=True)
             stream_log.check_gap(epochs, below, acked)
         for epoch in epochs:
             if are_there(stream_log, stream_log.read(epoch).frames):

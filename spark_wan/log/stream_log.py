@@ -33,17 +33,6 @@ CACHED_MANIFESTS = 16
 """Number of manifests that a log keeps in memory."""
 
 
-def acked_through(newest: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
-    """Return the epoch through which each addressee of the newest manifest has acked its log.
-
-    It is 0 for a site without an ack for this log.
-    """
-    return {
-        site: ack.applied if (ack := acks.get(site)) and ack.log_id == newest.log_id else 0
-        for site in newest.addressees
-    }
-
-
 class StreamLog:
     """Log of one stream on one channel. Several threads may share it.
 

@@ -16,12 +16,12 @@ again; once later acks meet the policy for it, the alert ends.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from spark_wan.errors import OptionError
+from spark_wan.log.progress import lowest
 from spark_wan.sender.acks import AckManager
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.values import OnAckTimeout, parse_on_ack_timeout
@@ -191,16 +191,9 @@ class AckTimeouts:
         if self._searched is not None and self._searched[0] == read:
             return self._searched[1]
         epochs = range(state.oldest, newest.epoch)
-        found = bisect_left(epochs, True, key=self._is_unmet)
-        lowest = newest
-        if found < len(epochs):
-            lowest = next(acks.log.read_each([epochs[found]])) or newest
-        self._searched = read, lowest
-        return lowest
-
-    def _is_unmet(self, epoch: int) -> bool:
-        (manifest,) = self.acks.log.read_each([epoch])
-        return manifest is not None and not self._is_done(manifest)  # None: it was trimmed
+        unmet = lowest(acks.log, epochs, lambda manifest: not self._is_done(manifest)) or newest
+        self._searched = read, unmet
+        return unmet
 
 
 def _parsed(answer: object, stream: str) -> OnAckTimeout:

@@ -28,6 +28,7 @@ from enum import Enum
 from itertools import chain, pairwise
 
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log.progress import acked_through, is_about
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.watch import AckWatch
 from spark_wan.log.writer import CheckpointStore
@@ -138,15 +139,11 @@ class AckManager:
 
     def acked_by(self, manifest: Manifest) -> set[str]:
         """Return the sites that have applied ``manifest``, by what the last round read."""
-        newest = self.state.newest
-        return {
-            site
-            for site, ack in self.state.acks.items()
-            if newest is not None
-            and _is_about(newest, ack)
-            and ack.log_id == manifest.log_id
-            and ack.applied >= manifest.epoch
-        }
+        newest, acks = self.state.newest, self.state.acks
+        if newest is None or newest.log_id != manifest.log_id:
+            return set()
+        through = acked_through(newest, acks, acks)
+        return {site for site, epoch in through.items() if epoch >= manifest.epoch}
 
     def done(self, manifest: Manifest) -> bool:
         """Whether the ack policy calls ``manifest`` permanent, by what the last round read. For a
@@ -170,8 +167,9 @@ class AckManager:
         state = self.state = StreamState(newest=last, acks=acks)
         yield "acks.1 acks-read"
         self._find_other_senders(last)
-        current = {site: ack for site, ack in acks.items() if _is_about(last, ack)}
-        acked_by_all = min(self._applied(last, acks).values(), default=last.epoch)
+        current = {site: ack for site, ack in acks.items() if is_about(last, ack)}
+        applied = acked_through(last, acks, self.addressees(last))
+        acked_by_all = min(applied.values(), default=last.epoch)
         state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
         acked = self._record_acks(last, acks)
         yield "acks.2 checkpointed"
@@ -360,13 +358,6 @@ class AckManager:
                 self.save_checkpoint(following)
         return acked
 
-    def _applied(self, last: Manifest, acks: Mapping[str, Ack]) -> dict[str, int]:
-        """Return through which epoch of the log each addressee has applied it, by its last ack."""
-        return {
-            site: acks[site].applied if site in acks and _is_about(last, acks[site]) else 0
-            for site in self.addressees(last)
-        }
-
     def ever_acked(
         self, last: Manifest, acks: Mapping[str, Ack], checkpoint: SenderCheckpoint | None
     ) -> dict[str, int]:
@@ -375,7 +366,7 @@ class AckManager:
         known: Mapping[str, int] = {}
         if checkpoint is not None and checkpoint.log_id == last.log_id:
             known = checkpoint.acked
-        applied = self._applied(last, acks)
+        applied = acked_through(last, acks, self.addressees(last))
         return {site: max(epoch, known.get(site, 0)) for site, epoch in applied.items()}
 
     def checkpoint(self) -> SenderCheckpoint | None:
@@ -418,9 +409,3 @@ class AckManager:
                 attempt,
             )
         self._waiting = (last.log_id, lowest, now)
-
-
-def _is_about(last: Manifest, ack: Ack) -> bool:
-    """Whether an ack is about the log that ends with ``last``. One beyond its end is older: the log
-    was restored to an earlier state since."""
-    return ack.log_id == last.log_id and ack.applied <= last.epoch

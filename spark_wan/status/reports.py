@@ -16,7 +16,8 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import NewerRecordError, UntrustedError, WanError
-from spark_wan.log.stream_log import StreamLog, acked_through, read_acks
+from spark_wan.log.progress import acked_through
+from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
@@ -309,7 +310,7 @@ class StatusReader:
             whole, below = log.fold(epochs)
             newest = log.read(epochs[-1])
             acks = self._acks(reading)
-            acked = acked_through(newest, acks)
+            acked = acked_through(newest, acks, log_read_first=True)
             log.check_gap(
                 whole, below, {site: acked[site] for site in acked if site in reading.served}
             )

@@ -6,12 +6,12 @@ Needs the channels' logs and acks and nothing else: no Spark, no running sender 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, NewerRecordError, OptionError
+from spark_wan.log.progress import acked_through, lowest
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
 from spark_wan.topology.model import Stream, Topology
@@ -105,22 +105,18 @@ class _Sent:
         record = self._record()
         if record is not None and record.replaced:
             return  # the version may be one of another table, or of another state of it
-        applied = {
-            site: ack.applied
-            for site, ack in acks.items()
-            if ack.log_id == newest.log_id and ack.applied <= newest.epoch
-        }
+        applied = acked_through(newest, acks, sites)
         if self._epoch is None or self._epoch[0] != newest.log_id:
             self._epoch = newest.log_id, self._find(version, newest, applied)
         _, epoch = self._epoch
-        self.acked = frozenset(site for site in sites if applied.get(site, 0) >= epoch)
+        self.acked = frozenset(site for site in sites if applied[site] >= epoch)
         (manifest,) = self.log.read_each([epoch])
         sent_to = sites if manifest is None else sites.intersection(manifest.addressees)
         self.missing, self.stuck = sent_to - self.acked, {}
         for site in sorted(self.missing):
             ack = acks.get(site)
             held = ack.held if ack is not None and ack.log_id == newest.log_id else None
-            owed = self._owed(site, applied.get(site, 0) + 1, epoch)
+            owed = self._owed(site, range(applied[site] + 1, epoch))
             if held is not None and held <= epoch:
                 self.stuck[site] = f"{site} holds it at epoch {held}: {acks[site].cause}"
             elif owed is not None:
@@ -129,38 +125,24 @@ class _Sent:
     def _find(self, version: int, newest: Manifest, applied: Mapping[str, int]) -> int:
         """Return the epoch of the version; the highest trimmed one, if the version is trimmed."""
         epochs, below = self.log.fold()
-        acked = {site: applied.get(site, 0) for site in self.stream.addressees}
-        self.log.check_gap(epochs, below, acked)
-        first = bisect_left(epochs, True, key=lambda epoch: self._reaches(epoch, version))
-        epoch = epochs[first] if first < len(epochs) else newest.epoch
-        (manifest,) = self.log.read_each([epoch])
-        if manifest is None or manifest.first_version <= version:
-            return epoch
-        if epoch > 1:
-            return epoch - 1
-        raise LogGapError(
-            f"wait_for_ack: version {version} of {self.stream.table.name} is not in the log of "
-            f"{self.stream.name}, which begins with version {manifest.first_version}. It was never "
-            "sent, or in an earlier log that was lost; its acks cannot be told."
-        )
+        self.log.check_gap(epochs, below, applied)
+        first = lowest(self.log, epochs, lambda manifest: manifest.last_version >= version)
+        if first is None:
+            return newest.epoch
+        if first.first_version > version and first.epoch == 1:
+            raise LogGapError(
+                f"wait_for_ack: version {version} of {self.stream.table.name} is not in the log of "
+                f"{self.stream.name}, which begins with version {first.first_version}. It was "
+                "never sent, or in an earlier log that was lost; its acks cannot be told."
+            )
+        return first.epoch if first.first_version <= version else first.epoch - 1
 
-    def _reaches(self, epoch: int, version: int) -> bool:
-        (manifest,) = self.log.read_each([epoch])
-        return manifest is not None and manifest.last_version >= version  # None: trimmed meanwhile
-
-    def _owed(self, site: str, lowest: int, epoch: int) -> Manifest | None:
-        """Return the lowest epoch from ``lowest`` on that is for a site, if it is below the
-        version's and late."""
-        epochs = range(lowest, epoch)
-        first = bisect_left(epochs, True, key=lambda each: self._is_for(each, site))
-        (manifest,) = self.log.read_each(epochs[first : first + 1]) if epochs[first:] else (None,)
+    def _owed(self, site: str, epochs: Sequence[int]) -> Manifest | None:
+        """Return the lowest of the epochs that is for a site, if it is late."""
+        manifest = lowest(self.log, epochs, lambda each: site in each.addressees)
         late = int(self.stream.sender.ack_timeout * 1000)
         is_late = manifest is not None and milliseconds() - manifest.created >= late
         return manifest if is_late else None
-
-    def _is_for(self, epoch: int, site: str) -> bool:
-        (manifest,) = self.log.read_each([epoch])
-        return manifest is not None and site in manifest.addressees
 
     def unpublished(self) -> str:
         """Return why the version is not in the channel, for people."""
