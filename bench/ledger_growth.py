@@ -40,7 +40,7 @@ from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore, encode_row
 from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
 from spark_wan.local import local_session
-from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.target.rows import EventRows
 from spark_wan.wire.mark import AppliedStream, Mark
@@ -99,7 +99,9 @@ class Grown:
         spark.sql(f"CREATE TABLE delta.`{self.place}` (id bigint) USING delta").collect()
         self._grow()
         channel: Any = None
-        self.target = DeltaTarget(spark, SITE, TABLE, self.place, channel, self.tables)
+        self.target = DeltaTarget(
+            spark, SITE, TABLE, self.place, channel=channel, ledger=self.tables
+        )
         self.ledger = Ledger(SITE, TABLE, self.store)
 
     def _grow(self) -> None:
@@ -141,7 +143,7 @@ class Grown:
         hint = self.ledger.seems_current(self.target)  # as an apply does
         number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
         ids = AppliedEventIds(self.tables, TABLE, ORIGIN)
-        drop_redelivered(ids, change)
+        events = deduplicate(change, events, ids)
         assert events.new_ids is not None
         ids.record(events.new_ids, new.token)
         seconds = time.perf_counter() - began

@@ -136,14 +136,7 @@ class SmallApply:
             "seattle",
             "orders",
             log,
-            DeltaTarget(
-                own,
-                "seattle",
-                "orders",
-                self.target,
-                log.channel,
-                tables,
-            ),
+            DeltaTarget(own, "seattle", "orders", self.target, channel=log.channel, ledger=tables),
             Ledger("seattle", "orders", DeltaLedgerStore(tables)),
         )
 

@@ -119,7 +119,7 @@ GUARDS = {
 
     [f29]
     test_f29_a_replay_of_expired_event_ids_is_set_aside
-    drop_redelivered
+    deduplicate
     - floor is None
     + True
     """,
@@ -141,13 +141,12 @@ GUARDS = {
 
     [f27b]
     test_f27_the_last_commit_of_a_key_wins_in_one_apply
-    DecodeTask.__call__
-    - if self.keys:
-    -     events = _last_of_runs(events, self.keys)
-    + pass
-    DeltaTarget.resolve
-    - newest.keys and may_repeat and (not unique)
-    + False
+    needed
+    - judged or change.has_event_ids or (not change.newest.keys)
+    + True
+    resolve
+    - is_resolved(change, rows)
+    + True
 
     [f32c]
     test_f32_a_target_restored_from_a_backup_holds_the_stream
@@ -200,7 +199,7 @@ GUARDS = {
     "integration/test_constraint_family.py": """
     [another time zone]
     test_f53_a_target_that_accepts_no_row_holds_the_stream[zone_check]
-    Constraints._refused
+    Judge._refused
     - self._depends_on_zone(refused.where(F.col(CAUSE) == cause), expressions[cause])
     + False
 
@@ -212,26 +211,26 @@ GUARDS = {
 
     [f53raise]
     test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter[check that raises-keyed]
-    Constraints.judge
+    Judge.judge
     - view = persist(self._view(rows))
     + raise
 
     [f53refused]
     test_f53_a_row_that_breaks_a_constraint_is_a_dead_letter[varchar that the origin declares-keyed]
     DeltaTarget.read
-    - everything = self._refused
-    + everything = False
+    - self._refused
+    + False
 
     [f53char]
     test_f53_a_target_that_accepts_no_row_holds_the_stream[char_key]
-    _chars
+    chars
     - here != origin
     + False
 
     [f53cap]
     test_f53_a_target_that_accepts_no_row_holds_the_stream[too_many]
-    DeltaTarget.resolve
-    - change.dead_letters > self.max_dead_letters
+    count_dead_letters
+    - change.dead_letters > most
     + False
     """,
     "integration/test_ddl_family.py": """
@@ -314,7 +313,7 @@ GUARDS = {
 
     [f06sink]
     test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter
-    drop_redelivered
+    deduplicate
     - fresh & ~below
     + F.lit(True)
 
@@ -560,8 +559,8 @@ GUARDS = {
 
     [names of partitions]
     test_partition_values_arrive_or_are_dead_letters[applies by tasks]
-    ConstraintReader.read
-    - unstorable(name, fields[name].dataType, longest)
+    ConstraintReader._of_partition_columns
+    - unstorable(name, self._fields[name].dataType, longest)
     + ()
     """,
     "integration/test_duplicate_keys.py": """
@@ -1630,7 +1629,7 @@ GUARDS = {
     "integration/test_zones.py": """
     [wrong in every zone]
     test_a_row_that_is_wrong_in_every_time_zone_is_a_dead_letter
-    Constraints._depends_on_zone
+    Judge._depends_on_zone
     - 2 * valid > rows.num_rows
     + True
 
@@ -3553,7 +3552,7 @@ GUARDS = {
 
     [replaced refused]
     test_f30_a_refused_event_leaves_the_row_of_its_key
-    DeltaTarget.write
+    write
     - not change.dead_letters and (not change.duplicates)
     + True
     """,

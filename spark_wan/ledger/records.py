@@ -30,6 +30,10 @@ class TargetName:
     sql_name: str
     """In SQL, quoted."""
 
+    @property
+    def where(self) -> str:
+        return f"{self.table}: at site {self.site}"
+
 
 @dataclass(frozen=True)
 class LedgerRow:

@@ -248,12 +248,12 @@ class InboundTable(Activity):
                 self.site.name,
                 self.name,
                 self.table.location(self.site.name),
-                stream_log.channel,
-                tables,
-                self.table.max_dead_letters,
-                self.table.deletion_vectors,
-                self.site.storage,
-                self.site.max_frame_bytes,
+                channel=stream_log.channel,
+                ledger=tables,
+                max_dead_letters=self.table.max_dead_letters,
+                deletion_vectors=self.table.deletion_vectors,
+                storage=self.site.storage,
+                max_frame_bytes=self.site.max_frame_bytes,
             )
             decisions = StoredDecisions(self.site.state, self.site.storage)
             decisions.record(self.name, self.decisions)

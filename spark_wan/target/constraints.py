@@ -20,155 +20,230 @@ rows, holds its stream; the message names the column and the way out. Delta's ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    CharType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    VarcharType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_wan.delta.dataframes import select_columns
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sql import quoted
+from spark_wan.delta.tables import load, newest_commit
 from spark_wan.errors import SchemaError
-from spark_wan.events.columns import CHAR_VARCHAR
 from spark_wan.ledger.records import TargetName
-from spark_wan.target.judge import Constraints
-from spark_wan.target.partitions import unstorable
+from spark_wan.target.column_rules import chars, declared, nulls, too_long_values
+from spark_wan.target.partitions import longest_folder, unstorable
 
 _GENERATED, _IDENTITY = "delta.generationExpression", "delta.identity."
 _CONSTRAINT = "delta.constraints."
 
 
 @dataclass(frozen=True)
+class Constraint:
+    """A condition that no row may meet, over the columns of the table as they will be."""
+
+    cause: str
+    broken: Column
+    uses: Sequence[str] = ()
+    """Columns that do not travel and that it uses."""
+    expression: str | None = None
+    """The SQL expression that it evaluates, of a CHECK or a generated column."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of a target for the rows of one stream."""
+
+    name: TargetName
+    target: DataFrame
+    keys: tuple[str, ...]
+    _: KW_ONLY
+    carried: Mapping[str, str]
+    """The target's names of the columns that travel -> the names in the rows."""
+    values: Mapping[str, Column]
+    """Columns that do not travel -> what an insert gives them."""
+    generated: Mapping[str, str]
+    """Those of them that Delta computes for updates too -> their expressions."""
+    all: Sequence[Constraint]
+
+    @cached_property
+    def needed(self) -> set[str]:
+        """Columns that do not travel and are used by a constraint."""
+        return {name for each in self.all for name in each.uses}
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows are judged together with columns that only the target has."""
+        return bool(self.keys and self.needed - set(self.generated))
+
+
+@dataclass(frozen=True)
 class ConstraintReader:
     """Reads the constraints of a target for rows with the columns ``travelling``."""
 
-    spark: SparkSession
     name: TargetName
+    location: str
     target: DataFrame
     travelling: StructType
+    _: KW_ONLY
     keys: tuple[str, ...]
     properties: Mapping[str, str]
     """The table's properties."""
+    partitioned: Sequence[str]
+    """The table's partition columns."""
     logged: Callable[[], Mapping[str, Any]]
     """Reads the table's columns from its log: Spark does not show which are generated."""
-    pinned: Callable[[], DataFrame]
-    """Returns the target at its newest version, and no later one."""
-    partitioned: Sequence[str]
-    """Partition columns whose values are judged: the table has refused a row."""
-    longest_folder: Callable[[], int | None]
-    """Returns how long the names of the table's folders may be (:func:`longest_folder`)."""
-    lengths: bool
-    """Also check chars and varchars declared alike at the origin.
-
-    Only a writer that does not enforce them can break these.
-    """
-
-    @property
-    def where(self) -> str:
-        return f"{self.name.table}: at site {self.name.site}"
+    refused: bool
+    """The table has refused a row, so also judge by what rows seldom break: values of partition
+    columns; and chars and varchars declared alike at the origin, which only a writer that does not
+    enforce them can break."""
 
     def read(self) -> Constraints | None:
         """Return the constraints; None when every row can be written as it is.
 
         Raises SchemaError for constraints that no row can satisfy.
         """
-        fields = {f.name: f for f in self.target.schema.fields}
-        origin = {f.name.lower(): f for f in self.travelling.fields}
-        carried = {name: origin[name.lower()].name for name in fields if name.lower() in origin}
-        properties = self.properties
-        metadata: dict[str, Mapping[str, Any]] = {}
-        if may_compute_columns(properties):
-            metadata = {
-                entry["name"]: entry.get("metadata") or {} for entry in self.logged()["fields"]
-            }
-        generated = {
-            name: str(entry[_GENERATED]) for name, entry in metadata.items() if _GENERATED in entry
-        }
-        identity = {
-            name
-            for name, entry in metadata.items()
-            if any(key.startswith(_IDENTITY) for key in entry)
-        }
-        for name in identity & set(carried):
-            self._check_identity(name, bool(metadata[name].get(f"{_IDENTITY}allowExplicitInsert")))
-        values = {}
-        for name, own in fields.items():
-            if name not in carried:
-                default = own.metadata.get("CURRENT_DEFAULT")
-                value = F.expr(default) if default is not None else F.lit(None)
-                values[name] = value.cast(own.dataType)
-        computed = {name: text for name, text in generated.items() if name not in carried}
-        constraints = Constraints(self.name, self.target, self.keys, carried, values, computed)
-        optional = []
-        for name, own in fields.items():
-            if name in carried:
-                self._add_carried(constraints, own, origin[name.lower()])
-            elif name in computed:
-                self._add_computed(constraints, own)
-            elif name not in identity and (broken := _nulls(own)):
-                optional.append((name, broken))
-        self._check_defaults(constraints, optional)
-        longest = self.longest_folder() if self.partitioned else None
-        for name in self.partitioned:
-            if name in carried:
-                for cause, lost in unstorable(name, fields[name].dataType, longest):
-                    constraints.add(cause, lost)
-        for name, text in generated.items():
-            if name in carried:
-                differs = ~F.col(quoted(name)).eqNullSafe(F.expr(text).cast(fields[name].dataType))
-                uses = self._local(text, carried)
-                self._check_no_identity(f"generated column {name}", uses, identity)
-                cause = f"generated column {name}: not equal to {text}"
-                constraints.add(cause, differs, *uses, expression=text)
-        for key, text in sorted(properties.items()):
-            if key.startswith(_CONSTRAINT):
-                cause = f"CHECK {key.removeprefix(_CONSTRAINT)}: {text}"
-                uses = self._local(text, carried, cause)
-                self._check_no_identity(cause, uses, identity)
-                for name in list(uses):
-                    if name in computed:
-                        uses += self._local(computed[name], carried)
-                broken_check = ~F.coalesce(F.expr(text), F.lit(False))
-                constraints.add(cause, broken_check, *uses, expression=text)
+        self._check_identities()
+        self._check_defaults()
+        rules = (
+            self._of_columns,
+            self._of_partition_columns,
+            self._of_generated_columns,
+            self._of_checks,
+        )
+        constraints = Constraints(
+            self.name,
+            self.target,
+            self.keys,
+            carried=self._carried,
+            values=self._values,
+            generated=self._computed,
+            all=[constraint for rule in rules for constraint in rule()],
+        )
         if constraints.joins:
             # Spark evaluates what it has cached once more when the table is written to in this
             # application, or an executor is lost. A row that counted as valid must not count as
             # refused then: it would be neither written nor a dead letter.
-            constraints.target = self.pinned()
+            version = newest_commit(self.target.sparkSession, self.location).version
+            pinned = load(self.target.sparkSession, self.location, versionAsOf=version)
+            constraints = replace(constraints, target=pinned)
         return constraints if constraints.all else None
 
-    def _add_carried(self, constraints: Constraints, own: StructField, origin: StructField) -> None:
-        declared, at_origin = _declared(own), _declared(origin)
-        self._check_char(own.name, declared, at_origin)
-        broken = _nulls(own)
-        if self.lengths or declared != at_origin:
-            broken += _too_long_values(own)
-        for cause, column in broken:
-            constraints.add(cause, column)
+    def _of_columns(self) -> Iterator[Constraint]:
+        """NOT NULL and lengths. Columns that neither travel nor are computed keep their values."""
+        for own in self._fields.values():
+            if own.name in self._carried:
+                yield from self._of_carried_column(own)
+            elif own.name in self._computed:
+                yield from self._of_computed_column(own)
 
-    def _add_computed(self, constraints: Constraints, own: StructField) -> None:
-        """Add the constraints of a generated column that does not travel."""
-        expression = constraints.generated[own.name]
-        uses = (own.name, *self._local(expression, constraints.carried))
-        for cause, column in [*_nulls(own), *_too_long_values(own)]:
-            constraints.add(cause, column, *uses)
+    def _of_carried_column(self, own: StructField) -> Iterator[Constraint]:
+        here, at_origin = declared(own), declared(self._origin[own.name.lower()])
+        self._check_char(own.name, here, at_origin)
+        broken = nulls(own)
+        if self.refused or here != at_origin:
+            broken += too_long_values(own)
+        yield from (Constraint(*violation) for violation in broken)
+
+    def _of_computed_column(self, own: StructField) -> Iterator[Constraint]:
+        expression = self._computed[own.name]
+        uses = (own.name, *self._local(expression))
+        for cause, broken in [*nulls(own), *too_long_values(own)]:
+            yield Constraint(cause, broken, uses)
         # Evaluates the expression, which may raise: no value has a length below 0.
         evaluated = F.length(F.to_json(F.struct(F.col(quoted(own.name))))) < 0
-        constraints.add(f"generated column {own.name}: {expression}", evaluated, *uses)
+        yield Constraint(f"generated column {own.name}: {expression}", evaluated, uses)
 
-    def _local(
-        self, expression: str, carried: Mapping[str, str], what: str = "generated column"
-    ) -> list[str]:
+    def _of_partition_columns(self) -> Iterator[Constraint]:
+        if not self.refused or not self.partitioned:
+            return
+        longest = longest_folder(self.target.sparkSession, self.location, self.properties)
+        for name in self.partitioned:
+            if name in self._carried:
+                lost = unstorable(name, self._fields[name].dataType, longest)
+                yield from (Constraint(*violation) for violation in lost)
+
+    def _of_generated_columns(self) -> Iterator[Constraint]:
+        """Those that travel must equal their expressions."""
+        for name, text in self._generated.items():
+            if name in self._carried:
+                value = F.expr(text).cast(self._fields[name].dataType)
+                uses = self._local(text)
+                self._check_no_identity(f"generated column {name}", uses)
+                cause = f"generated column {name}: not equal to {text}"
+                yield Constraint(cause, ~F.col(quoted(name)).eqNullSafe(value), uses, text)
+
+    def _of_checks(self) -> Iterator[Constraint]:
+        for key, text in sorted(self.properties.items()):
+            if key.startswith(_CONSTRAINT):
+                cause = f"CHECK {key.removeprefix(_CONSTRAINT)}: {text}"
+                uses = self._local(text, cause)
+                self._check_no_identity(cause, uses)
+                for name in list(uses):
+                    if name in self._computed:
+                        uses += self._local(self._computed[name])
+                yield Constraint(cause, ~F.coalesce(F.expr(text), F.lit(False)), uses, text)
+
+    @cached_property
+    def _fields(self) -> dict[str, StructField]:
+        return {f.name: f for f in self.target.schema.fields}
+
+    @cached_property
+    def _origin(self) -> dict[str, StructField]:
+        """The columns that travel, by their names in lower case."""
+        return {f.name.lower(): f for f in self.travelling.fields}
+
+    @cached_property
+    def _carried(self) -> dict[str, str]:
+        return {
+            name: self._origin[name.lower()].name
+            for name in self._fields
+            if name.lower() in self._origin
+        }
+
+    @cached_property
+    def _metadata(self) -> dict[str, Mapping[str, Any]]:
+        """What the table's log says of each column, if Delta may compute some."""
+        if not may_compute_columns(self.properties):
+            return {}
+        return {entry["name"]: entry.get("metadata") or {} for entry in self.logged()["fields"]}
+
+    @cached_property
+    def _generated(self) -> dict[str, str]:
+        """Columns that Delta computes -> their expressions."""
+        of_all = self._metadata.items()
+        return {name: str(entry[_GENERATED]) for name, entry in of_all if _GENERATED in entry}
+
+    @cached_property
+    def _computed(self) -> dict[str, str]:
+        """The generated columns that do not travel."""
+        generated = self._generated.items()
+        return {name: text for name, text in generated if name not in self._carried}
+
+    @cached_property
+    def _identities(self) -> set[str]:
+        return {
+            name
+            for name, entry in self._metadata.items()
+            if any(key.startswith(_IDENTITY) for key in entry)
+        }
+
+    @cached_property
+    def _values(self) -> dict[str, Column]:
+        defaults = {
+            name: own.metadata.get("CURRENT_DEFAULT")
+            for name, own in self._fields.items()
+            if name not in self._carried
+        }
+        return {
+            name: (F.lit(None) if text is None else F.expr(text)).cast(self._fields[name].dataType)
+            for name, text in defaults.items()
+        }
+
+    def _local(self, expression: str, what: str = "generated column") -> list[str]:
         """Return the columns that an expression uses and that do not travel."""
 
         def error_with(names: Sequence[str]) -> Exception | None:
@@ -180,50 +255,55 @@ class ConstraintReader:
                 return error
             return None
 
-        names = [f.name for f in self.target.schema.fields]
+        names = list(self._fields)
         error = error_with(names)
         if error is not None:
             raise SchemaError(
-                f"{self.where}: {what} cannot be evaluated ({error_text(error)}), so rows cannot "
-                "be judged by it. The stream is held. Drop it "
+                f"{self.name.where}: {what} cannot be evaluated ({error_text(error)}), so rows "
+                "cannot be judged by it. The stream is held. Drop it "
                 f"(ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …), or make what it uses known "
                 "to the receiver's session."
             )
-        if error_with([name for name in names if name in carried]) is None:
+        if error_with([name for name in names if name in self._carried]) is None:
             return []
         return [
             name
             for name in names
-            if name not in carried and error_with([n for n in names if n != name]) is not None
+            if name not in self._carried and error_with([n for n in names if n != name]) is not None
         ]
 
-    def _check_identity(self, name: str, by_default: bool) -> None:
-        if by_default and (not self.keys or self._is_key(name)):
-            return
+    def _check_identities(self) -> None:
+        """Check that a write can give the identity columns that travel their values."""
+        for name in self._identities & set(self._carried):
+            by_default = bool(self._metadata[name].get(f"{_IDENTITY}allowExplicitInsert"))
+            if not by_default or (self.keys and not self._is_key(name)):
+                raise self._identity_travels(name, by_default)
+
+    def _identity_travels(self, name: str, by_default: bool) -> SchemaError:
         kind = "BY DEFAULT" if by_default else "ALWAYS"
         why = "takes values in inserts only" if by_default else "takes no values"
-        raise SchemaError(
-            f"{self.where}: column {name} is GENERATED {kind} AS IDENTITY here and travels, but "
-            f"such a column {why}. The stream is held. Replace the table here by one whose column "
-            f"{name} is no identity (a copy: CREATE TABLE … AS SELECT)."
+        return SchemaError(
+            f"{self.name.where}: column {name} is GENERATED {kind} AS IDENTITY here and travels, "
+            f"but such a column {why}. The stream is held. Replace the table here by one whose "
+            f"column {name} is no identity (a copy: CREATE TABLE … AS SELECT)."
         )
 
-    def _check_no_identity(self, what: str, uses: Sequence[str], identity: set[str]) -> None:
+    def _check_no_identity(self, what: str, uses: Sequence[str]) -> None:
         for name in uses:
-            if name in identity:
+            if name in self._identities:
                 raise SchemaError(
-                    f"{self.where}: {what} uses the identity column {name}, whose value is not "
-                    "known before the row is written, so rows cannot be judged by it. The stream "
-                    "is held. Drop the constraint "
+                    f"{self.name.where}: {what} uses the identity column {name}, whose value is "
+                    "not known before the row is written, so rows cannot be judged by it. The "
+                    "stream is held. Drop the constraint "
                     f"(ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …), or let it use other "
                     "columns."
                 )
 
     def _check_char(self, name: str, here: DataType, origin: DataType) -> None:
-        for path, own, theirs in _chars(name, here, origin):
+        for path, own, theirs in chars(name, here, origin):
             key = "key " if self._is_key(name) else ""
             raise SchemaError(
-                f"{self.where}: {key}column {path} is {own} here and {theirs} at the origin. "
+                f"{self.name.where}: {key}column {path} is {own} here and {theirs} at the origin. "
                 "Values would be padded with blanks, so that rows differ and keys that end in "
                 "blanks are taken for one another or never found. The stream is held. Change "
                 f"the column here: ALTER TABLE {self.name.sql_name} ALTER COLUMN {quoted(name)} "
@@ -231,24 +311,29 @@ class ConstraintReader:
                 f"table here by one whose column {name} is as at the origin."
             )
 
-    def _check_defaults(
-        self, constraints: Constraints, columns: Sequence[tuple[str, list[Violation]]]
-    ) -> None:
-        """Check that the defaults of NOT NULL columns that do not travel are not null."""
-        if not columns:
+    def _check_defaults(self) -> None:
+        """Check that an insert leaves no NOT NULL column null that does not travel."""
+        given = {*self._carried, *self._generated, *self._identities}
+        violations = [
+            (own.name, *violation)
+            for own in self._fields.values()
+            if own.name not in given
+            for violation in nulls(own)
+        ]
+        if not violations:
             return
-        row = self.spark.range(1).select(
-            *(constraints.values[name].alias(name) for name, _ in columns)
+        names = dict.fromkeys(name for name, _, _ in violations)
+        row = self.target.sparkSession.range(1).select(
+            *(self._values[name].alias(name) for name in names)
         )
-        violations = [(name, *violation) for name, broken in columns for violation in broken]
         (verdicts,) = row.select(
             *(F.coalesce(column, F.lit(False)) for _, _, column in violations)
         ).collect()
         for (name, cause, _), broken in zip(violations, verdicts, strict=True):
             if broken:
                 raise SchemaError(
-                    f"{self.where}: {cause}: the column does not travel, and an insert would leave "
-                    "it null. The stream is held. Give it a default "
+                    f"{self.name.where}: {cause}: the column does not travel, and an insert would "
+                    "leave it null. The stream is held. Give it a default "
                     f"(ALTER TABLE {self.name.sql_name} SET TBLPROPERTIES "
                     "('delta.feature.allowColumnDefaults' = 'supported'), then ALTER COLUMN "
                     f"{quoted(name)} SET DEFAULT …), or allow nulls (ALTER COLUMN {quoted(name)} "
@@ -268,94 +353,3 @@ def may_compute_columns(properties: Mapping[str, str]) -> bool:
     return any(name in properties for name in features) or properties.get(
         "delta.minWriterVersion"
     ) in ("4", "5", "6")
-
-
-Violation = tuple[str, Column]
-"""A cause, and whether a row has it."""
-Rule = Callable[[str, DataType, Column, bool], Iterator[Violation]]
-"""From the path, type, value and nullability of a column, field or element."""
-
-
-def _nulls(own: StructField) -> list[Violation]:
-    """Return where a column must not be null, at every depth."""
-
-    def null(path: str, kind: DataType, value: Column, nullable: bool) -> Iterator[Violation]:
-        if not nullable:
-            yield f"null in NOT NULL column {path}", value.isNull()
-
-    return _violations(null, own, own.dataType)
-
-
-def _too_long_values(own: StructField) -> list[Violation]:
-    """Return where a column's text must not be longer than declared, at every depth."""
-
-    def too_long(path: str, kind: DataType, value: Column, nullable: bool) -> Iterator[Violation]:
-        if isinstance(kind, (CharType, VarcharType)):
-            yield f"too long for {kind.simpleString()} column {path}", F.length(value) > kind.length
-
-    return _violations(too_long, own, _declared(own))
-
-
-def _violations(rule: Rule, own: StructField, kind: DataType) -> list[Violation]:
-    value = F.col(quoted(own.name))
-    return list(_walk(rule, own.name, kind, value, own.nullable, inside=False))
-
-
-def _walk(
-    rule: Rule, path: str, kind: DataType, value: Column, nullable: bool, inside: bool
-) -> Iterator[Violation]:
-    """Apply a rule at every depth of a column. ``inside``: inside an array or a map."""
-
-    def in_any(array: Column, part: str, kind: DataType, nullable: bool) -> Iterator[Violation]:
-        return _in_any(
-            array,
-            lambda item: _walk(rule, f"{path}.{part}", kind, item, nullable, inside=True),
-        )
-
-    yield from rule(path, kind, value, nullable)
-    if isinstance(kind, StructType):
-        for f in kind.fields:
-            item = value.getField(f.name)
-            below = _walk(rule, f"{path}.{f.name}", f.dataType, item, f.nullable, inside)
-            # Delta refuses a null struct with NOT NULL fields, but not inside arrays and maps.
-            yield from (
-                (cause, value.isNotNull() & broken if inside else broken) for cause, broken in below
-            )
-    elif isinstance(kind, ArrayType):
-        yield from in_any(value, "element", kind.elementType, kind.containsNull)
-    elif isinstance(kind, MapType):
-        yield from in_any(F.map_keys(value), "key", kind.keyType, True)
-        yield from in_any(F.map_values(value), "value", kind.valueType, kind.valueContainsNull)
-
-
-def _in_any(array: Column, judge: Callable[[Column], Iterator[Violation]]) -> Iterator[Violation]:
-    """Return what ``judge`` finds in any element of an array."""
-
-    def broken_at(place: int) -> Callable[[Column], Column]:
-        return lambda item: F.coalesce([*judge(item)][place][1], F.lit(False))
-
-    for place, (cause, _) in enumerate(judge(F.lit(None))):
-        yield cause, F.exists(array, broken_at(place))
-
-
-def _chars(path: str, here: DataType, origin: DataType) -> Iterator[tuple[str, str, str]]:
-    """Yield the chars here that are something else at the origin, at every depth."""
-    if isinstance(here, CharType):
-        if here != origin:
-            yield path, here.simpleString(), origin.simpleString()
-    elif isinstance(here, StructType) and isinstance(origin, StructType):
-        theirs = {f.name.lower(): f.dataType for f in origin.fields}
-        for f in here.fields:
-            if f.name.lower() in theirs:
-                yield from _chars(f"{path}.{f.name}", f.dataType, theirs[f.name.lower()])
-    elif isinstance(here, ArrayType) and isinstance(origin, ArrayType):
-        yield from _chars(f"{path}.element", here.elementType, origin.elementType)
-    elif isinstance(here, MapType) and isinstance(origin, MapType):
-        yield from _chars(f"{path}.key", here.keyType, origin.keyType)
-        yield from _chars(f"{path}.value", here.valueType, origin.valueType)
-
-
-def _declared(entry: StructField) -> DataType:
-    """Return a column's type with the lengths of its chars and varchars."""
-    text = (entry.metadata or {}).get(CHAR_VARCHAR)
-    return DataType.fromDDL(text) if text else entry.dataType

@@ -1,95 +1,103 @@
-"""From frames to rows of a target's types: what a Spark task of an apply does. Imports no Spark."""
+"""Stage *decode*: frames to rows, in tasks, or on the driver if the apply is small."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import KW_ONLY, asdict, dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
+from spark_wan.apply.change import Change
 from spark_wan.channels.base import Channel
-from spark_wan.channels.parallel import in_order
-from spark_wan.events.arrow_types import as_type
-from spark_wan.events.operations import CONTENT, OP, RESERVED_PREFIX, VERSION
-from spark_wan.events.row_hash import hex_ids, row_hashes
-from spark_wan.wire.frame import MAX_FRAME_BYTES, FrameRef, decode_frame, most_bytes
+from spark_wan.delta.key_list import MAX_KEYS, KeyList
+from spark_wan.events.columns import char_lengths
+from spark_wan.events.operations import CONTENT, ID, OP, SEQUENCE, TIME, VERSION
+from spark_wan.target.resolve import needed
+from spark_wan.target.tasks import DecodeTask
+from spark_wan.wire.frame import MAX_FRAME_BYTES
 
-_REF = tuple(field.name for field in fields(FrameRef))
+SMALL_BYTES = 2 * 2**20
+"""Maximum bytes of the frames of a small apply, which the driver decodes."""
 
 
 @dataclass(frozen=True)
-class DecodeTask:
-    """Fetches, checks and decodes frames, and gives the rows Spark's exact types.
-
-    Takes batches of frame references with ``above`` (only later versions are returned; -1: all)
-    and ``epoch``.
-    """
+class FrameDecoder:
+    """Decodes the frames of a change, with the table's columns in ``schema``."""
 
     channel: Channel
-    keys: tuple[str, ...]
-    """Return only the last captured event of each key in a frame; no keys: return all."""
-    schema: pa.Schema
-    user_stream: bool
+    change: Change
+    schema: StructType
+    judged: bool
+    """The target may refuse rows."""
+    _: KW_ONLY
     max_frame_bytes: int = MAX_FRAME_BYTES
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        entries = (entry for batch in batches for entry in batch.to_pylist())
-        for entry, data in in_order(self._fetched, entries, size=lambda entry: entry["bytes"]):
-            above, epoch = entry.pop("above"), entry.pop("epoch")
-            ref = FrameRef(**entry)
-            where = f"{self.channel.url}/{ref.path}"
-            _, events = decode_frame(data, where, ref, self.max_frame_bytes)
-            if self.user_stream:
-                events = _identified(events, epoch)
-            elif above >= 0:
-                events = events.filter(pc.greater(events.column(VERSION), above))
-            if self.keys:
-                events = _last_of_runs(events, self.keys)
-            if events.num_rows:
-                yield self._typed(events)
+    def frame(self, spark: SparkSession) -> tuple[DataFrame, KeyList | None]:
+        """Return the events, and their keys if the apply is small.
 
-    def _fetched(self, entry: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        ref = FrameRef(**{name: entry[name] for name in _REF})
-        most = most_bytes(ref, f"{self.channel.url}/{ref.path}", self.max_frame_bytes)
-        return entry, self.channel.get_frame(ref.path, most)
+        Tasks decode the frames, unless the apply is small: the driver then has to know the keys,
+        and a job that decodes them again takes longer than the decoding.
+        """
+        if not self.is_small:
+            return self._by_tasks(spark), None
+        (refs,) = pa.Table.from_pylist(self._refs()).combine_chunks().to_batches()
+        events = pa.Table.from_batches(self._task([refs]), schema=self._task.schema)
+        chars = char_lengths(self.change.newest.schema)
+        key_list = KeyList.of(events, self._keys, chars)
+        if any(pa.types.is_nested(kind) for kind in events.schema.types):
+            # createDataFrame takes apart and rebuilds nested values; a task's result stays as is.
+            return self._by_tasks(spark), key_list
+        # Spark would write a file per core.
+        return spark.createDataFrame(events, self._columns).coalesce(1), key_list
 
-    def _typed(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        places = {name.lower(): place for place, name in enumerate(events.schema.names)}
-        columns = []
-        for column in self.schema:
-            place = places.get(column.name.lower())
-            if place is None:
-                columns.append(pa.nulls(events.num_rows, column.type))
-            else:
-                columns.append(as_type(events.column(place), column.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    @property
+    def is_small(self) -> bool:
+        manifests = [epoch.manifest for epoch in self.change.epochs]
+        return (
+            0 < sum(manifest.rows for manifest in manifests) <= MAX_KEYS
+            and sum(manifest.bytes for manifest in manifests) <= SMALL_BYTES
+        )
 
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        keys = {key.lower() for key in self.change.newest.keys}
+        return tuple(name for name in self.schema.names if name.lower() in keys)
 
-def _identified(events: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
-    """Add version and content hash to a user's events.
+    def _by_tasks(self, spark: SparkSession) -> DataFrame:
+        columns = (
+            "path string, rows bigint, bytes bigint, checksum bigint, digest string, above bigint, "
+            "epoch bigint"
+        )
+        refs = [tuple(ref.values()) for ref in self._refs()]
+        return spark.createDataFrame(refs, columns).mapInArrow(self._task, self._columns)
 
-    The epoch is the version; the hash tells when an event ID is used again for another event.
-    """
-    names = [name for name in events.schema.names if not name.startswith(RESERVED_PREFIX)]
-    hashes = hex_ids(row_hashes(events, [OP, *names]))
-    events = events.append_column(VERSION, pa.array(np.full(events.num_rows, epoch, np.int64)))
-    return events.append_column(CONTENT, hashes)
+    def _refs(self) -> list[dict[str, int | str]]:
+        return [
+            {**asdict(ref), "above": epoch.above, "epoch": epoch.manifest.epoch}
+            for epoch in self.change.epochs
+            for ref in epoch.manifest.frames
+        ]
 
+    @property
+    def _task(self) -> DecodeTask:
+        return DecodeTask(
+            self.channel,
+            to_arrow_schema(self._columns, timezone="UTC"),
+            self.change.has_event_ids,
+            needed(self.change, self.judged),
+            max_frame_bytes=self.max_frame_bytes,
+        )
 
-def _last_of_runs(events: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """Keep the last of adjacent events of one key: a captured frame is sorted by key and version.
-
-    It is the one that :func:`spark_wan.target.conflicts.last_event_wins` would choose.
-    """
-    if events.num_rows < 2:
-        return events
-    last = np.zeros(events.num_rows, bool)
-    last[-1] = True
-    for key in keys:
-        column = events.column(key)
-        differs = pc.not_equal(column.slice(1), column.slice(0, events.num_rows - 1))
-        last[:-1] |= differs.to_numpy(zero_copy_only=False)
-    return events if last.all() else events.filter(pa.array(last))
+    @property
+    def _columns(self) -> StructType:
+        reserved = [StructField(OP, ByteType()), StructField(VERSION, LongType())]
+        if self.change.has_event_ids:
+            reserved += [
+                StructField(ID, StringType()),
+                StructField(SEQUENCE, LongType()),
+                StructField(TIME, LongType()),
+                StructField(CONTENT, StringType()),
+            ]
+        return StructType([*reserved, *self.schema.fields])

@@ -1,6 +1,8 @@
-"""Exactly once, even when redelivered: drops the events of user streams that the ledger has."""
+"""Stage *deduplicate*: drops the events of user streams that were applied before."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -8,19 +10,17 @@ from pyspark.sql import functions as F
 from spark_wan.apply.change import Change
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import KNOWN, AppliedEventIds
-from spark_wan.target.judge import CAUSE
-from spark_wan.target.rows import EventRows
+from spark_wan.target.rows import CAUSE, EventRows
 
 _NTH, _FIRST = "_wan_nth", "_wan_first"
 
 
-def drop_redelivered(applied: AppliedEventIds, change: Change) -> None:
-    """Drop events that were applied before, and count dropped and new ones in ``change``.
+def deduplicate(change: Change, rows: EventRows, applied: AppliedEventIds) -> EventRows:
+    """Drop events whose IDs the ledger has, and count dropped and new ones in ``change``.
 
     An ID that is used again with other content makes a dead letter, as does an event older than
     the IDs that are kept.
     """
-    rows: EventRows = change.rows
     order = Window.partitionBy(ID).orderBy(VERSION, SEQUENCE, CONTENT)
     frame = rows.persist(rows.frame)
     known, floor = applied.look_up(frame, rows.persist)
@@ -38,7 +38,7 @@ def drop_redelivered(applied: AppliedEventIds, change: Change) -> None:
     late = "older than the event IDs that are kept: cannot be told from a replay"
     for bad, cause in ((~fresh & ~again, reused), (below, late)):
         rejected = judged.where(bad).withColumn(CAUSE, F.lit(cause))
-        rows.reject(rejected.drop(KNOWN, _NTH, _FIRST))
+        rows = rows.without(rejected.drop(KNOWN, _NTH, _FIRST))
     new = fresh & ~below
     (counted,) = judged.agg(
         F.count_if(again).alias("duplicates"),
@@ -48,5 +48,5 @@ def drop_redelivered(applied: AppliedEventIds, change: Change) -> None:
     ).collect()
     change.duplicates, change.new_ids = counted["duplicates"], counted["new"]
     change.ids_until = None if counted["timeless"] else counted["until"]
-    rows.frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
-    rows.new_ids = rows.frame.select(ID, CONTENT, TIME)
+    frame = judged.where(new).drop(KNOWN, _NTH, _FIRST)
+    return replace(rows, frame=frame, new_ids=frame.select(ID, CONTENT, TIME))

@@ -1,4 +1,12 @@
-"""A Delta table as a target: tasks read and decode frames; one commit writes their rows."""
+"""A Delta table as a target: the stages through which a change goes, and what the ledger reads.
+
+Each stage is a module with a function from rows to rows (:mod:`spark_wan.target.rows`):
+
+    apply.3 read        *decode*, once :mod:`~spark_wan.target.evolve` has brought the columns
+    apply.4 resolved    *deduplicate*, *judge*, *resolve*
+    apply.5 recorded    *record*
+    apply.6 written     *write*
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,10 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_wan.apply.change import Change, WriteConflict
@@ -23,22 +30,23 @@ from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import history, load, log_retention, newest_commit, table_id
+from spark_wan.delta.tables import history, load, log_retention, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.records import TargetName, transaction_name
 from spark_wan.ledger.tables import LedgerTables
-from spark_wan.target.conflicts import last_event_wins
 from spark_wan.target.constraints import ConstraintReader
-from spark_wan.target.dead_letters import ledger_rows, too_many
-from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.decode import FrameDecoder
+from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.evolve import SchemaEvolution, table_properties
-from spark_wan.target.judge import CAUSE
-from spark_wan.target.partitions import guarded, longest_folder, partition_columns
+from spark_wan.target.judge import judge
+from spark_wan.target.partitions import partition_columns
 from spark_wan.target.reconcile import fitted
-from spark_wan.target.rows import EventRows, FrameDecoder
-from spark_wan.target.write import MarkedWrite, is_listable, may_replace
+from spark_wan.target.record import count_dead_letters, record
+from spark_wan.target.resolve import resolve
+from spark_wan.target.rows import EventRows
+from spark_wan.target.write import MarkedWrite, is_listable, may_replace, write
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.topology.values import is_path
 from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
@@ -58,6 +66,7 @@ class DeltaTarget:
     site: str
     table: str
     location: str
+    _: KW_ONLY
     channel: Channel
     ledger: LedgerTables
     max_dead_letters: int = MAX_DEAD_LETTERS
@@ -157,40 +166,35 @@ class DeltaTarget:
                 self.spark, self.location, self.name, users=change.has_event_ids
             )
             target = evolution.evolve(newest.schema, applied)
-            schema = StructType.fromJson(
-                portable_schema(fitted(newest.schema, schema_json(target)))
-            )
+            travelling = portable_schema(fitted(newest.schema, schema_json(target)))
+            schema = StructType.fromJson(travelling)
             properties = table_properties(self.spark, self.name)
             partitioned = partition_columns(self.spark, self.name)
-            everything = self._refused
             constraints = ConstraintReader(
-                self.spark,
                 self.name,
+                self.location,
                 target,
                 schema,
-                newest.keys,
-                properties,
+                keys=newest.keys,
+                properties=properties,
+                partitioned=partitioned,
                 logged=lambda: self._logged_schema(target),
-                pinned=self._pinned,
-                partitioned=partitioned if everything else (),
-                longest_folder=lambda: longest_folder(self.spark, self.location, properties),
-                lengths=everything,
+                refused=self._refused,
             ).read()
-            # A row that a constraint refuses must not replace an older, valid one of its key.
-            all_of_a_key = constraints is not None
-            decoder = FrameDecoder(
-                self.channel, change.epochs, schema, all_of_a_key, self.max_frame_bytes
-            )
+            judged, most = constraints is not None, self.max_frame_bytes
+            decoder = FrameDecoder(self.channel, change, schema, judged, max_frame_bytes=most)
             frame, key_list = decoder.frame(self.spark)
             if key_list is not None and not is_listable(key_list, schema, target.schema):
                 key_list = None
-            rows = EventRows(frame, schema.names, newest.keys, constraints, key_list, partitioned)
-            rows.replaceable = may_replace(rows, target.schema, properties)
-            change.rows = rows
-
-    def _pinned(self) -> DataFrame:
-        version = newest_commit(self.spark, self.location).version
-        return load(self.spark, self.location, versionAsOf=version)
+            rows = EventRows(
+                frame,
+                schema.names,
+                newest.keys,
+                constraints=constraints,
+                key_list=key_list,
+                partitioned=partitioned,
+            )
+            change.rows = replace(rows, replaceable=may_replace(rows, target.schema, properties))
 
     def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
         shown = (self._id, schema_json(target))
@@ -199,52 +203,25 @@ class DeltaTarget:
         return self._logged[1]
 
     def resolve(self, change: Change) -> None:
-        rows: EventRows = change.rows
-        newest = change.newest
         with self._errors():
+            rows: EventRows = change.rows
             if change.has_event_ids:
-                drop_redelivered(self._event_ids(newest.origin), change)
-            constrained = rows.constraints is not None
-            if rows.constraints is not None:
-                judged, refused = rows.constraints.judge(rows.frame, rows.persist)
-                if refused:
-                    rows.reject(judged.where(F.col(CAUSE).isNotNull()))
-                rows.frame = judged.where(F.col(CAUSE).isNull()).drop(CAUSE)
-            unique = rows.key_list is not None and rows.key_list.unique
-            may_repeat = constrained or len(change.epochs) > 1 or not newest.disjoint
-            if newest.keys and may_repeat and not unique:
-                rows.frame = last_event_wins(rows.frame, newest.keys, change.has_event_ids)
-            if rows.dead is not None:
-                rows.dead = rows.persist(rows.dead)
-                change.dead_letters = rows.dead.count()
-                if change.dead_letters > self.max_dead_letters:
-                    raise too_many(self.name, rows, rows.dead, change.dead_letters)
+                ids = AppliedEventIds(self.ledger, self.table, change.newest.origin)
+                rows = deduplicate(change, rows, ids)
+            rows = judge(rows)
+            rows = resolve(change, rows)
+            change.rows = count_dead_letters(change, rows, self.name, self.max_dead_letters)
 
     def record(self, change: Change, mark: Mark) -> None:
-        rows: EventRows = change.rows
         with self._errors(of_ledger=True):
-            if rows.new_ids is not None and change.new_ids:
-                self._event_ids(change.newest.origin).record(rows.new_ids, mark.token)
-            if rows.dead is not None and change.dead_letters:
-                letters = ledger_rows(rows, rows.dead, change.newest, mark)
-                self.ledger.append_frame("dead_letters", letters)
+            record(change, change.rows, mark, self.ledger)
 
     def write(self, change: Change, mark: Mark) -> None:
         if self._id is None:
             self.table_id()  # the ledger was caught up by another stream's receiver
         transaction = transaction_name(self.site, self.table, str(self._id))
-        write = MarkedWrite(self.spark, self.location, transaction, mark)
         with self._errors():
-            rows: EventRows = change.rows
-            rows.frame = guarded(rows.frame, rows.partitioned)
-            # Without dropped events, the keys that were listed are those of the rows.
-            whole = not change.dead_letters and not change.duplicates
-            if not change.newest.keys:
-                write.append(rows)
-            elif rows.key_list is not None and rows.replaceable and whole:
-                write.replace(rows, rows.key_list)
-            else:
-                write.merge(rows, change.newest.schema)
+            write(change, change.rows, MarkedWrite(self.spark, self.location, transaction, mark))
         self._refused = False
 
     def done(self, change: Change) -> None:
@@ -255,9 +232,6 @@ class DeltaTarget:
             where, most = f"{self.channel.url}/{ref.path}", self.max_frame_bytes
             data = self.channel.get_frame(ref.path, most_bytes(ref, where, most))
             decode_frame(data, where, ref, most)
-
-    def _event_ids(self, origin: str) -> AppliedEventIds:
-        return AppliedEventIds(self.ledger, self.table, origin)
 
     @contextmanager
     def _errors(self, of_ledger: bool = False) -> Iterator[None]:

@@ -1,9 +1,9 @@
-"""Judging rows by a target's constraints: the rows that it would refuse, each with its cause."""
+"""Stage *judge*: finds the events that the target would refuse, each with its cause."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -14,48 +14,34 @@ from spark_wan.delta.errors import ErrorKind, condition, error_text
 from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
 from spark_wan.events.operations import OP, Operation
-from spark_wan.ledger.records import TargetName
+from spark_wan.target.constraints import Constraint, Constraints
+from spark_wan.target.rows import CAUSE, EventRows
 from spark_wan.target.zones import SAMPLE, may_depend_on_zone, valid_elsewhere
 
-CAUSE = "_wan_cause"
-"""Column with the cause for which the target refuses a row; null when it takes the row."""
 MAX_RAISING = 50
 """Maximum number of rows in an apply for which a constraint may raise an error."""
 
 _EVENT, _ROW, _THERE = "_wan_event", "_wan_row", "_wan_there"
 
 
+def judge(rows: EventRows) -> EventRows:
+    """Make dead letters of the events that the target refuses.
+
+    Raises SchemaError when not the rows are wrong, but the constraint or the time zone.
+    """
+    if rows.constraints is None:
+        return rows
+    judged, refused = Judge(rows.constraints).judge(rows.frame, rows.persist)
+    if refused:
+        rows = rows.without(judged.where(F.col(CAUSE).isNotNull()))
+    return replace(rows, frame=judged.where(F.col(CAUSE).isNull()).drop(CAUSE))
+
+
 @dataclass(frozen=True)
-class Constraint:
-    """A condition that no row may meet, over the columns of the table as they will be."""
+class Judge:
+    """Judges rows by the constraints ``by``."""
 
-    cause: str
-    broken: Column
-    expression: str | None = None
-    """The SQL expression that it evaluates, of a CHECK or a generated column."""
-
-
-@dataclass
-class Constraints:
-    """The constraints of a target for the rows of one stream."""
-
-    name: TargetName
-    target: DataFrame
-    keys: tuple[str, ...]
-    carried: Mapping[str, str]
-    """The target's names of the columns that travel -> the names in the rows."""
-    values: Mapping[str, Column]
-    """Columns that do not travel -> what an insert gives them."""
-    generated: Mapping[str, str]
-    """Those of them that Delta computes for updates too -> their expressions."""
-    all: list[Constraint] = field(default_factory=list)
-    needed: set[str] = field(default_factory=set)
-    """Columns that do not travel and are used by a constraint."""
-
-    def add(self, cause: str, broken: Column, *uses: str, expression: str | None = None) -> None:
-        """Add a constraint that uses some columns that do not travel."""
-        self.needed.update(uses)
-        self.all.append(Constraint(cause, broken, expression))
+    by: Constraints
 
     def judge(
         self, rows: DataFrame, persist: Callable[[DataFrame], DataFrame]
@@ -80,19 +66,19 @@ class Constraints:
         in the time zone of who wrote them: then not the rows are wrong."""
         refused = judged.where(F.col(CAUSE).isNotNull())
         count = refused.count()
-        expressions = {each.cause: each for each in self.all if each.expression}
+        expressions = {each.cause: each for each in self.by.all if each.expression}
         if not count or not expressions:
             return count
         causes = refused.where(F.col(CAUSE).isin(list(expressions))).groupBy(CAUSE).count()
         for cause, rows in causes.collect():
             if self._depends_on_zone(refused.where(F.col(CAUSE) == cause), expressions[cause]):
                 raise SchemaError(
-                    f"{self.name.table}: at site {self.name.site}: {cause}: for {rows} rows of one "
+                    f"{self.by.name.where}: {cause}: for {rows} rows of one "
                     "apply. They would be valid in another time zone: receivers compute in UTC, "
                     "and the writers at the origin seemingly did not. The stream is held. Drop the "
-                    f"constraint here (ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …); for a "
-                    "generated column, replace the table here by one whose column is not generated "
-                    "(a copy: CREATE TABLE … AS SELECT). Or let the origin's writers set "
+                    f"constraint here (ALTER TABLE {self.by.name.sql_name} DROP CONSTRAINT …); for "
+                    "a generated column, replace the table here by one whose column is not "
+                    "generated (a copy: CREATE TABLE … AS SELECT). Or let the origin's writers set "
                     "spark.sql.session.timeZone to UTC, and change the rows once more."
                 )
         return count
@@ -116,37 +102,32 @@ class Constraints:
         known = [F.when(F.col(_ROW) == row, F.lit(cause)) for row, cause in raising.items()]
         cause = F.when(alive, F.coalesce(*known, self._cause(safe), F.lit(None).cast("string")))
         judged = self._computed(view, safe).select(f"{_EVENT}.*", F.col(_ROW), cause.alias(CAUSE))
-        return (_first_cause_per_event(judged) if self.joins else judged).drop(_ROW)
+        return (_first_cause_per_event(judged) if self.by.joins else judged).drop(_ROW)
 
     def _cause(self, safe: Column, first: int | None = None) -> Column:
         """Return the cause by all constraints, or the ``first`` few, evaluated where ``safe``."""
         # Nested, since Spark may evaluate the right side of an AND before the left one.
-        causes = (F.when(each.broken, F.lit(each.cause)) for each in self.all[:first])
+        causes = (F.when(each.broken, F.lit(each.cause)) for each in self.by.all[:first])
         return F.when(safe, F.coalesce(*causes))
-
-    @property
-    def joins(self) -> bool:
-        """Whether rows are judged together with columns that only the target has."""
-        return bool(self.keys and self.needed - set(self.generated))
 
     def _view(self, rows: DataFrame) -> DataFrame:
         """Return the table's columns as they will be, beside each event and a row number.
 
         Columns have the target's names. Those that Delta computes are left out.
         """
-        types = {f.name: f.dataType for f in self.target.schema.fields}
+        types = {f.name: f.dataType for f in self.by.target.schema.fields}
         event = F.struct(*select_columns(rows.columns)).alias(_EVENT)
         carried = [
             widened(F.col(quoted(name)), rows.schema[name].dataType, types[own]).alias(own)
-            for own, name in self.carried.items()
+            for own, name in self.by.carried.items()
         ]
         view = rows.select(event, F.monotonically_increasing_id().alias(_ROW), F.col(OP), *carried)
-        local = sorted(self.needed - set(self.generated))
-        values = [self.values[name] for name in local]
-        if self.joins:
-            owns = {name.lower(): own for own, name in self.carried.items()}
-            keys = [owns[key.lower()] for key in self.keys]
-            there = self.target.select(
+        local = sorted(self.by.needed - set(self.by.generated))
+        values = [self.by.values[name] for name in local]
+        if self.by.joins:
+            owns = {name.lower(): own for own, name in self.by.carried.items()}
+            keys = [owns[key.lower()] for key in self.by.keys]
+            there = self.by.target.select(
                 *(F.col(quoted(key)).alias(f"_wan_k{n}") for n, key in enumerate(keys)),
                 *(F.col(quoted(name)).alias(f"_wan_l{n}") for n, name in enumerate(local)),
                 F.lit(True).alias(_THERE),
@@ -164,7 +145,7 @@ class Constraints:
             _EVENT,
             _ROW,
             OP,
-            *select_columns(list(self.carried)),
+            *select_columns(list(self.by.carried)),
             *(
                 value.cast(types[name]).alias(name)
                 for name, value in zip(local, values, strict=True)
@@ -173,10 +154,10 @@ class Constraints:
 
     def _computed(self, view: DataFrame, safe: Column) -> DataFrame:
         """Add the columns that Delta computes, where it is ``safe``: they may raise."""
-        types = {f.name: f.dataType for f in self.target.schema.fields}
+        types = {f.name: f.dataType for f in self.by.target.schema.fields}
         columns = (
-            F.when(safe, F.expr(self.generated[name]).cast(types[name])).alias(name)
-            for name in sorted(self.needed & set(self.generated))
+            F.when(safe, F.expr(self.by.generated[name]).cast(types[name])).alias(name)
+            for name in sorted(self.by.needed & set(self.by.generated))
         )
         return view.select("*", *columns)
 
@@ -190,11 +171,11 @@ class Constraints:
                 raising[low] = self._cause_of(view, low)
                 if len(raising) > MAX_RAISING:
                     raise SchemaError(
-                        f"{self.name.table}: at site {self.name.site}: {raising[low]} is raised, "
+                        f"{self.by.name.where}: {raising[low]} is raised, "
                         f"and the like for {MAX_RAISING} other rows of one apply. The stream is "
                         "held. Let the expression give false or null for them (try_cast, "
                         "try_divide, try_element_at), or drop it: ALTER TABLE "
-                        f"{self.name.sql_name} DROP CONSTRAINT …"
+                        f"{self.by.name.sql_name} DROP CONSTRAINT …"
                     )
                 continue
             middle = (low + high) // 2
@@ -207,7 +188,7 @@ class Constraints:
 
     def _cause_of(self, view: DataFrame, row: int) -> str:
         """Return the first constraint that raises for a row, and its error."""
-        low, high = 1, len(self.all)
+        low, high = 1, len(self.by.all)
         while low < high:
             middle = (low + high) // 2
             if self._error(view, row, row, middle) is None:
@@ -216,7 +197,7 @@ class Constraints:
                 high = middle
         error = self._error(view, row, row, low)
         text = "an error" if error is None else condition(error) or error_text(error)
-        return f"{self.all[low - 1].cause}: {text}"
+        return f"{self.by.all[low - 1].cause}: {text}"
 
     def _error(
         self, view: DataFrame, low: int, high: int, first: int | None = None

@@ -1,4 +1,4 @@
-"""The write of an apply: one commit, marked and numbered, in one of three ways.
+"""Stage *write*: one commit, marked and numbered, in one of three ways.
 
 *Append* adds the events of a table without keys. *Merge* is a MERGE, which any apply can use.
 *Replace* deletes the rows with the keys of the events and adds the new rows (``replaceWhere``). It
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from spark_wan.apply.change import Change
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.key_list import KeyList
 from spark_wan.delta.sessions import copied_session
@@ -29,9 +30,23 @@ from spark_wan.events.columns import SchemaJson, char_lengths
 from spark_wan.events.operations import OP, Operation
 from spark_wan.target.constraints import may_compute_columns
 from spark_wan.target.judge import widened
+from spark_wan.target.partitions import guarded
 from spark_wan.target.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
+
+
+def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
+    """Write the rows of a change in the way that fits."""
+    rows = replace(rows, frame=guarded(rows.frame, rows.partitioned))
+    # Without dropped events, the keys that were listed are those of the rows.
+    whole = not change.dead_letters and not change.duplicates
+    if not change.newest.keys:
+        commit.append(rows)
+    elif rows.key_list is not None and rows.replaceable and whole:
+        commit.replace(rows, rows.key_list)
+    else:
+        commit.merge(rows, change.newest.schema)
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,12 @@ class MarkedWrite:
             if rows.key_list is not None:
                 _skip_by_keys(session)
             statement = merge_statement(
-                self.location, view, rows.keys, rows.columns, char_lengths(schema), rows.key_list
+                self.location,
+                view,
+                rows.keys,
+                rows.columns,
+                chars=char_lengths(schema),
+                key_list=rows.key_list,
             )
             session.sql(statement).collect()
 
@@ -113,6 +133,7 @@ def merge_statement(
     source: str,
     keys: Sequence[str],
     columns: Sequence[str],
+    *,
     chars: Mapping[str, int] | None = None,
     key_list: KeyList | None = None,
 ) -> str:

@@ -100,7 +100,7 @@ def test_f29_a_replay_of_expired_event_ids_is_set_aside(spark: Any, clicked: Sit
     """Event IDs expire below a floor. Events at or below it become dead letters with their cause;
     newer ones are applied.
 
-    Fails without the floor in `drop_redelivered`.
+    Fails without the floor in `deduplicate`.
     """
 
     def write_all() -> None:

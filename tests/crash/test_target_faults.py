@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from sites import SEATTLE, Sites
 
-import spark_wan.target.rows as rows_module
+import spark_wan.target.decode as decode_module
 from crash.collision import Collision
 from spark_wan.delta.dataframes import map_in_arrow
 from spark_wan.steps import run
@@ -23,7 +23,7 @@ from spark_wan.target.write import MarkedWrite
 def collide(monkeypatch: pytest.MonkeyPatch, way: str, collision: Collision) -> None:
     """Let another writer commit while a task of the write reads the rows: merge or replace."""
     if way == "merge":
-        monkeypatch.setattr(rows_module, "SMALL_BYTES", 0)
+        monkeypatch.setattr(decode_module, "SMALL_BYTES", 0)
     write = getattr(MarkedWrite, way)
 
     def collided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +75,7 @@ def test_f20_a_damaged_frame_that_a_task_decodes_holds_its_stream(
 
     Fails when `DeltaTarget._errors` does not recognise the error of a task.
     """
-    monkeypatch.setattr(rows_module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(decode_module, "SMALL_BYTES", 0)
     waiting.change(70)
     waiting.send(spark)
     log = waiting.log("orders")
@@ -97,7 +97,7 @@ def test_f20_a_damaged_frame_that_a_task_decodes_holds_its_stream(
 def test_f27_the_last_commit_of_a_key_wins_in_one_apply(spark: Any, replicated: Sites) -> None:
     """A dozen commits delete and insert one key, in frames of three events.
 
-    Fails without the reduction to one row per key (`_last_of_runs` and `last_event_wins`).
+    Fails without the reduction to one row per key (`last_of_runs` and `last_event_wins`).
     """
     replicated.write_topology(batch_size=3)
     for turn in range(5):

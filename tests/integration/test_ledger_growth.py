@@ -24,7 +24,7 @@ from spark_wan.ledger.records import HistoryPosition, LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.steps import run
-from spark_wan.target.deduplicate import drop_redelivered
+from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.rows import EventRows
 from spark_wan.wire.mark import Mark
 
@@ -51,13 +51,13 @@ def events(spark: Any, ids: list[str], content: str = "c", time: int | None = 10
 
 
 def dropped(ids: AppliedEventIds, rows: EventRows) -> Any:
-    """What is left of events: the batch with its counts, and the IDs that are new."""
-    batch: Any = SimpleNamespace(rows=rows, duplicates=0, new_ids=0, ids_until=None)
-    drop_redelivered(ids, batch)
-    batch.new = sorted(row[0] for row in rows.frame.select(ID).collect())
-    batch.dead = 0 if rows.dead is None else rows.dead.count()
+    """What is left of events: the change with its counts, and the IDs that are new."""
+    change: Any = SimpleNamespace()
+    rows = deduplicate(change, rows, ids)
+    change.new = sorted(row[0] for row in rows.frame.select(ID).collect())
+    change.dead = 0 if rows.dead is None else rows.dead.count()
     rows.release()
-    return batch
+    return change
 
 
 def apply(store: DeltaLedgerStore, number: int, ids: list[str], marked: bool = True) -> Mark:
@@ -86,8 +86,8 @@ def test_event_ids_are_looked_up_by_the_ids_of_the_apply(
     apply(store, 3, ["third"])
     apply(store, 4, ["aborted"], marked=False)
     ids = AppliedEventIds(store.tables, "orders", NEWARK)
-    batch = dropped(ids, events(spark, [*ODD, "third", "aborted", "new"]))
-    assert (batch.new, batch.duplicates, batch.dead) == (["aborted", "new"], 9, 0)
+    change = dropped(ids, events(spark, [*ODD, "third", "aborted", "new"]))
+    assert (change.new, change.duplicates, change.dead) == (["aborted", "new"], 9, 0)
     assert dropped(ids, events(spark, ["third", "new"], "other")).dead == 1
     other = AppliedEventIds(store.tables, "orders", "denver")
     assert dropped(other, events(spark, ["third"])).new == ["third"]

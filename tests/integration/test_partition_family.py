@@ -13,7 +13,7 @@ import pytest
 from pair import Pair
 from sites import SEATTLE
 
-import spark_wan.target.rows as rows_module
+import spark_wan.target.decode as decode_module
 from spark_wan.delta.tables import load
 
 HIVE = "__HIVE_DEFAULT_PARTITION__"
@@ -71,7 +71,7 @@ def test_partition_values_arrive_or_are_dead_letters(
 ) -> None:
     """Fails when a value becomes another or NULL, and when a write fails for ever."""
     if not small:
-        monkeypatch.setattr(rows_module, "SMALL_BYTES", 0)
+        monkeypatch.setattr(decode_module, "SMALL_BYTES", 0)
     kinds = list(STORED)
     tables = {f"{KEYED}{n}": (kind, ["id"]) for n, kind in enumerate(kinds)}
     if small:

@@ -12,7 +12,7 @@ from crc32c import crc32c
 from signed import key_file, put_operations
 from sites import SEATTLE, Sites
 
-import spark_wan.target.rows as rows_module
+import spark_wan.target.decode as decode_module
 from spark_wan.channels.objects import ObjectChannel
 
 
@@ -37,7 +37,7 @@ def test_signed_rows_arrive_and_forged_ones_do_not(
     signed.append("orders", rows)
     signed.append("readings", [{"sensor": "a", "value": 1.0}])
     with monkeypatch.context() as patch:
-        patch.setattr(rows_module, "SMALL_BYTES", 0)
+        patch.setattr(decode_module, "SMALL_BYTES", 0)
         statuses = signed.replicate(spark)
     assert not [status.held for status in statuses.values() if status.held]
     signed.assert_equal("orders", "readings")

@@ -25,8 +25,8 @@ from ledgers import mark
 from pyspark.sql.pandas.types import from_arrow_schema
 from sites import SEATTLE, Sites
 
+import spark_wan.target.decode as decode_module
 import spark_wan.target.delta_table as target_module
-import spark_wan.target.rows as rows_module
 from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import new_attempt
@@ -107,7 +107,9 @@ class Ways:
         self.channel = open_channel(str(folder / "channel"))
         nothing: Any = None
         self.targets = {
-            way: DeltaTarget(spark, "seattle", "orders", str(folder / way), self.channel, nothing)
+            way: DeltaTarget(
+                spark, "seattle", "orders", str(folder / way), channel=self.channel, ledger=nothing
+            )
             for way in WAYS
         }
         for target in self.targets.values():
@@ -149,7 +151,7 @@ class Ways:
         for way, target in self.targets.items():
             with pytest.MonkeyPatch.context() as patch:
                 if way == "merge":
-                    patch.setattr(rows_module, "SMALL_BYTES", 0)
+                    patch.setattr(decode_module, "SMALL_BYTES", 0)
                 if way == "merge with keys":
                     patch.setattr(target_module, "may_replace", lambda *_: False)
                 change = Change(planned)

@@ -458,7 +458,9 @@ def test_the_retention_of_a_log_is_read_once_a_day(
         module, "log_retention", lambda spark, location: asked.append(location) or 30 * DAY
     )
     nothing: Any = None
-    table: Any = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
+    table: Any = DeltaTarget(
+        nothing, "seattle", "orders", "/orders", channel=memory_channel(), ledger=nothing
+    )
     if end == "source":
         table = delta_source(table=orders("/orders"))
     for passed in (0.0, 3_600.0, 82_000.0, 3_600.0):
@@ -471,8 +473,9 @@ def test_a_log_with_unreadable_files_has_no_last_transaction(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     nothing: Any = None
+    place = "main.sales.orders"
     table = DeltaTarget(
-        nothing, "seattle", "orders", "main.sales.orders", memory_channel(), nothing
+        nothing, "seattle", "orders", place, channel=memory_channel(), ledger=nothing
     )
     errors: list[Exception] = [ValueError("PERMISSION_DENIED"), StoppedError("stopped")]
 

@@ -15,7 +15,7 @@ from fakes import HEADER, STREAM, memory_channel, put_frame
 from spark_wan.channels import parallel
 from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE, in_order
 from spark_wan.log.frames import BatchLimits, BatchPublisher
-from spark_wan.target.decode import DecodeTask
+from spark_wan.target.tasks import DecodeTask
 
 LONG = 60.0
 """Seconds after which a test gives up waiting."""
@@ -142,7 +142,7 @@ def test_frames_of_an_apply_are_fetched_together_and_decoded_in_order() -> None:
         return real(path, max_bytes)
 
     channel.get_frame = get_frame  # type: ignore[method-assign]
-    task = DecodeTask(channel, (), pa.schema([("id", pa.int64())]), user_stream=False)
+    task = DecodeTask(channel, pa.schema([("id", pa.int64())]), user_stream=False)
     entries = [{**asdict(ref), "above": -1, "epoch": n} for n, ref in enumerate(refs)]
     batches = [pa.RecordBatch.from_pylist(part) for part in (entries[:3], entries[3:])]
     assert [rows.num_rows for rows in task(batches)] == [ref.rows for ref in refs]

@@ -578,7 +578,9 @@ def test_the_check_of_frames_finds_a_payload_that_cannot_be_decoded(channel: Any
     ref = FrameRef(path, 5, len(data), frame_checksum(data))
     spark: Any = None
     tables: Any = None
-    target = DeltaTarget(spark, "seattle", "orders", "/seattle/orders", channel, tables)
+    target = DeltaTarget(
+        spark, "seattle", "orders", "/seattle/orders", channel=channel, ledger=tables
+    )
     with pytest.raises(FrameError, match="1 rows where its header says 5"):
         target.check_frames(PlannedEpoch(manifest(frames=(ref,)), -1))
 

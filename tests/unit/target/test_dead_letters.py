@@ -14,7 +14,7 @@ from capturing import capture_task
 from fakes import HEADER
 
 from spark_wan.events.operations import keyed_event_id
-from spark_wan.target.dead_letters import LetterTask
+from spark_wan.target.record import LetterTask
 
 DAYS = pa.array([-800_000, 0, 4_000_000], pa.date32())
 TIMES = pa.array([-80_000_000_000_000_001, 1, 400_000_000_000_000_001], pa.timestamp("us", "UTC"))

@@ -33,7 +33,9 @@ def read_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaT
     for version in (0, 1):
         write_log(table, version)
     nothing: Any = None
-    target = DeltaTarget(nothing, "seattle", "orders", str(table), memory_channel(), nothing)
+    target = DeltaTarget(
+        nothing, "seattle", "orders", str(table), channel=memory_channel(), ledger=nothing
+    )
     assert not target.is_unchanged(1)
     monkeypatch.setattr(target_module, "history", lambda *_, **__: [commit(0), commit(1)])
     target.history(-1)
@@ -76,7 +78,9 @@ def test_the_transaction_names_the_target_when_another_stream_caught_up_the_ledg
     Without the ID, the writes of two receivers would not exclude each other.
     """
     nothing: Any = None
-    target = DeltaTarget(nothing, "seattle", "orders", "/orders", memory_channel(), nothing)
+    target = DeltaTarget(
+        nothing, "seattle", "orders", "/orders", channel=memory_channel(), ledger=nothing
+    )
     transactions: list[str] = []
     monkeypatch.setattr(target_module, "table_id", lambda *_: "0123-4567")
     monkeypatch.setattr(

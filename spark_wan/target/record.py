@@ -1,9 +1,12 @@
-"""Dead letters of a receiver: how many are too many, and their rows in the ledger."""
+"""Stage *record*: what the ledger gets before the write: event IDs and dead letters.
+
+They count once a commit of the target has the mark's token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,23 +14,45 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from spark_wan.apply.change import Change
 from spark_wan.delta.dataframes import map_in_arrow, select_columns
 from spark_wan.delta.schema import portable_schema
 from spark_wan.errors import DeadLettersError
 from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import ID, OP, VERSION, Operation
+from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.records import TargetName
-from spark_wan.ledger.tables import LEDGER_VERSION
-from spark_wan.target.judge import CAUSE
-from spark_wan.target.rows import EXACT_JSON, EventRows
+from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.target.rows import CAUSE, EXACT_JSON, EventRows
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 
 _PAYLOAD, _EVENT_ID = "_wan_payload", "_wan_event_id"
 
 
-def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> DeadLettersError:
+def count_dead_letters(change: Change, rows: EventRows, name: TargetName, most: int) -> EventRows:
+    """Count the dead letters of a change. Raises DeadLettersError for more than ``most``."""
+    if rows.dead is None:
+        return rows
+    dead = rows.persist(rows.dead)
+    change.dead_letters = dead.count()
+    if change.dead_letters > most:
+        raise _too_many(name, rows, dead, change.dead_letters)
+    return replace(rows, dead=dead)
+
+
+def record(change: Change, rows: EventRows, mark: Mark, ledger: LedgerTables) -> None:
+    """Record the new event IDs and the dead letters of a change."""
+    if rows.new_ids is not None and change.new_ids:
+        ids = AppliedEventIds(ledger, mark.table, change.newest.origin)
+        ids.record(rows.new_ids, mark.token)
+    if rows.dead is not None and change.dead_letters:
+        letters = _ledger_rows(rows, rows.dead, change.newest, mark)
+        ledger.append_frame("dead_letters", letters)
+
+
+def _too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> DeadLettersError:
     """Return the error for ``count`` dead letters of one apply, with the most frequent cause."""
     causes = dead.groupBy(CAUSE).count().orderBy(F.desc("count"), CAUSE).limit(1)
     [(cause, of_cause)] = causes.collect()
@@ -42,7 +67,7 @@ def too_many(name: TargetName, rows: EventRows, dead: DataFrame, count: int) -> 
     )
 
 
-def ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mark) -> DataFrame:
+def _ledger_rows(rows: EventRows, dead: DataFrame, manifest: Manifest, mark: Mark) -> DataFrame:
     """Return dead letters as rows of the ledger's table ``dead_letters``."""
     # JSON is for people: it does not show all map keys and kinds of null. The payload is exact.
     event_id, dead = F.col(ID), dead.coalesce(1)  # one task sees all equal rows
