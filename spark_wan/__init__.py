@@ -9,6 +9,7 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 ``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
 to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on.
+``read_status`` returns how far every stream is at every site, without Spark.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from spark_wan.datasource.format import register
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
+    from spark_wan.status.reports import read_status
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "WanError",
     "decode",
     "load_topology",
+    "read_status",
     "register",
     "wait_for_ack",
 ]
@@ -46,11 +49,12 @@ __all__ = [
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
+    "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:  # so that importing the core does not import pyspark
+    if name in _LAZY:  # so that importing the core imports no pyspark, and is quick
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'spark_wan' has no attribute {name!r}")
