@@ -9,8 +9,8 @@
 # MAGIC - a cluster with Databricks Runtime 19 (Spark 4.2), in *dedicated* access mode;
 # MAGIC - a Unity Catalog volume with the wheel in it. `make wheel` builds
 # MAGIC   `dist/spark_wan-0.1.0-py3-none-any.whl`; upload that;
-# MAGIC - the privileges `USE CATALOG`, `USE SCHEMA`, `READ VOLUME`, `WRITE VOLUME` and `CREATE
-# MAGIC   TABLE`: the tables are in the schema of the volume.
+# MAGIC - the privileges `USE CATALOG`, `USE SCHEMA`, `READ VOLUME`, `WRITE VOLUME` and
+# MAGIC   `CREATE TABLE`: the tables are in the schema of the volume.
 # MAGIC
 # MAGIC **Not tried on Databricks.** Tests run this notebook with Spark 4.2 and Delta 4.4 in a local
 # MAGIC session. By the documentation of Databricks, and by what others report:
