@@ -268,10 +268,20 @@ class ObjectStoreChannel(ObjectChannel):
             raise
         except (BaseError, OSError, ValueError) as error:
             raise ChannelError(
-                f"channel {self.url}: cannot {verb} {path!r} ({first_line(error)}). Check "
-                "permissions, space and the storage options. Nothing is lost; the request will "
-                "be retried."
+                f"channel {self.url}: cannot {verb} {path!r} ({first_line(error)}). "
+                + advice(error, "Check permissions, space and the storage options.")
+                + " Nothing is lost; the request will be retried."
             ) from error
+
+
+def advice(error: Exception, otherwise: str) -> str:
+    """Return what to do about an error of a store."""
+    if re.search(r"\(os error (38|95)\)", str(error)):  # ENOSYS, EOPNOTSUPP
+        return (
+            "This file system cannot rename or link files: mounts of object stores, such as "
+            "/Volumes and /dbfs, cannot. Use the URL of the object store instead."
+        )
+    return otherwise
 
 
 def _raise(error: OSError) -> None:

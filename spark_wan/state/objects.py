@@ -15,7 +15,7 @@ from typing import Any
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from spark_wan.channels.object_store import first_line, open_store
+from spark_wan.channels.object_store import advice, first_line, open_store
 from spark_wan.errors import ChannelError
 
 _ENTRY = re.compile(r"/[0-9]{20}\.json$")
@@ -86,6 +86,7 @@ class StateObjects:
 
     def _failed(self, verb: str, name: str, error: Exception) -> ChannelError:
         return ChannelError(
-            f"{self.url}: cannot {verb} {self.what} of {name} ({first_line(error)}). Check that "
-            "the site's `state` can be read and written; nothing is lost, and spark_wan will retry."
+            f"{self.url}: cannot {verb} {self.what} of {name} ({first_line(error)}). "
+            + advice(error, "Check that the site's `state` can be read and written.")
+            + " Nothing is lost, and spark_wan will retry."
         )

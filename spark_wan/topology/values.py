@@ -26,7 +26,7 @@ _CATALOG_PART = re.compile(r"(\w+)|`((?:[^`]|``)+)`")
 _CATALOG_NAME = re.compile(rf"(?:{_CATALOG_PART.pattern})(?:\.(?:{_CATALOG_PART.pattern})){{1,3}}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INSTEAD = {
-    "dbfs": "write its mount /dbfs/..., or a volume /Volumes/...",
+    "dbfs": "write the URL of the object store (s3://, abfss://, gs://)",
     "hdfs": "write the path of an HDFS mount (NFS gateway), or the URL of an object store",
     "wasb": "write abfs://container@account.dfs.core.windows.net/...",
     "wasbs": "write abfss://container@account.dfs.core.windows.net/...",

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from fakes import STREAM
+from obstore.exceptions import BaseError
 from s3_server import Server
 
 from spark_wan.channels import object_store
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, WanError
+from spark_wan.state.objects import StateObjects
 
 ATTEMPT = "c" * 32
 
@@ -301,3 +303,20 @@ def test_errors_do_not_contain_secrets(s3: Server) -> None:
     with pytest.raises(ChannelError) as error:
         open_channel("s3://nowhere/x", storage).prepare()
     assert "very-secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("number", [38, 95])
+def test_a_file_system_that_cannot_rename_or_link_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As mounts of object stores: permissions and space are not the cause."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BaseError(f"Generic LocalFileSystem error: cannot rename (os error {number})")
+
+    monkeypatch.setattr(object_store.obstore, "put", refuse)
+    advised = "cannot rename or link files: .* Use the URL of the object store instead"
+    with pytest.raises(ChannelError, match=advised):
+        open_channel(str(tmp_path)).put_frame("a.b.t", "a" * 32, 0, b"frame")
+    with pytest.raises(ChannelError, match=advised):
+        StateObjects(str(tmp_path), "the checkpoint").write("a.b.t", b"{}")

@@ -189,8 +189,8 @@ def test_channels_and_states_may_be_in_object_stores_and_mounted_directories(pla
 OURS = ("sites.newark.state", "senders.east.channel")
 """Read and written through the object store's client."""
 REFUSED = [
-    (OURS, "dbfs:/mnt/x", "write its mount /dbfs/"),
-    (OURS, "dbfs:///mnt/x", "write its mount /dbfs/"),
+    (OURS, "dbfs:/mnt/x", "write the URL of the object store"),
+    (OURS, "dbfs:///mnt/x", "write the URL of the object store"),
     (OURS, "hdfs://name/x", "HDFS mount"),
     (OURS, "HDFS://name/x", "HDFS mount"),
     (OURS, "wasbs://c@a/x", "write abfss://"),
@@ -202,7 +202,7 @@ REFUSED = [
     ((AT,), "s3:/b/x", "write s3://..."),
     (("senders.east.channel",), "kafka:broker:9092/wan", "is not a URL; write kafka://..."),
     (("sites.newark.state", AT), "kafka:broker:9092/wan", "Spark does not know it"),
-    (OURS, "dbfs:mnt/x", "write its mount /dbfs/"),
+    (OURS, "dbfs:mnt/x", "write the URL of the object store"),
     ((*OURS, AT), "s3:bucket/x", "is not a URL; write s3://..."),
 ]
 
