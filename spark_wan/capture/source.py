@@ -33,10 +33,10 @@ from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_e
 from spark_wan.delta.jobs import watched_jobs
 from spark_wan.delta.log_files import LogFiles, adds_rows
 from spark_wan.delta.tables import (
+    LogRetention,
     change_feed_and_size,
     history,
     load,
-    log_retention,
     newest_commit,
     table_id,
 )
@@ -52,8 +52,6 @@ ROWS_PER_TASK = 500_000
 """Approximate number of events that a task nets and encodes."""
 CHECK_INTERVAL = 3_600.0
 """Seconds after which an idle source is compared with what was published."""
-RETENTION_INTERVAL = 86_400.0
-"""Seconds for which a log's retention is not read again."""
 
 
 @dataclass
@@ -72,13 +70,13 @@ class DeltaSource:
     """Options of the object store that has the table."""
     _history: tuple[int, list[Commit]] | None = None
     """A version, and the commits after it, which the publisher reads next."""
-    _retention: tuple[float, int] | None = None
-    """The log's retention, with the time at which it was read before it."""
+    _retention: LogRetention = field(init=False)
     log_files: LogFiles = field(init=False)
     _backlog: Backlog = field(init=False)
     _batches: ArrowBatches = field(init=False)
 
     def __post_init__(self) -> None:
+        self._retention = LogRetention(self.table.location)
         self.log_files = LogFiles(self.table.location, self.storage)
         self._backlog = Backlog(self._read_history)
         self._batches = ArrowBatches(self.spark, self.table.name)
@@ -141,10 +139,8 @@ class DeltaSource:
         return commits[0]
 
     def log_retention(self) -> int:
-        if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
-            with self._errors():
-                self._retention = time.monotonic(), log_retention(self.spark, self.table.location)
-        return self._retention[1]
+        with self._errors():
+            return self._retention.milliseconds(self.spark)
 
     def schema_at(self, version: int) -> Mapping[str, Any]:
         with self._errors():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.commits import DAY, Commit
@@ -13,6 +15,9 @@ from spark_wan.topology.values import is_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RETENTION_INTERVAL = 86_400.0
+"""Seconds for which a table's log retention is cached."""
 
 _UNITS = {"week": 7 * DAY, "day": DAY, "hour": 3_600_000, "minute": 60_000, "second": 1_000}
 
@@ -55,10 +60,22 @@ def change_feed_and_size(spark: SparkSession, location: str) -> tuple[bool, int]
     return str(feed).lower() == "true", size or 0
 
 
-def log_retention(spark: SparkSession, location: str) -> int:
-    """Return how long the log keeps a commit, in ms (``delta.logRetentionDuration``)."""
-    properties = table_detail(spark, location, "properties") or {}
-    return milliseconds_of(properties.get("delta.logRetentionDuration", "30 days"))
+@dataclass
+class LogRetention:
+    """How long a table's log keeps a commit (``delta.logRetentionDuration``). Read once a day."""
+
+    location: str
+    _read: tuple[float, int] | None = None
+    """The value, after the time at which it was read."""
+
+    def milliseconds(self, spark: SparkSession) -> int:
+        """Return it. Raises errors of Spark."""
+        now = time.monotonic()
+        if self._read is None or now - self._read[0] > RETENTION_INTERVAL:
+            properties = table_detail(spark, self.location, "properties") or {}
+            written = properties.get("delta.logRetentionDuration", "30 days")
+            self._read = now, milliseconds_of(written)
+        return self._read[1]
 
 
 def milliseconds_of(interval: str) -> int:

@@ -11,7 +11,6 @@ Each stage is a module with a function from rows to rows (:mod:`spark_wan.target
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -30,7 +29,7 @@ from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import lost_session
 from spark_wan.delta.sql import reference
-from spark_wan.delta.tables import history, load, log_retention, table_id
+from spark_wan.delta.tables import LogRetention, history, load, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
@@ -53,9 +52,6 @@ from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 
 log = logging.getLogger(__name__)
-
-RETENTION_INTERVAL = 86_400.0
-"""Seconds for which a table's log retention is cached."""
 
 
 @dataclass
@@ -80,8 +76,7 @@ class DeltaTarget:
     _id: str | None = None
     _end: tuple[int, object] | None = None
     """The newest version that the history returned, and how the log's files looked then."""
-    _retention: tuple[float, int] | None = None
-    """When the log's retention was read, and its value."""
+    _retention: LogRetention = field(init=False)
     _logged: tuple[object, dict[str, Any]] | None = None
     """Table ID and columns as Spark showed them, and the columns in the table's log then."""
     _refused: bool = False
@@ -89,6 +84,7 @@ class DeltaTarget:
 
     def __post_init__(self) -> None:
         self._log_files = LogFiles(self.location, self.storage)
+        self._retention = LogRetention(self.location)
 
     def use(self, spark: SparkSession) -> None:
         """Go on in another session: that of the thread whose turn it is."""
@@ -112,10 +108,8 @@ class DeltaTarget:
         return self._end is not None and self._end == (version, self._log_files.look(version))
 
     def log_retention(self) -> int:
-        if self._retention is None or time.monotonic() - self._retention[0] > RETENTION_INTERVAL:
-            with self._errors():
-                self._retention = time.monotonic(), log_retention(self.spark, self.location)
-        return self._retention[1]
+        with self._errors():
+            return self._retention.milliseconds(self.spark)
 
     def last_transaction(self, name: str) -> int | None:
         try:

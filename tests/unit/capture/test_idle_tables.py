@@ -13,7 +13,7 @@ from fakes import Clock, LedgerRows, Target, memory_channel
 from ledgers import ORIGIN, held, ledger, mark, target
 from publishing import Site
 
-from spark_wan.capture import source as source_module
+from spark_wan.delta import tables
 from spark_wan.delta.commits import DAY, record_after
 from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
@@ -452,10 +452,9 @@ def test_the_retention_of_a_log_is_read_once_a_day(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, asked = [100.0], []
-    module: Any = source_module if end == "source" else target_module
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(tables.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(
-        module, "log_retention", lambda spark, location: asked.append(location) or 30 * DAY
+        tables, "table_detail", lambda spark, location, column: asked.append(location) or {}
     )
     nothing: Any = None
     table: Any = DeltaTarget(
