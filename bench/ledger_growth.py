@@ -39,6 +39,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore, encode_row
 from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
+from spark_wan.ledger.total import Total
 from spark_wan.local import local_session
 from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.delta_table import DeltaTarget
@@ -116,10 +117,10 @@ class Grown:
             rows = [row for apply in range(ids.first, ids.last + 1) for row in event_ids_of(apply)]
             write_deltalake(place, id_rows(sorted(rows), ids.token), mode="append")
         if last:
-            total = Ledger(SITE, TABLE, self.store)
+            total = Total()
             rows = [LedgerRow(target_id, number, mark_of(number)) for number in range(1, last + 1)]
             total.take_up(None, rows)
-            summary = encode_row(total.sum(len(hours), ranges, ()))
+            summary = encode_row(total.summary(len(hours), ranges, ()))
             self._append([summary])
         for apply in range(last + 1, self.applies + 1):
             write_deltalake(place, id_rows(event_ids_of(apply), f"{apply:032x}"), mode="append")

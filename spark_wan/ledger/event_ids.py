@@ -131,6 +131,7 @@ def check_event_ids(
     site: str,
     marks: Sequence[Mark],
     recorded: RecordedIds,
+    *,
     folded: Summary | None = None,
 ) -> None:
     """Raise LedgerError when IDs, or marks that make them count, are lost.

@@ -26,9 +26,9 @@ from spark_wan.ledger.event_ids import (
     lost_applies,
     range_token,
 )
-from spark_wan.ledger.ledger import Ledger, sorted_rows
 from spark_wan.ledger.records import LedgerRecord, LedgerStore
 from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.total import Total, sorted_rows
 from spark_wan.steps import Steps
 from spark_wan.wire.mark import Mark
 
@@ -39,7 +39,7 @@ MOST_MARKS = 2_000
 
 
 def fold(
-    store: LedgerStore, site: str, table: str, least: int = LEAST_MARKS, most: int = MOST_MARKS
+    store: LedgerStore, site: str, table: str, *, least: int = LEAST_MARKS, most: int = MOST_MARKS
 ) -> Steps[int]:
     """Fold the oldest marks of a table; return how many. 0: fewer than ``least`` were there.
 
@@ -48,7 +48,7 @@ def fold(
     rows = store.load(table)
     claim = _open_claim(rows)
     if claim is None:
-        claim = _next_claim(store, site, table, rows, least, most)
+        claim = _next_claim(store, table, rows, site=site, least=least, most=most)
         if claim is None:
             return 0
         store.claim(table, claim)
@@ -59,7 +59,8 @@ def fold(
             return 0  # another process has folded meanwhile
     before, marks, positions = sorted_rows(rows)
     folded = [row.mark for row in marks if row.mark.apply <= claim.apply]
-    _rename_ids(store, table, claim, before, folded)
+    known = before.ids if before is not None else ()
+    _rename_ids(store, table, [ids for ids in claim.ids if ids not in known], folded)
     yield "fold.2 ids-renamed"
     letters = sum(before.dead_letters.values()) if before is not None else 0
     if folded and sum(claim.dead_letters.values()) != letters:
@@ -81,9 +82,10 @@ def _open_claim(rows: Sequence[LedgerRecord]) -> Summary | None:
 
 def _next_claim(
     store: LedgerStore,
-    site: str,
     table: str,
     rows: Sequence[LedgerRecord],
+    *,
+    site: str,
     least: int,
     most: int,
 ) -> Summary | None:
@@ -96,13 +98,13 @@ def _next_claim(
     lost = lost_applies(marks, before)
     users = any(part.ids for mark in marks for part in mark.applied)
     if lost or users or (before is not None and before.ids):
-        check_event_ids(table, site, marks, store.recorded_ids(table), before)
+        check_event_ids(table, site, marks, store.recorded_ids(table), folded=before)
     last = max(taken[-1].mark.apply, before.apply if before is not None else 0)
     taken += [row for row in newer[most:] if row.mark.apply == last]  # duplicate rows
-    total = Ledger(site, table, store)
+    total = Total()
     total.take_up(before, taken)
     ids = folded_ids(before.ids if before is not None else (), [row.mark for row in taken])
-    return total.sum(
+    return total.summary(
         before.number + 1 if before is not None else 1,
         ids,
         (number for number in lost if number <= last),
@@ -126,7 +128,7 @@ def folded_ids(before: Sequence[FoldedIds], marks: Iterable[Mark]) -> list[Folde
     for origin, of_origin in groupby(by_origin, key=lambda each: each[1].origin):
         new: FoldedIds | None = None
         for apply, part in of_origin:
-            each = FoldedIds(origin, apply, apply, part.new_ids, part.ids_until)
+            each = FoldedIds(origin, apply, apply, count=part.new_ids, until=part.ids_until)
             new = each if new is None else new.joined(each)
         assert new is not None
         while own := [ids for ids in kept if ids.origin == origin]:
@@ -139,14 +141,9 @@ def folded_ids(before: Sequence[FoldedIds], marks: Iterable[Mark]) -> list[Folde
 
 
 def _rename_ids(
-    store: LedgerStore,
-    table: str,
-    claim: Summary,
-    before: Summary | None,
-    marks: Sequence[Mark],
+    store: LedgerStore, table: str, new: Sequence[FoldedIds], marks: Sequence[Mark]
 ) -> None:
-    known = set(before.ids) if before is not None else set()
-    if not (new := [ids for ids in claim.ids if ids not in known]):
+    if not new:
         return
     recorded = store.recorded_ids(table)
     tokens = {ids: _replaced_tokens(ids, marks, recorded) for ids in new}

@@ -202,7 +202,7 @@ def test_maintenance_folds_compacts_and_expires_and_then_rests(
     table, a minute on two cores.
     """
     monkeypatch.setattr(maintenance, "LEAST_MARKS", 3)
-    monkeypatch.setattr(folding.fold, "__defaults__", (3, 2_000))
+    monkeypatch.setattr(folding.fold, "__kwdefaults__", {"least": 3, "most": 2_000})
     monkeypatch.setattr(maintenance, "MOST_FILES", 3)
     marks = [apply(store, number, [f"{number} {n}" for n in range(2)]) for number in range(1, 5)]
     for each in marks:

@@ -15,10 +15,11 @@ from ledgers import PLACE, held, ledger, mark, target
 from spark_wan.errors import LedgerError, TableReplacedError
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token, range_token
 from spark_wan.ledger.folding import fold, folded_ids
-from spark_wan.ledger.ledger import KEPT_TOKENS, Ledger
+from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.records import HistoryPosition, LedgerRow
 from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.total import KEPT_TOKENS
 from spark_wan.steps import run
 from spark_wan.wire.mark import Mark
 

@@ -1,0 +1,126 @@
+"""The sum of a table's marks: what they say together, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.event_ids import FoldedIds
+from spark_wan.ledger.progress import Progress
+from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
+from spark_wan.ledger.summary import Summary, ranges
+
+KEPT_TOKENS = 1_000
+"""Number of applies whose tokens are kept in memory. A receiver looks for its own token right after
+its write. If others made more applies meanwhile, it plans again, and finds its epochs applied."""
+
+
+@dataclass(kw_only=True)
+class Total:
+    """What the marks that were taken up say of a table."""
+
+    progress: Progress = field(default_factory=Progress)
+    target_id: str | None = None
+    marked_version: int = -1
+    """The target's version with the newest of the marks."""
+    last_apply: int = 0
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Token -> apply number, of the newest :data:`KEPT_TOKENS` applies."""
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """Per stream, as counted by the marks."""
+    columns: AppliedColumns = field(default_factory=AppliedColumns)
+    """The applied columns, and where they are in the table now."""
+    _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
+    """The same after versions of the target."""
+    _user_streams: set[bool] = field(default_factory=set)
+    """Whether user streams were applied (True), captured streams (False), or both."""
+
+    def take_up(self, summary: Summary | None, rows: Iterable[LedgerRow]) -> None:
+        """Add marks; first ``summary``, if there is one."""
+        if summary is not None:
+            self._take_up_summary(summary)
+        self._take_up_rows(rows)
+
+    def summary(self, number: int, ids: Sequence[FoldedIds], lost: Iterable[int]) -> Summary:
+        """Return the sum to store. ``number``: of the fold; ``lost``: applies without marks."""
+        assert self.target_id is not None
+        progress = self.progress
+        return Summary(
+            target_id=self.target_id,
+            target_version=self.marked_version,
+            apply=self.last_apply,
+            token=max(self.tokens, key=self.tokens.__getitem__),
+            number=number,
+            through=tuple((*key, version) for key, version in progress.through.items()),
+            logs=tuple(
+                (*place, epoch, progress.fingerprints[place])
+                for place, epoch in progress.positions.items()
+            ),
+            dead_letters=dict(self.dead_letters),
+            user_streams=tuple(sorted(self._user_streams)),
+            columns=self.columns.columns,
+            moved=self.columns.moved,
+            ids=tuple(ids),
+            lost=ranges(lost),
+        )
+
+    def _take_up_summary(self, summary: Summary) -> None:
+        self.columns = AppliedColumns({**{path: path for path in summary.columns}, **summary.moved})
+        self._columns_at[summary.target_version] = self.columns
+        self.target_id, self.marked_version = summary.target_id, summary.target_version
+        self.last_apply, self.tokens = summary.apply, {summary.token: summary.apply}
+        self._user_streams.update(summary.user_streams)
+        self.dead_letters.update(summary.dead_letters)
+        for origin, table_id, selection, version in summary.through:
+            self.progress.through[origin, table_id, selection] = version
+        for stream, log_id, epoch, fingerprint in summary.logs:
+            self.progress.positions[stream, log_id] = epoch
+            self.progress.fingerprints[stream, log_id] = fingerprint
+
+    def _take_up_rows(self, rows: Iterable[LedgerRow]) -> None:
+        for row in sorted(rows, key=lambda row: row.mark.apply):
+            mark = row.mark
+            older, newer = self.columns.places, AppliedColumns.of(mark).places
+            if mark.apply < self.last_apply:  # of an apply before the summary's last
+                older, newer = newer, older
+            self.columns = AppliedColumns({**older, **newer})
+            self._columns_at[row.target_version] = self.columns
+            self.target_id = row.target_id
+            self.marked_version = max(self.marked_version, row.target_version)
+            self.last_apply = max(self.last_apply, mark.apply)
+            self.tokens[mark.token] = mark.apply
+            for part in mark.applied:
+                self._user_streams.add(part.ids)
+                self.dead_letters[part.stream] = max(
+                    part.dead_letters, self.dead_letters.get(part.stream, 0)
+                )
+                self.progress.advance(part.key, part.through, part)
+        if len(self.tokens) > KEPT_TOKENS:
+            newest = sorted(self.tokens.items(), key=lambda entry: entry[1])[-KEPT_TOKENS:]
+            self.tokens = dict(newest)
+
+
+def sorted_rows(
+    rows: Iterable[LedgerRecord],
+) -> tuple[Summary | None, list[LedgerRow], list[HistoryPosition]]:
+    """Return the newest summary, the marks that are not in it, and the positions.
+
+    Marks of folded applies may be there again: another receiver can record a mark late. Of an apply
+    whose mark was lost before it was folded, the mark counts.
+    """
+    summaries: list[Summary] = []
+    marks: list[LedgerRow] = []
+    positions: list[HistoryPosition] = []
+    for row in rows:
+        if isinstance(row, LedgerRow):
+            marks.append(row)
+        elif isinstance(row, HistoryPosition):
+            positions.append(row)
+        elif not row.claimed:
+            summaries.append(row)
+    newest = max(summaries, key=lambda summary: summary.number, default=None)
+    if newest is not None:
+        lost = set(newest.lost_applies)
+        marks = [row for row in marks if row.mark.apply > newest.apply or row.mark.apply in lost]
+    return newest, marks, positions
