@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,3 +95,13 @@ def test_a_package_that_is_not_installed_is_installed_from_its_clone(
     assert install_command("spark", "demo") == (
         "pip install '.[spark,demo]' in a clone of spark_wan"
     )
+
+
+def test_the_pages_name_the_wheel_of_this_version() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    for page in ("README.md", "docs/kafka.md"):
+        text = (ROOT / page).read_text()
+        assert set(re.findall(r"spark_wan-([\d.]+)-py3-none-any\.whl", text)) == {
+            setup["metadata"]["version"]
+        }
