@@ -235,14 +235,13 @@ class AckManager:
         """Return through which of ``epochs`` (ascending) all is done, and the frames to trim."""
         through, frames = epochs[0] - 1, list[str]()
         try:
-            for epoch, (manifest, following) in zip(
-                epochs, self._pairs(epochs, last), strict=False
-            ):
+            each = zip(epochs, self._pairs(epochs, last), strict=False)
+            for epoch, (manifest, following) in each:
                 fate = self._fate(manifest, following, last, acked)
-                if manifest is not None and fate is Fate.TRIMMED:
-                    frames += [frame.path for frame in manifest.frames]
-                elif fate is Fate.KEPT:
+                if fate is Fate.KEPT:
                     break
+                if fate is Fate.TRIMMED and manifest is not None:
+                    frames += [frame.path for frame in manifest.frames]
                 through = epoch
         except ManifestError:
             if not frames:
@@ -253,7 +252,7 @@ class AckManager:
     def _pairs(
         self, epochs: Sequence[int], last: Manifest
     ) -> Iterator[tuple[Manifest | None, Manifest | None]]:
-        """Return the manifest of each of ``epochs``, with the one after it. None for one that
+        """Yield the manifest of each of ``epochs``, with the one after it. None for one that
         another ack manager has trimmed since it was listed, and for what is after ``last``."""
         below = [epoch for epoch in (*epochs, epochs[-1] + 1) if epoch < last.epoch]
         return pairwise(chain(self.log.read_each(below), [last, None]))
@@ -265,6 +264,7 @@ class AckManager:
         last: Manifest,
         acked: Mapping[str, int],
     ) -> Fate:
+        """Return what a round does with an epoch, by the first rule that holds."""
         if manifest is None:
             return Fate.TRIMMED_ALONE
         is_stray = manifest is not last and (
