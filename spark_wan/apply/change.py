@@ -8,7 +8,7 @@ Today a change is epochs of one stream. The table takes it in four calls, one fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 from spark_wan.apply.plan import PlannedEpoch
@@ -33,6 +33,7 @@ class Change:
     epochs: Sequence[PlannedEpoch]
     rows: Any = None
     """Their events, in the form that the target's adapter gives them."""
+    _: KW_ONLY
     dead_letters: int = 0
     """This count and those below are set by ``resolve``."""
     duplicates: int = 0

@@ -10,7 +10,7 @@ from spark_wan.delta.sql import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import StructType
 
 
@@ -25,6 +25,14 @@ def select_columns(names: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.col(quoted(name)) for name in names]
+
+
+def first_of(frame: DataFrame, window: WindowSpec) -> DataFrame:
+    """Return the first row of each partition of a window."""
+    from pyspark.sql import functions as F
+
+    placed = frame.withColumn("_wan_place", F.row_number().over(window))
+    return placed.where("_wan_place = 1").drop("_wan_place")
 
 
 def map_in_arrow(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
@@ -58,6 +58,7 @@ class Ledger(Total):
     site: str
     table: str
     store: LedgerStore
+    _: KW_ONLY
     local_commits: int = 0
     """Commits to the target since the load that change rows and are not a receiver's."""
     clock: Callable[[], int] = lambda: int(time.time() * 1000)

@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import lost_session, temporary_settings
@@ -30,9 +32,6 @@ from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.runtime.scheduler import Activity, Found, Lane, Next, Turn
 from spark_wan.steps import run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +110,6 @@ class LedgerMaintenance(Activity):
 
     def _expire(self, tables: LedgerTables) -> bool:
         """Delete event IDs that are older than their table keeps them."""
-        from pyspark.sql import functions as F
-
         if not self.event_id_ttl:
             return False
         now = time.time()
@@ -129,8 +126,6 @@ class LedgerMaintenance(Activity):
 
     def _fold(self, tables: LedgerTables) -> bool:
         """Fold the tables that have enough marks."""
-        from pyspark.sql import functions as F
-
         marks = tables.read("applied").where(F.col("token").isNotNull()).groupBy("table").count()
         grown = [row[0] for row in marks.where(F.col("count") >= LEAST_MARKS).collect()]
         store = DeltaLedgerStore(tables)
@@ -143,8 +138,6 @@ class LedgerMaintenance(Activity):
 
     def _delete_positions(self, tables: LedgerTables) -> bool:
         """Delete the positions of idle tables that newer ones replace: a table gets one a day."""
-        from pyspark.sql import functions as F
-
         positions = tables.read("applied").where(F.col("apply").isNull()).groupBy("table")
         counted = positions.agg(
             F.count("*").alias("count"), F.max("target_version").alias("newest")

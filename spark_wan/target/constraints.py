@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from itertools import starmap
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -146,7 +147,7 @@ class ConstraintReader:
         broken = nulls(own)
         if self.refused or here != at_origin:
             broken += too_long_values(own)
-        yield from (Constraint(*violation) for violation in broken)
+        yield from starmap(Constraint, broken)
 
     def _of_computed_column(self, own: StructField) -> Iterator[Constraint]:
         expression = self._computed[own.name]
@@ -164,7 +165,7 @@ class ConstraintReader:
         for name in self.partitioned:
             if name in self._carried:
                 lost = unstorable(name, self._fields[name].dataType, longest)
-                yield from (Constraint(*violation) for violation in lost)
+                yield from starmap(Constraint, lost)
 
     def _of_generated_columns(self) -> Iterator[Constraint]:
         """Those that travel must equal their expressions."""
@@ -198,11 +199,8 @@ class ConstraintReader:
 
     @cached_property
     def _carried(self) -> dict[str, str]:
-        return {
-            name: self._origin[name.lower()].name
-            for name in self._fields
-            if name.lower() in self._origin
-        }
+        origin = self._origin
+        return {name: origin[name.lower()].name for name in self._fields if name.lower() in origin}
 
     @cached_property
     def _metadata(self) -> dict[str, Mapping[str, Any]]:
@@ -225,22 +223,15 @@ class ConstraintReader:
 
     @cached_property
     def _identities(self) -> set[str]:
-        return {
-            name
-            for name, entry in self._metadata.items()
-            if any(key.startswith(_IDENTITY) for key in entry)
-        }
+        of_all = self._metadata.items()
+        return {name for name, entry in of_all if any(key.startswith(_IDENTITY) for key in entry)}
 
     @cached_property
     def _values(self) -> dict[str, Column]:
-        defaults = {
-            name: own.metadata.get("CURRENT_DEFAULT")
+        return {
+            name: F.expr(own.metadata.get("CURRENT_DEFAULT", "NULL")).cast(own.dataType)
             for name, own in self._fields.items()
             if name not in self._carried
-        }
-        return {
-            name: (F.lit(None) if text is None else F.expr(text)).cast(self._fields[name].dataType)
-            for name, text in defaults.items()
         }
 
     def _local(self, expression: str, what: str = "generated column") -> list[str]:
@@ -276,28 +267,24 @@ class ConstraintReader:
         """Check that a write can give the identity columns that travel their values."""
         for name in self._identities & set(self._carried):
             by_default = bool(self._metadata[name].get(f"{_IDENTITY}allowExplicitInsert"))
-            if not by_default or (self.keys and not self._is_key(name)):
-                raise self._identity_travels(name, by_default)
-
-    def _identity_travels(self, name: str, by_default: bool) -> SchemaError:
-        kind = "BY DEFAULT" if by_default else "ALWAYS"
-        why = "takes values in inserts only" if by_default else "takes no values"
-        return SchemaError(
-            f"{self.name.where}: column {name} is GENERATED {kind} AS IDENTITY here and travels, "
-            f"but such a column {why}. The stream is held. Replace the table here by one whose "
-            f"column {name} is no identity (a copy: CREATE TABLE … AS SELECT)."
-        )
+            if by_default and (not self.keys or self._is_key(name)):
+                continue
+            kind = "BY DEFAULT" if by_default else "ALWAYS"
+            why = "takes values in inserts only" if by_default else "takes no values"
+            raise SchemaError(
+                f"{self.name.where}: column {name} is GENERATED {kind} AS IDENTITY here and "
+                f"travels, but such a column {why}. The stream is held. Replace the table here by "
+                f"one whose column {name} is no identity (a copy: CREATE TABLE … AS SELECT)."
+            )
 
     def _check_no_identity(self, what: str, uses: Sequence[str]) -> None:
-        for name in uses:
-            if name in self._identities:
-                raise SchemaError(
-                    f"{self.name.where}: {what} uses the identity column {name}, whose value is "
-                    "not known before the row is written, so rows cannot be judged by it. The "
-                    "stream is held. Drop the constraint "
-                    f"(ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …), or let it use other "
-                    "columns."
-                )
+        for name in self._identities.intersection(uses):
+            raise SchemaError(
+                f"{self.name.where}: {what} uses the identity column {name}, whose value is not "
+                "known before the row is written, so rows cannot be judged by it. The stream is "
+                f"held. Drop the constraint (ALTER TABLE {self.name.sql_name} DROP CONSTRAINT …), "
+                "or let it use other columns."
+            )
 
     def _check_char(self, name: str, here: DataType, origin: DataType) -> None:
         for path, own, theirs in chars(name, here, origin):

@@ -86,7 +86,7 @@ class FrameDecoder:
             self.channel,
             to_arrow_schema(self._columns, timezone="UTC"),
             self.change.has_event_ids,
-            needed(self.change, self.judged),
+            needed=needed(self.change, self.judged),
             max_frame_bytes=self.max_frame_bytes,
         )
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType
 
-from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.dataframes import first_of, select_columns
 from spark_wan.delta.errors import ErrorKind, condition, error_text
 from spark_wan.delta.sql import quoted
 from spark_wan.errors import SchemaError
@@ -220,12 +220,7 @@ def widened(value: Column, kind: DataType, target: DataType) -> Column:
 
 def _first_cause_per_event(judged: DataFrame) -> DataFrame:
     """Keep one row per event: a key may be in the target twice, and one refused row is enough."""
-    window = Window.partitionBy(_ROW).orderBy(F.col(CAUSE).desc_nulls_last())
-    return (
-        judged.withColumn("_wan_place", F.row_number().over(window))
-        .where("_wan_place = 1")
-        .drop("_wan_place")
-    )
+    return first_of(judged, Window.partitionBy(_ROW).orderBy(F.col(CAUSE).desc_nulls_last()))
 
 
 def _bounds(view: DataFrame) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_wan.delta.dataframes import select_columns
+from spark_wan.delta.dataframes import first_of, select_columns
 from spark_wan.events.operations import ID, SEQUENCE, VERSION
 
 if TYPE_CHECKING:  # tasks load this module, and need none of it
@@ -88,9 +88,4 @@ def last_event_wins(events: DataFrame, keys: Sequence[str], user_stream: bool) -
     order = [F.col(VERSION).desc()]
     if user_stream:
         order += [F.col(SEQUENCE).desc(), F.col(ID).desc()]
-    window = Window.partitionBy(*select_columns(keys)).orderBy(*order)
-    return (
-        events.withColumn("_wan_place", F.row_number().over(window))
-        .where("_wan_place = 1")
-        .drop("_wan_place")
-    )
+    return first_of(events, Window.partitionBy(*select_columns(keys)).orderBy(*order))

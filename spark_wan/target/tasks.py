@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class DecodeTask:
     channel: Channel
     schema: pa.Schema
     user_stream: bool
+    _: KW_ONLY
     needed: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     """Drops events of a frame that :mod:`spark_wan.target.resolve` does not need; None: none."""
     max_frame_bytes: int = MAX_FRAME_BYTES
