@@ -7,8 +7,8 @@ out change nothing and are no dead letters; they count as applied.
 
 The columns that decide are ``_wan_op`` (see :class:`spark_wan.events.operations.Operation`) and
 ``_wan_version``: the commit version at the origin, or the epoch in a user stream. User streams have
-``_wan_sequence``, ``_wan_id`` and ``_wan_time`` as well. The manifests of ``change`` have the rest:
-origin, stamps, and what the origin knew.
+``_wan_sequence``, ``_wan_id`` and ``_wan_time`` as well. The manifests of ``change`` have the
+origin and the stamps of commits.
 
 A resolver answers two more questions, so that nothing is done in vain: :func:`needed`, which events
 the decoder must return, and :func:`is_resolved`, whether the events are one per key as they are.
