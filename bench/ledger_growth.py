@@ -35,8 +35,8 @@ from spark_wan.delta.sessions import SessionSettings
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.folding import folded_ids
+from spark_wan.ledger.interfaces import LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore, encode_row
 from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
 from spark_wan.ledger.total import Total

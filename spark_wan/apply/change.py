@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.records import TargetHistory
+from spark_wan.ledger.interfaces import TargetHistory
 from spark_wan.wire.manifest import EVENTS, Manifest
 from spark_wan.wire.mark import Mark
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from spark_wan.delta.commits import Commit
 from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import SchemaJson, column_paths
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.wire.mark import Mark
 
 

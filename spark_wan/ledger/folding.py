@@ -26,7 +26,7 @@ from spark_wan.ledger.event_ids import (
     lost_applies,
     range_token,
 )
-from spark_wan.ledger.records import LedgerRecord, LedgerStore
+from spark_wan.ledger.interfaces import LedgerRecord, LedgerStore
 from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.total import Total, sorted_rows
 from spark_wan.steps import Steps

@@ -18,7 +18,7 @@ from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError, resend_advice
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
-from spark_wan.ledger.records import (
+from spark_wan.ledger.interfaces import (
     HistoryPosition,
     LedgerRow,
     LedgerStore,

@@ -10,7 +10,7 @@ from typing import Any
 from spark_wan.delta.sql import is_in, literal
 from spark_wan.errors import LedgerError, NewerRecordError
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
-from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.tables import FLOOR, SUMMARY_VERSION, LedgerTables
 from spark_wan.wire.mark import Mark
@@ -22,7 +22,7 @@ ROWS_PER_FILE = 1_000_000
 
 @dataclass
 class DeltaLedgerStore:
-    """Ledger store in a site's Delta tables (:class:`spark_wan.ledger.records.LedgerStore`)."""
+    """Ledger store in a site's Delta tables (:class:`spark_wan.ledger.interfaces.LedgerStore`)."""
 
     tables: LedgerTables
 

@@ -23,7 +23,7 @@ mark            string   JSON of :class:`spark_wan.wire.mark.Mark`, with the col
 A row of version 2, without ``token``, is a :class:`spark_wan.ledger.summary.Summary` of the applies
 up to ``apply``, or a claim of one. Its ``mark`` is ``{"summary": {…}}`` or ``{"claim": {…}}``.
 
-A row without ``apply`` and ``token`` is a :class:`spark_wan.ledger.records.HistoryPosition`: the
+A row without ``apply`` and ``token`` is a :class:`spark_wan.ledger.interfaces.HistoryPosition`: the
 target's history was read through ``target_version``. Its ``mark`` is ``{"seen": <identity of that
 commit>}``, with ``"moved"`` if columns were moved.
 

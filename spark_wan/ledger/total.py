@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import FoldedIds
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.progress import Progress
-from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.summary import Summary, ranges
 
 KEPT_TOKENS = 1_000

@@ -34,7 +34,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sql import quoted
 from spark_wan.delta.tables import load, newest_commit
 from spark_wan.errors import SchemaError
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.target.column_rules import chars, declared, nulls, too_long_values
 from spark_wan.target.partitions import longest_folder, unstorable
 

@@ -33,7 +33,7 @@ from spark_wan.delta.tables import LogRetention, history, load, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
-from spark_wan.ledger.records import TargetName, transaction_name
+from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.target.constraints import ConstraintReader
 from spark_wan.target.decode import FrameDecoder

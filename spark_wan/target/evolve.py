@@ -15,7 +15,7 @@ from spark_wan.delta.tables import load
 from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import Path, SchemaJson
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.target.reconcile import Changes, reconcile
 
 _ATTEMPTS = 5

@@ -25,7 +25,7 @@ from spark_wan.delta.errors import UNSTORABLE
 from spark_wan.delta.sql import quoted
 from spark_wan.delta.tables import table_detail
 from spark_wan.events.operations import OP, Operation
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 
 LONGEST_NAME = 255
 """Bytes of a folder's name, at most, in nearly all file systems."""

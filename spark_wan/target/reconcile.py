@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import FieldJson, Path, SchemaJson, differences, widens
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 
 
 @dataclass(frozen=True)

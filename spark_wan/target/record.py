@@ -22,7 +22,7 @@ from spark_wan.events.arrow_types import arrow_ready, as_type
 from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import ID, OP, VERSION, Operation
 from spark_wan.ledger.applied_ids import AppliedEventIds
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
 from spark_wan.target.rows import CAUSE, EXACT_JSON, EventRows
 from spark_wan.wire.manifest import Manifest

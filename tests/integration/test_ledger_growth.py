@@ -19,8 +19,8 @@ from spark_wan.ledger import applied_ids, folding, maintenance
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.folding import fold
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow
 from spark_wan.ledger.maintenance import LedgerMaintenance
-from spark_wan.ledger.records import HistoryPosition, LedgerRow
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
 from spark_wan.steps import run

@@ -29,8 +29,8 @@ from spark_wan.errors import (
 )
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.folding import fold
+from spark_wan.ledger.interfaces import transaction_name
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.records import transaction_name
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch

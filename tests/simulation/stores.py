@@ -12,7 +12,7 @@ from simulation.delta_log import Reader
 from simulation.sources import SourceTable
 from simulation.targets import DeltaTable
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token
-from spark_wan.ledger.records import HistoryPosition, LedgerRecord, LedgerRow
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.summary import Summary
 from spark_wan.wire.checkpoint import SenderCheckpoint
 

@@ -23,7 +23,7 @@ from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.records import TargetName, transaction_name
+from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import LOCAL_ONLY, Mark

@@ -22,7 +22,7 @@ from spark_wan.errors import FrameError, WanError
 from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
-from spark_wan.ledger.records import (
+from spark_wan.ledger.interfaces import (
     HistoryPosition,
     LedgerRecord,
     LedgerRow,

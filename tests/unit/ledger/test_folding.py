@@ -15,8 +15,8 @@ from ledgers import PLACE, held, ledger, mark, target
 from spark_wan.errors import LedgerError, TableReplacedError
 from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token, range_token
 from spark_wan.ledger.folding import fold, folded_ids
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.records import HistoryPosition, LedgerRow
 from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.total import KEPT_TOKENS

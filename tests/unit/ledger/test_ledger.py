@@ -19,8 +19,8 @@ from spark_wan.errors import (
     TargetError,
 )
 from spark_wan.ledger.folding import fold
+from spark_wan.ledger.interfaces import LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.records import LedgerRow
 from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.steps import run
 from spark_wan.wire.mark import LOCAL_ONLY, Mark

@@ -14,8 +14,8 @@ from ledgers import held, ledger, mark, target
 
 from spark_wan.apply.applier import TableApplier
 from spark_wan.errors import TableReplacedError
+from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow, transaction_name
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.records import HistoryPosition, LedgerRow, transaction_name
 from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run

@@ -8,7 +8,7 @@ import pytest
 from fakes import schema
 
 from spark_wan.errors import SchemaError
-from spark_wan.ledger.records import TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.target.reconcile import Changes, fitted, reconcile
 
 

@@ -1,4 +1,4 @@
-"""What a ledger holds, where it is stored, and what it reads of a target table."""
+"""What a ledger asks of its store and of a target table, and the rows that it stores."""
 
 from __future__ import annotations
 
