@@ -48,7 +48,7 @@ GUARDS = {
     [b30 via]
     test_b30_f22_a_killed_forwarder_forwards_each_epoch_once[forward.4]
     Forwarder._forward
-    - planner.after(before, epochs)
+    - epochs_after(self._log, before, epochs)
     + epochs
 
     [b30 acked once forwarded]
@@ -1359,33 +1359,33 @@ GUARDS = {
 
     [forward gap]
     test_an_inbound_log_with_a_gap
-    ForwardPlanner.after
+    epochs_after
     - epochs[0] > via.epoch + 1
     + False
 
     [forward fingerprints]
     test_an_inbound_log_that_was_rewritten
-    ForwardPlanner.next
-    - manifest.previous != before.fingerprint
+    next_manifest
+    - not follows(before, manifest)
     + False
 
     [inbound log restored]
     test_an_inbound_log_that_was_restored_to_an_older_state
-    ForwardPlanner.after
-    - newest.epoch < via.epoch
+    epochs_after
+    - stands is Standing.ENDS_BEFORE
     + False
 
     [user stream begun anew]
     test_an_inbound_log_of_a_user_stream_that_begins_anew_waits_for_the_user
-    ForwardPlanner.after
-    - newest.kind == EVENTS and not self.accepts(newest.log_id)
+    epochs_after
+    - newest.kind == EVENTS and not log.accepts(newest.log_id)
     + False
 
     [begins in the middle]
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[capture]
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
     Forwarder._missed
-    - self._read(through)
+    - self._log.read(through)
     + None
 
     [trimmed after an empty one]
@@ -1408,7 +1408,7 @@ GUARDS = {
 
     [user stream from the middle]
     test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy[events]
-    _above_in_user_stream
+    _check_earlier_events
     - not manifest.start
     + False
 
@@ -1653,6 +1653,12 @@ GUARDS = {
     - self._ack(result, acked)
     + pass
 
+    [works without going back]
+    test_an_announcement_takes_no_ack_back
+    TableApplier._announce
+    - acked is not None and of_log and acked.in_table > result.applied
+    + False
+
     [works unseen]
     test_an_apply_that_cannot_be_announced_is_done
     TableApplier._announce
@@ -1668,11 +1674,11 @@ GUARDS = {
     [hint]
     test_a_wrong_hint_does_no_harm[True]
     simulation/test_simulation.py::test_nothing_is_lost_doubled_or_reordered
-    TableApplier.round
-    - hint and (not result.epochs)
-    + False
-    - doubtful = confirmed = True
-    + confirmed = True
+    Basis.following
+    - if result.plan.held is not None and self is not Basis.CONFIRMING:
+    -     return Basis.CONFIRMING
+    - return Basis.CAUGHT_UP if self is Basis.HINT else None
+    + return None
 
     [raised]
     test_f32_a_replaced_table_stays_held
@@ -1682,8 +1688,8 @@ GUARDS = {
 
     [f55 no first contact]
     test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact
-    _check_new
-    - progress.lost
+    _check_ledger
+    - epoch.progress.lost
     + False
 
     [frame overtaken]
@@ -1694,14 +1700,14 @@ GUARDS = {
 
     [f47 overtaken]
     test_f47_a_receiver_overtaken_after_it_read_the_ledger_does_not_hold
-    TableApplier.round
-    - result.plan.held is not None and (not result.epochs) and (not confirmed)
+    Basis.following
+    - result.plan.held is not None and self is not Basis.CONFIRMING
     + False
 
     [f55 restored]
     test_f55_a_stream_that_may_have_been_applied_before_is_no_first_contact
     TableApplier.round
-    - self.ledger.progress.lost
+    - basis is Basis.CONFIRMING and self.ledger.progress.lost
     + False
 
     [f55 restored after an error]
@@ -2972,15 +2978,15 @@ GUARDS = {
     "unit/forward/test_signed_hops.py": """
     [unsigned forwards]
     test_what_is_not_signed_is_not_forwarded
-    ForwardPlanner.next
-    - self.read(epoch)
-    + (self.peek or self.read)(epoch)
+    next_manifest
+    - log.read(epoch)
+    + log.peek(epoch)
     """,
     "unit/log/test_trust.py": """
     [writers only]
     test_events_that_begin_at_another_site_than_the_tables_writer_are_refused[directory]
     test_so_are_those_that_this_site_has_signed[directory]
-    TableApplier._read_manifest
+    InboundLog.read
     - manifest.origin not in self.writers
     + False
 
@@ -3039,7 +3045,7 @@ GUARDS = {
 
     [trusted when applied]
     test_an_idle_stream_is_not_held_when_its_key_has_gone
-    TableApplier._peek_manifest
+    InboundLog.peek
     - self.log.peek(epoch)
     + self.log.read(epoch)
 

@@ -25,6 +25,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
@@ -34,21 +35,19 @@ from spark_wan.errors import (
     DeadLettersError,
     FrameError,
     LedgerError,
-    ManifestError,
     StoppedError,
     TargetError,
-    UntrustedError,
     WanError,
 )
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
+from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.decisions import Decisions
-from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import AppliedStream, Mark
 
 log = logging.getLogger(__name__)
@@ -60,6 +59,25 @@ LARGE_APPLY_BYTES = 64 * 1024 * 1024
 """An apply that has so much may take longer than a sender waits for an ack: it is announced."""
 ATTEMPTS = 20
 """Attempts of a round against conflicting writers, before the stream is held and retried later."""
+
+
+class Basis(Enum):
+    """What a plan of a round rests on."""
+
+    HINT = "the ledger, which seems current. Only an apply may rest on it: its write finds out"
+    CAUGHT_UP = "the ledger, caught up with the target"
+    CONFIRMING = (
+        "the same, before the stream is held: after the first plan, another receiver may have "
+        "applied, and the sender may have trimmed what that receiver acked"
+    )
+
+    def following(self, result: ApplyResult) -> Basis | None:
+        """Return on what to plan next, when an attempt had this result; None: the round ends."""
+        if result.epochs:
+            return None
+        if result.plan.held is not None and self is not Basis.CONFIRMING:
+            return Basis.CONFIRMING
+        return Basis.CAUGHT_UP if self is Basis.HINT else None
 
 
 @dataclass
@@ -105,6 +123,7 @@ class TableApplier:
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
     _answer: SiteAck = field(init=False)
+    _inbound: InboundLog = field(init=False)
     _recorded: tuple[tuple[object, ...], str] | None = None
     """What identifies the apply that was recorded last, and its token."""
     _passed: FrameError | None = None
@@ -112,6 +131,9 @@ class TableApplier:
 
     def __post_init__(self) -> None:
         self._answer = self.answer or SiteAck(self.site, self.log)
+        self._inbound = InboundLog(
+            self.log, self.table, lambda: self.decisions().new_logs, self.writers
+        )
 
     def round(self, listed: Sequence[int] | None = None) -> Steps[ApplyResult]:
         """Plan and apply what the log has.
@@ -121,34 +143,28 @@ class TableApplier:
         """
         acked = self._answer.read()
         result = self._nothing_planned(acked)
-        # Only an apply may rest on a hint: its write detects when the hint was wrong.
-        hint = self.ledger.seems_current(self.target)
-        confirmed = False
+        basis = Basis.HINT if self.ledger.seems_current(self.target) else Basis.CAUGHT_UP
         self._passed = None
         for _ in range(ATTEMPTS):
             self.check_stopped()
             try:
-                apply_number, result = yield from self._planned(listed, acked, hint)
+                apply_number, result = yield from self._planned(listed, acked, basis)
                 acked = self._announce(result, acked)
                 yield from self._apply_planned(apply_number, result)
             except StoppedError:
                 raise
             except Replan as reason:
                 log.info("%s: %s; planning again", self.table, reason)
-                hint = False
+                basis = Basis.CAUGHT_UP if basis is Basis.HINT else basis
                 continue
             except WanError as error:
                 self._hold(result, result.applied + 1, error)
-            doubtful = hint and not result.epochs
-            if result.plan.held is not None and not result.epochs and not confirmed:
-                # After the ledger was read, another receiver may have applied, and the sender may
-                # have trimmed what that receiver acked.
-                doubtful = confirmed = True
-                if self.ledger.progress.lost:
-                    self.ledger.forget()  # it may have been restored
-            if not doubtful:
+            following = basis.following(result)
+            if following is None:
                 break
-            hint = False
+            basis = following
+            if basis is Basis.CONFIRMING and self.ledger.progress.lost:
+                self.ledger.forget()  # it may have been restored
         else:
             lost = (
                 f"{self.table}: {ATTEMPTS} writes in a row lost against other writers of the "
@@ -188,10 +204,11 @@ class TableApplier:
         return ApplyResult(StreamPlan(self.log.stream), applied=acked.in_table if acked else 0)
 
     def _planned(
-        self, listed: Sequence[int] | None, acked: Ack | None, hint: bool
+        self, listed: Sequence[int] | None, acked: Ack | None, basis: Basis
     ) -> Steps[tuple[int | None, ApplyResult]]:
         """Return the next apply number (None: there is no table yet), and what to apply."""
-        apply_number = self.ledger.last_apply + 1 if hint else self.ledger.catch_up(self.target)
+        by_hint = basis is Basis.HINT
+        apply_number = self.ledger.last_apply + 1 if by_hint else self.ledger.catch_up(self.target)
         yield "apply.1 caught-up"
         plan = self._plan(listed, acked)
         result = ApplyResult(
@@ -336,40 +353,12 @@ class TableApplier:
             # The log cannot be read now; what was acked stays acked.
             log_id, known = (acked.log_id, acked.in_table) if acked is not None else ("", 0)
             return StreamPlan(self.log.stream, log_id, known, held=known + 1, cause=str(error))
-        return StreamPlanner(
-            self.log.stream,
-            self.site,
-            self._read_manifest,
-            self.ledger.progress,
-            {acked.log_id: acked.in_table} if acked is not None else {},
-            self.max_bytes,
-            self.max_epochs,
-            accepts=lambda log_id: log_id in self.decisions().new_logs,
-            peek=self._peek_manifest,
-        ).plan(epochs)
-
-    def _read_manifest(self, epoch: int) -> Manifest:
-        manifest = self._checked(self.log.read(epoch))
-        if self.writers is not None and manifest.origin not in self.writers:
-            raise UntrustedError(
-                f"{self.log.stream}: the events of manifest {epoch} begin at site "
-                f"{manifest.origin}, and the topology has {', '.join(self.writers)} as the writer "
-                f"of table {self.table}. Nothing of it is applied. If it is right, correct "
-                "`writers:`; if not, find out who wrote the stream, and remove it: `spark-wan "
-                f"remove {self.log.stream}`."
-            )
-        return manifest
-
-    def _peek_manifest(self, epoch: int) -> Manifest:
-        return self._checked(self.log.peek(epoch))
-
-    def _checked(self, manifest: Manifest) -> Manifest:
-        if manifest.table != self.table:
-            raise ManifestError(
-                f"{self.log.stream}: manifest {manifest.epoch} is for table {manifest.table}, not "
-                f"{self.table}."
-            )
-        return manifest
+        acks = {acked.log_id: acked.in_table} if acked is not None else {}
+        progress = self.ledger.progress
+        planner = StreamPlanner(
+            self._inbound, self.site, progress, acks, self.max_bytes, self.max_epochs
+        )
+        return planner.plan(epochs)
 
     def _mark(self, change: Change, apply_number: int) -> Mark:
         newest = change.newest

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from spark_wan.errors import FULL_COPY, NEW_SITE, LedgerError, LogGapError, WanError, resend_advice
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.log.inbound import InboundLog, Standing, follows, standing
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.records import EpochRef
 
 
 @dataclass(frozen=True)
@@ -42,99 +44,123 @@ class StreamPlan:
     more: bool = False
     """The limits ended the plan before the log's end."""
 
+    def hold(self, epoch: int, error: WanError) -> StreamPlan:
+        """End the plan before an epoch."""
+        if isinstance(error, _LogLostError):
+            self.known = 0
+        self.held, self.cause = epoch, str(error)
+        return self
+
+
+class _LogLostError(LogGapError):
+    """The log is not the one of which epochs were applied, so none of it counts as applied."""
+
 
 @dataclass(frozen=True)
 class StreamPlanner:
     """Plans what one site applies of one stream."""
 
-    stream: str
+    log: InboundLog
     site: str
-    read: Callable[[int], Manifest]
-    """Reads the manifest of an epoch; an error holds the stream at that epoch."""
     progress: Progress
     acked: Mapping[str, int]
     """log_id -> the epoch in this site's last ack."""
     max_bytes: int
     max_epochs: int
-    accepts: Callable[[str], bool] = lambda log_id: False
-    """Whether the user has accepted the log with an ID in place of an earlier one."""
-    peek: Callable[[int], Manifest] | None = None
-    """Reads the manifest of an epoch of which nothing is applied, whoever has signed it."""
 
     def plan(self, epochs: Sequence[int]) -> StreamPlan:
         """Decide about ``epochs``: ascending, without gaps, all that lead to the log's end."""
-        plan = StreamPlan(self.stream)
-        newer = self._skip_known(epochs, plan)
-        position = self.progress.positions.get((self.stream, plan.log_id), 0)
-        if epochs and position > epochs[-1]:
-            # Nothing of it is acked: the rest of the log may be lost.
-            plan.known, plan.held = 0, epochs[-1] + 1
-            plan.cause = (
-                f"{self.stream}: the log ends at manifest {epochs[-1]}, but this site has applied "
-                f"through {position} of it: the channel was restored to an older state. The stream "
-                "is held, so that new epochs under old numbers are not taken for the applied ones; "
-                "restore the channel's log."
-            )
+        plan = StreamPlan(self.log.stream)
+        self._note_applied(epochs, plan)
+        if plan.held is not None:
             return plan
-        ahead = self.progress.copy()
-        previous = None
-        for epoch in newer:
+        ahead, before = self.progress.copy(), None
+        for epoch in [each for each in epochs if each > plan.known]:
             try:
-                manifest = self.read(epoch)
-                _check_follows(manifest, plan.log_id, previous)
-                if not _is_as_applied(manifest, self.progress):
-                    plan.known = 0
-                    raise LogGapError(
-                        f"{self.stream}: manifest {epoch} {_ANOTHER}: {_rewritten(manifest)}"
-                    )
-                plan.log_id, previous = manifest.log_id, manifest.fingerprint
+                manifest = self.log.read(epoch)
+                self._check_order(manifest, plan.log_id, before)
+                plan.log_id, before = manifest.log_id, manifest
                 for_site = self.site in manifest.addressees
-                above = _above(manifest, ahead, self.accepts) if for_site else None
+                above = _above(_Epoch(manifest, ahead, self.log.accepts)) if for_site else None
             except WanError as error:
-                plan.held, plan.cause = epoch, str(error)
-                break
-            if above is not None:
-                if self._exceeds_limits(plan, manifest):
-                    plan.more = True
-                    break
+                return plan.hold(epoch, error)
+            if above is None:
+                self._pass_over(manifest, plan, ahead)
+            elif self._exceeds_limits(plan, manifest):
+                plan.more = True
+                return plan
+            else:
                 plan.new.append(PlannedEpoch(manifest, above))
                 plan.size += manifest.bytes
                 last = -1 if manifest.kind == EVENTS else manifest.last_version
                 ahead.advance(origin_of(manifest), last, manifest)
-                continue
-            position = ahead.positions.get((self.stream, manifest.log_id), 0)
-            if not for_site and epoch == position + 1:
-                ahead.advance(origin_of(manifest), -1, manifest)  # for other sites: no gap
-            if not plan.new:
-                plan.known = epoch
-                if for_site and epoch > self.acked.get(manifest.log_id, 0):
-                    plan.duplicates += manifest.rows
         return plan
 
-    def _skip_known(self, epochs: Sequence[int], plan: StreamPlan) -> Sequence[int]:
-        """Return the epochs after the ledger's position. Reads others only to count duplicates."""
-        if not epochs:
-            return []
-        peek = self.peek or self.read
+    def _note_applied(self, epochs: Sequence[int], plan: StreamPlan) -> None:
+        """Note through which epoch the ledger has the log, or that it is not that log.
+
+        Reads the newest manifest, and those that were not acked, to count duplicates."""
         try:
-            newest = peek(epochs[-1])
+            newest = self.log.peek(epochs[-1]) if epochs else None
         except WanError:
-            return epochs
-        position = self.progress.positions.get((self.stream, newest.log_id), 0)
-        if position == newest.epoch and not _is_as_applied(newest, self.progress):
-            plan.log_id, plan.held = newest.log_id, position + 1
-            plan.cause = f"{self.stream}: manifest {position} {_ANOTHER}: {_rewritten(newest)}"
-            return []
-        if position:
-            plan.log_id, plan.known = newest.log_id, min(position, epochs[-1])
+            return  # then the manifests up to there say whether they follow
+        taken = self._taken(newest.log_id) if newest is not None else None
+        if newest is None or taken is None:
+            return
+        plan.log_id = newest.log_id
+        stands = standing(taken, newest)
+        if stands is Standing.ENDS_BEFORE:
+            cause = _LogLostError(
+                f"{self.log.stream}: the log ends at manifest {newest.epoch}, but this site has "
+                f"applied through {taken.epoch} of it: the channel was restored to an older state. "
+                "The stream is held, so that new epochs under old numbers are not taken for the "
+                "applied ones; restore the channel's log."
+            )
+            plan.hold(newest.epoch + 1, cause)
+            return
+        if stands is Standing.REWRITTEN:
+            plan.hold(taken.epoch + 1, _another(newest))
+            return
+        plan.known = taken.epoch
         for epoch in epochs:
-            if self.acked.get(newest.log_id, 0) < epoch <= position:
+            if self.acked.get(newest.log_id, 0) < epoch <= taken.epoch:
                 try:
-                    manifest = peek(epoch)
+                    manifest = self.log.peek(epoch)
                 except WanError:
                     continue
                 plan.duplicates += manifest.rows if self.site in manifest.addressees else 0
-        return [epoch for epoch in epochs if epoch > position]
+
+    def _taken(self, log_id: str) -> EpochRef | None:
+        """Return the epoch of a log that this site has applied last."""
+        place = (self.log.stream, log_id)
+        position = self.progress.positions.get(place)
+        return EpochRef(*place, position, self.progress.fingerprints[place]) if position else None
+
+    def _check_order(self, manifest: Manifest, log_id: str, before: Manifest | None) -> None:
+        """Check that a manifest belongs to the log, and names the one ``before`` it (None: it is
+        the first) and the applied one."""
+        where = f"{manifest.stream}: manifest {manifest.epoch}"
+        advice = _rewritten(manifest)
+        if log_id and manifest.log_id != log_id:
+            raise LogGapError(f"{where} belongs to another log than those before it: {advice}")
+        if before is not None and manifest.previous != before.fingerprint:
+            raise LogGapError(f"{where} does not follow manifest {manifest.epoch - 1}: {advice}")
+        taken = self._taken(manifest.log_id)
+        if taken is not None and (
+            not follows(taken, manifest) or standing(taken, manifest) is Standing.REWRITTEN
+        ):
+            raise _another(manifest)
+
+    def _pass_over(self, manifest: Manifest, plan: StreamPlan, ahead: Progress) -> None:
+        """Count an epoch that is applied already, or is not for this site."""
+        for_site = self.site in manifest.addressees
+        position = ahead.positions.get((self.log.stream, manifest.log_id), 0)
+        if not for_site and manifest.epoch == position + 1:
+            ahead.advance(origin_of(manifest), -1, manifest)  # for other sites: no gap
+        if not plan.new:
+            plan.known = manifest.epoch
+            if for_site and manifest.epoch > self.acked.get(manifest.log_id, 0):
+                plan.duplicates += manifest.rows
 
     def _exceeds_limits(self, plan: StreamPlan, manifest: Manifest) -> bool:
         """Whether an epoch does not fit into one apply with those planned before it."""
@@ -156,8 +182,6 @@ _RESEND = (
     "from the channel."
 )
 
-_ANOTHER = "is not the one that this site has applied, or does not follow it"
-
 
 def _rewritten(manifest: Manifest) -> str:
     way_out = _RESEND if manifest.kind == EVENTS else f"make {FULL_COPY}."
@@ -167,34 +191,82 @@ def _rewritten(manifest: Manifest) -> str:
     )
 
 
-def _is_as_applied(manifest: Manifest, progress: Progress) -> bool:
-    """Whether a manifest at the site's position is the applied one, or the next one follows it."""
-    place = (manifest.stream, manifest.log_id)
-    position, applied = progress.positions.get(place), progress.fingerprints.get(place)
-    return not (
-        (manifest.epoch == position and manifest.fingerprint != applied)
-        or (
-            position is not None and manifest.epoch == position + 1 and manifest.previous != applied
-        )
+def _another(manifest: Manifest) -> _LogLostError:
+    return _LogLostError(
+        f"{manifest.stream}: manifest {manifest.epoch} is not the one that this site has applied, "
+        f"or does not follow it: {_rewritten(manifest)}"
     )
 
 
-def _check_follows(manifest: Manifest, log_id: str, previous: str | None) -> None:
-    """Check that a manifest belongs to the log, and names the one before it.
-
-    ``previous``: that one's fingerprint, None for the first.
-    """
-    where = f"{manifest.stream}: manifest {manifest.epoch}"
-    advice = _rewritten(manifest)
-    if log_id and manifest.log_id != log_id:
-        raise LogGapError(f"{where} belongs to another log than those before it: {advice}")
-    if previous is not None and manifest.previous != previous:
-        raise LogGapError(f"{where} does not follow manifest {manifest.epoch - 1}: {advice}")
+# --- the rules: which rows of an epoch are new, and what holds it
 
 
-def _check_new(manifest: Manifest, progress: Progress) -> None:
-    """Check that a stream without progress was not applied before."""
-    if progress.lost:
+@dataclass(frozen=True)
+class _Epoch:
+    """An epoch for this site, with what the rules compare it with."""
+
+    manifest: Manifest
+    progress: Progress
+    accepts: Callable[[str], bool]
+
+    @property
+    def where(self) -> str:
+        return f"{self.manifest.stream}: epoch {self.manifest.epoch}"
+
+    @property
+    def through(self) -> int:
+        """Through this version the origin's table is applied; -1: nothing is."""
+        return self.progress.through.get(origin_of(self.manifest), -1)
+
+    @property
+    def position(self) -> int:
+        """Through this epoch its log is applied."""
+        return self.progress.positions.get((self.manifest.stream, self.manifest.log_id), 0)
+
+    @property
+    def applied_logs(self) -> list[tuple[str, int]]:
+        """All logs of the stream of which something is applied, and through which epoch."""
+        return sorted(
+            (log_id, epoch)
+            for (stream, log_id), epoch in self.progress.positions.items()
+            if stream == self.manifest.stream
+        )
+
+
+def _above(epoch: _Epoch) -> int | None:
+    """Return the version above which an epoch's rows are new, None for a known epoch. Raises
+    LogGapError or LedgerError for one that is neither."""
+    manifest, through = epoch.manifest, epoch.through
+    if manifest.kind == EVENTS:
+        known, rules = manifest.epoch <= epoch.position, _USER_STREAM
+    else:
+        known = manifest.last_version <= through
+        rules = _FIRST_CONTACT if through < 0 else _NEXT_VERSIONS
+    if known:
+        return None
+    for rule in rules:
+        rule(epoch)
+    overlaps = manifest.kind != EVENTS and manifest.first_version <= through
+    return through if overlaps else -1
+
+
+def _check_source(epoch: _Epoch) -> None:
+    """Rows of one table at an origin, or of one selection, do not continue those of another."""
+    manifest = epoch.manifest
+    others = [key for key in epoch.progress.through if key[0] == manifest.origin]
+    if others:
+        raise LogGapError(
+            f"{epoch.where} carries table ID {manifest.table_id} (selection "
+            f"{manifest.selection!r}), but this site has rows of {others[0][1]} (selection "
+            f"{others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is "
+            f"held; make {FULL_COPY}."
+        )
+
+
+def _check_ledger(epoch: _Epoch) -> None:
+    """A stream without progress must not have been applied before."""
+    manifest = epoch.manifest
+    if epoch.progress.lost and not (manifest.kind == EVENTS and epoch.applied_logs):
         raise LedgerError(
             f"{manifest.stream}: this site's ledger has lost marks of table {manifest.table}, and "
             "knows nothing of this stream: what was applied of it would be applied again. The "
@@ -203,85 +275,78 @@ def _check_new(manifest: Manifest, progress: Progress) -> None:
         )
 
 
-def _above(manifest: Manifest, progress: Progress, accepts: Callable[[str], bool]) -> int | None:
-    """Return the version above which an epoch's rows are new, None for a known epoch.
-
-    Raises LogGapError or LedgerError for an epoch that is neither.
-    """
-    if manifest.kind == EVENTS:
-        return _above_in_user_stream(manifest, progress, accepts)
-    where = f"{manifest.stream}: epoch {manifest.epoch}"
-    through = progress.through.get(origin_of(manifest))
-    if through is None:
-        others = [key for key in progress.through if key[0] == manifest.origin]
-        if others:
-            raise LogGapError(
-                f"{where} carries table ID {manifest.table_id} (selection {manifest.selection!r}), "
-                f"but this site has rows of {others[0][1]} (selection {others[0][2]!r}) from "
-                f"{manifest.origin}. The source was replaced. The stream is held; make {FULL_COPY}."
-            )
-        _check_new(manifest, progress)
-        if not manifest.start:
-            raise LogGapError(
-                f"{where} begins at version {manifest.first_version}, and this site has nothing of "
-                "the table yet: it was added to a running stream, or earlier epochs were removed "
-                f"from the channel before it read them. The stream is held. {NEW_SITE} Or make "
-                f"{FULL_COPY}."
-            )
-        return -1
-    if manifest.last_version <= through:
-        return None
-    if manifest.kind == SNAPSHOT:
+def _check_start(epoch: _Epoch) -> None:
+    """The first contact with a table begins at its start."""
+    if not epoch.manifest.start:
         raise LogGapError(
-            f"{where} is a snapshot of version {manifest.last_version}, but this site has applied "
-            f"through version {through}. Rows deleted in between would stay here. The stream is "
-            f"held; make {FULL_COPY}."
+            f"{epoch.where} begins at version {epoch.manifest.first_version}, and this site has "
+            "nothing of the table yet: it was added to a running stream, or earlier epochs were "
+            f"removed from the channel before it read them. The stream is held. {NEW_SITE} Or make "
+            f"{FULL_COPY}."
         )
-    if manifest.first_version > through + 1:
-        raise LogGapError(
-            f"{where} begins at version {manifest.first_version}, but this site has applied only "
-            f"through {through}. It waits for the versions {through + 1} to "
-            f"{manifest.first_version - 1}. If their manifests were deleted, restore them in the "
-            f"channel; or make {FULL_COPY}."
-        )
-    return through if manifest.first_version <= through else -1
 
 
-def _above_in_user_stream(
-    manifest: Manifest, progress: Progress, accepts: Callable[[str], bool]
-) -> int | None:
-    where = f"{manifest.stream}: epoch {manifest.epoch}"
-    position = progress.positions.get((manifest.stream, manifest.log_id), 0)
-    if manifest.epoch <= position:
-        return None
-    applied = sorted(
-        (log_id, epoch)
-        for (stream, log_id), epoch in progress.positions.items()
-        if stream == manifest.stream
-    )
-    if not applied:
-        _check_new(manifest, progress)
-    if manifest.epoch == 1 and not manifest.start and not accepts(manifest.log_id):
+def _check_no_snapshot(epoch: _Epoch) -> None:
+    """A snapshot says nothing of rows that were deleted before it."""
+    if epoch.manifest.kind == SNAPSHOT:
         raise LogGapError(
-            f"{where} is the first of its log, but the stream has earlier events: the site that "
-            "forwards it began in the middle, because they were removed from the channel before. "
-            f"The stream is held. To get the earlier events, {resend_advice(True)}; or do without "
-            "them, or have them already: `spark-wan receive --decide "
-            f"{manifest.table}@{manifest.log_id}={NEW_LOG}`."
+            f"{epoch.where} is a snapshot of version {epoch.manifest.last_version}, but this site "
+            f"has applied through version {epoch.through}. Rows deleted in between would stay "
+            f"here. The stream is held; make {FULL_COPY}."
         )
-    if not position and applied and not accepts(manifest.log_id):
-        logs = " and ".join(f"the log {log_id} through epoch {epoch}" for log_id, epoch in applied)
+
+
+def _check_versions(epoch: _Epoch) -> None:
+    """An epoch waits for the versions before it."""
+    first, through = epoch.manifest.first_version, epoch.through
+    if first > through + 1:
         raise LogGapError(
-            f"{where} begins another log, {manifest.log_id}; this site has applied {logs}. The "
-            "channel was deleted, or the stream was started over: what this site had not applied "
-            "of the earlier log may be lost. The stream is held. Restore the earlier log; or "
-            "accept the new one with "
+            f"{epoch.where} begins at version {first}, but this site has applied only through "
+            f"{through}. It waits for the versions {through + 1} to {first - 1}. If their "
+            f"manifests were deleted, restore them in the channel; or make {FULL_COPY}."
+        )
+
+
+def _check_earlier_events(epoch: _Epoch) -> None:
+    """The first epoch of a log has the first events of its stream, or the user does without."""
+    manifest = epoch.manifest
+    if manifest.epoch == 1 and not manifest.start and not epoch.accepts(manifest.log_id):
+        raise LogGapError(
+            f"{epoch.where} is the first of its log, but the stream has earlier events: the site "
+            "that forwards it began in the middle, because they were removed from the channel "
+            "before. The stream is held. To get the earlier events, "
+            f"{resend_advice(True)}; or do without them, or have them already: `spark-wan receive "
+            f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
+        )
+
+
+def _check_log(epoch: _Epoch) -> None:
+    """A log replaces an earlier one once the user has accepted it."""
+    manifest, applied = epoch.manifest, epoch.applied_logs
+    if not epoch.position and applied and not epoch.accepts(manifest.log_id):
+        logs = " and ".join(f"the log {log_id} through epoch {last}" for log_id, last in applied)
+        raise LogGapError(
+            f"{epoch.where} begins another log, {manifest.log_id}; this site has applied {logs}. "
+            "The channel was deleted, or the stream was started over: what this site had not "
+            "applied of the earlier log may be lost. The stream is held. Restore the earlier log; "
+            "or accept the new one with "
             f"`spark-wan receive --decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
         )
-    if manifest.epoch > position + 1:
+
+
+def _check_epochs(epoch: _Epoch) -> None:
+    """An epoch waits for those before it."""
+    if epoch.manifest.epoch > epoch.position + 1:
         raise LogGapError(
-            f"{where} is the first in the log, but this site has applied only through {position}: "
-            "the epochs between were removed before this site read them. The stream is held. "
-            f"Restore the missing manifests in the channel; or {_RESEND}"
+            f"{epoch.where} is the first in the log, but this site has applied only through "
+            f"{epoch.position}: the epochs between were removed before this site read them. The "
+            f"stream is held. Restore the missing manifests in the channel; or {_RESEND}"
         )
-    return -1
+
+
+_Rules = tuple[Callable[[_Epoch], None], ...]
+_FIRST_CONTACT: _Rules = (_check_source, _check_ledger, _check_start)
+_NEXT_VERSIONS: _Rules = (_check_no_snapshot, _check_versions)
+_USER_STREAM: _Rules = (_check_ledger, _check_earlier_events, _check_log, _check_epochs)
+"""What an epoch must satisfy to be applied, in this order; the first rule that it breaks holds the
+stream."""

@@ -25,8 +25,9 @@ from dataclasses import dataclass, field, replace
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import FrameError, LogGapError, ManifestError
-from spark_wan.forward.plan import ForwardPlanner, reference
+from spark_wan.forward.plan import epochs_after, next_manifest
 from spark_wan.log.frame_age import are_there
+from spark_wan.log.inbound import InboundLog, reference
 from spark_wan.log.lost_logs import LogEnd, NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
@@ -77,6 +78,7 @@ class Forwarder:
     _has_log: bool = True
     """Whether the outbound log may have a manifest."""
     _writer: LogWriter = field(init=False)
+    _log: InboundLog = field(init=False)
 
     def __post_init__(self) -> None:
         new_log = NewLog(
@@ -84,6 +86,7 @@ class Forwarder:
             lambda lost: lost in self.decisions().new_logs,
         )
         self._writer = LogWriter(self.outbound, self.checkpoints, self.clock, new_log)
+        self._log = InboundLog(self.inbound, self.table.name, lambda: self.decisions().new_logs)
 
     @property
     def site(self) -> str:
@@ -126,20 +129,14 @@ class Forwarder:
         last = end.last
         self._has_log = last is not None
         yield "forward.1 log-read"
-        planner = ForwardPlanner(
-            self.inbound.stream,
-            self._read,
-            lambda log_id: log_id in self.decisions().new_logs,
-            self._peek,
-        )
         before = last.via if last is not None else None
-        epochs = self._inbound_epochs(before.epoch if before is not None else 0)
+        epochs = self._log.after(before.epoch if before is not None else 0)
         if not epochs:
             return
         beginning: Manifest | None = None
         if before is not None:
-            due = planner.after(before, epochs)
-            if before.log_id == self._peek(epochs[-1]).log_id:
+            due = epochs_after(self._log, before, epochs)
+            if before.log_id == self._log.peek(epochs[-1]).log_id:
                 self.position = before.log_id, before.epoch
         else:
             beginning = self._missed(epochs)
@@ -148,7 +145,7 @@ class Forwarder:
         if due:
             self._writer.check_acks(end)
         for epoch in due:
-            manifest = planner.next(epoch, before)
+            manifest = next_manifest(self._log, epoch, before)
             if last is not None or self.addressees(manifest):
                 began = self.clock()
                 frames = self._copy(manifest) if manifest is not beginning else ()
@@ -168,25 +165,16 @@ class Forwarder:
         """Whether nothing was ever forwarded, and the new epochs go to no site from here."""
         if self._has_log or self.position is None:
             return False
-        epochs = self._inbound_epochs(self.position[1])
+        epochs = self._log.after(self.position[1])
         if not epochs:
             return False
-        newest = self._peek(epochs[-1])
+        newest = self._log.peek(epochs[-1])
         if newest.log_id != self.position[0] or any(
-            self.addressees(self._read(epoch)) for epoch in epochs
+            self.addressees(self._log.read(epoch)) for epoch in epochs
         ):
             return False
         self.position = newest.log_id, newest.epoch
         return True
-
-    def _inbound_epochs(self, known: int) -> Sequence[int]:
-        """Return the epochs of the inbound log from ``known`` on, ascending without a gap; all of
-        them if it has not got so far."""
-        epochs = self.inbound.since(known - 1) if known > 1 else []
-        epochs = epochs or self.inbound.since(0)
-        if epochs:
-            self.inbound.reread(epochs[-1])  # another log may have begun under this name
-        return epochs
 
     def _outbound_end(self) -> LogEnd:
         end = self._writer.end()
@@ -210,33 +198,18 @@ class Forwarder:
         frames that are not there have been trimmed if this site's table has their rows.
         """
         ack = self.inbound.ack(self.site)
-        newest = self._peek(epochs[-1])
+        newest = self._log.peek(epochs[-1])
         if ack is None or ack.log_id != newest.log_id or ack.in_table < epochs[0]:
             return None
         # Frames are trimmed before manifests, those of many epochs at once.
         first = [epoch for epoch in epochs if epoch <= ack.in_table + 1]
-        there = in_order(lambda epoch: are_there(self.inbound, self._read(epoch).frames), first)
+        there = in_order(lambda epoch: are_there(self.inbound, self._log.read(epoch).frames), first)
         gone = [epoch for epoch, whole in zip(first, there, strict=True) if not whole]
         trimmed = max(gone, default=0)
-        if not trimmed and self._read(epochs[0]).start:
+        if not trimmed and self._log.read(epochs[0]).start:
             return None
         through = min(max(ack.applied, trimmed), newest.epoch)
-        return self._read(through) if epochs[0] <= through and trimmed <= ack.in_table else None
-
-    def _read(self, epoch: int) -> Manifest:
-        return self._checked(self.inbound.read(epoch))
-
-    def _peek(self, epoch: int) -> Manifest:
-        """Return a manifest of which nothing is forwarded, whoever has signed it."""
-        return self._checked(self.inbound.peek(epoch))
-
-    def _checked(self, manifest: Manifest) -> Manifest:
-        if manifest.table != self.table.name:
-            raise ManifestError(
-                f"{self.inbound.stream}: manifest {manifest.epoch} is for table {manifest.table}, "
-                f"not {self.table.name}."
-            )
-        return manifest
+        return self._log.read(through) if epochs[0] <= through and trimmed <= ack.in_table else None
 
     def _copy(self, manifest: Manifest) -> tuple[FrameRef, ...]:
         """Copy the frames of an epoch, several at once. After an error none is left."""

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,10 @@ def read_manifest(data: bytes) -> object:
     assert again.stream == found.stream and again.frames == found.frames
     sizes = (found.rows, found.bytes, found.through, found.highest_stamp, found.fingerprint)
     refusals = [rule.refusal(found) for rule in RULES]
-    planner = StreamPlanner(STREAM, "seattle", lambda epoch: found, Progress(), {}, 10**6, 200)
+    log: Any = SimpleNamespace(
+        stream=STREAM, read=lambda _: found, peek=lambda _: found, accepts=lambda _: False
+    )
+    planner = StreamPlanner(log, "seattle", Progress(), {}, 10**6, 200)
     return sizes, refusals, planner.plan([found.epoch])
 
 

@@ -22,8 +22,8 @@ from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.datasource.events import EventsWriter
 from spark_wan.errors import LogGapError
 from spark_wan.events.operations import ID
+from spark_wan.forward import forwarder as forwarder_module
 from spark_wan.forward.forwarder import Forwarder
-from spark_wan.forward.plan import ForwardPlanner
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager
@@ -320,11 +320,9 @@ def acked_before_forwarded(patch: pytest.MonkeyPatch) -> None:
 
 def epochs_skipped(patch: pytest.MonkeyPatch) -> None:
     """A forwarder takes the newest epoch, as if a restart had made it forget the others."""
-    after = ForwardPlanner.after
-    patch.setattr(
-        ForwardPlanner, "after", lambda planner, via, epochs: after(planner, via, epochs)[-1:]
-    )
-    patch.setattr(ForwardPlanner, "next", lambda planner, epoch, before: planner.read(epoch))
+    after = forwarder_module.epochs_after
+    patch.setattr(forwarder_module, "epochs_after", lambda *args: after(*args)[-1:])
+    patch.setattr(forwarder_module, "next_manifest", lambda log, epoch, before: log.read(epoch))
 
 
 def frames_of_another_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -675,6 +675,28 @@ def test_an_apply_that_cannot_be_announced_is_done(monkeypatch: pytest.MonkeyPat
     assert (outcome.epochs, outcome.held, site.applied()) == (1, None, 1)
 
 
+def test_an_announcement_takes_no_ack_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another receiver has applied and acked more, and the target seems unchanged: the write will
+    find out. Fails when the ack says meanwhile that the site has less."""
+    site = Site(1)
+    site.round()
+    publish(site.log, 2, 3)
+    run(site.new().round())
+    publish(site.log, 4)
+    monkeypatch.setattr("spark_wan.apply.applier.LARGE_APPLY_ROWS", 1)
+    site.target.is_unchanged = lambda version: True  # type: ignore[method-assign]
+    seen: list[tuple[int, int | None]] = []
+    put_ack = site.log.put_ack
+
+    def put(ack: Ack) -> None:
+        seen.append((ack.applied, ack.working))
+        put_ack(ack)
+
+    site.log.put_ack = put  # type: ignore[method-assign]
+    assert site.round().applied == 4
+    assert seen == [(3, 4), (4, None)]
+
+
 def test_a_failed_ack_is_written_by_the_next_round() -> None:
     site = Site(1)
     site.log.channel = FaultyChannel(site.channel, [Fault("put_ack", 1, "fail")])

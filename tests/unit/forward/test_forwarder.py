@@ -27,6 +27,7 @@ from spark_wan.errors import (
 )
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.progress import Progress, origin_of
+from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import MOST_REFUSALS
 from spark_wan.steps import run
@@ -442,7 +443,8 @@ def test_what_is_not_for_this_site_is_not_forwarded_but_counted(chicago: Chicago
 def planned(chicago: Chicago, progress: Progress | None = None) -> StreamPlan:
     """What denver does with what chicago forwards."""
     log = StreamLog(chicago.west, OUTBOUND)
-    planner = StreamPlanner(OUTBOUND, "denver", log.read, progress or Progress(), {}, 1 << 20, 100)
+    inbound = InboundLog(log, "orders")
+    planner = StreamPlanner(inbound, "denver", progress or Progress(), {}, 1 << 20, 100)
     return planner.plan(log.since(0))
 
 

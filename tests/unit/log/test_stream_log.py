@@ -18,6 +18,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.ledger.progress import Progress
+from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import CACHED_MANIFESTS, StreamLog
 from spark_wan.wire.records import RENAMED
 
@@ -478,5 +479,6 @@ def test_f42_a_log_of_version_1_continues_in_version_2(log: StreamLog) -> None:
     assert last == first
     log.append(replace(manifest(2), previous=last.fingerprint))
     limits: dict[str, Any] = {"max_bytes": 1 << 30, "max_epochs": 9}
-    found = StreamPlanner(STREAM, "seattle", log.read, Progress(), {}, **limits).plan(log.since(0))
+    inbound = InboundLog(log, "orders")
+    found = StreamPlanner(inbound, "seattle", Progress(), {}, **limits).plan(log.since(0))
     assert ([each.manifest.epoch for each in found.new], found.cause) == ([1, 2], None)
