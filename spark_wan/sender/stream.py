@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ ACK_POLL_INTERVAL = 0.2
 """Seconds between polls of the acks while ``block_on_ack`` waits for them."""
 LONGEST_JOIN = 10.0
 """Longest time for which commits wait for later ones, in seconds."""
+_LANES = {PLANNED: Lane.TABLES, LARGE_PLANNED: Lane.LARGE}
+"""Who goes on with a round after these steps: a worker."""
 _NEWER_SHARE = 0.3
 """Weight of the newest time in an average."""
 
@@ -227,21 +229,71 @@ class SenderStream(Activity):
         return turn
 
     def _plan(self, publisher: Publisher, spark: SparkSession) -> Turn:
-        """Begin a round. A worker writes the frames, if there are any to write."""
-        self.use(spark)
-        return self._go_on(self._round(publisher), spark)
+        """Plan an epoch. A worker captures and publishes it, if there is one."""
+        return self._go_on(self._round(publisher), spark, _LANES)
 
     def _round(self, publisher: Publisher) -> Steps[Manifest | None]:
         publisher.log.channel.ensure_prepared()
         return (yield from publisher.round())
 
     def _capture(self, steps: Steps[Manifest | None], spark: SparkSession) -> Turn:
-        """Go on with a round, in a worker."""
+        """Capture and publish a planned epoch, in a worker."""
         began = time.monotonic()
-        self.use(spark)
-        turn = self._go_on(steps, spark, in_worker=True)
+        turn = self._go_on(steps, spark, {})
         self._pipeline.capture_took(time.monotonic() - began)
         return self._recorded(turn)
+
+    def _go_on(
+        self, steps: Steps[Manifest | None], spark: SparkSession, lanes: Mapping[str, Lane]
+    ) -> Turn:
+        """Run a round to its end, or to a step after which the rest is work for one of ``lanes``.
+        An error holds the stream."""
+        self.use(spark)
+        published: Manifest | None = None
+        try:
+            while True:
+                self.job.check_stopped()
+                step = next(steps)
+                reached(step)
+                if step in lanes:
+                    return Found(partial(self._capture, steps), lanes[step])
+        except StopIteration as end:
+            published = end.value
+            self._release("publishing")
+        except Exception as error:
+            self._hold("publishing", error, spark)
+        if published is not None:
+            self._note_published(published)
+        return self._after_round(published, spark)
+
+    def _after_round(self, published: Manifest | None, spark: SparkSession) -> Turn:
+        """Return what to do after a round that has published an epoch, or none."""
+        if self.available_now:
+            self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
+            assert self._through is not None
+            if published is None or published.last_version >= self._through:
+                return None
+        return Next(0.0 if published is not None else self.pace.wait())
+
+    def _note_published(self, published: Manifest) -> None:
+        self._newest = published
+        self.pace.happened()
+        self._pipeline.published()
+        if self.block_on_ack:
+            self._blocking = published, time.monotonic() + self.block_on_ack
+        status = self.status
+        status.epochs += 1
+        status.events += published.rows
+        status.batches += len(published.frames)
+        status.bytes += published.bytes
+        log.info(
+            "%s: epoch %d, versions %d to %d, %d events",
+            status.stream,
+            published.epoch,
+            published.first_version,
+            published.last_version,
+            published.rows,
+        )
 
     def _recorded(self, turn: Turn) -> Turn:
         """Keep the stream's record before this turn, and look again when more of it is due."""
@@ -282,53 +334,6 @@ class SenderStream(Activity):
             return True
         newest = self.acks.state.newest
         return newest is None or self.acks.done(newest)
-
-    def _go_on(
-        self, steps: Steps[Manifest | None], spark: SparkSession, in_worker: bool = False
-    ) -> Turn:
-        """Run numbered steps, unless the sender is stopped in between."""
-        published: Manifest | None = None
-        try:
-            while True:
-                self.job.check_stopped()
-                step = next(steps)
-                reached(step)
-                if step in (PLANNED, LARGE_PLANNED) and not in_worker:
-                    lane = Lane.LARGE if step == LARGE_PLANNED else Lane.TABLES
-                    return Found(partial(self._capture, steps), lane)
-        except StopIteration as end:
-            published = end.value
-            self._release("publishing")
-        except Exception as error:
-            self._hold("publishing", error, spark)
-        if published is not None:
-            self._newest = published
-            self._count(published)
-            self.pace.happened()
-            self._pipeline.published()
-            if self.block_on_ack:
-                self._blocking = published, time.monotonic() + self.block_on_ack
-        if self.available_now:
-            self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
-            assert self._through is not None
-            if published is None or published.last_version >= self._through:
-                return None
-        return Next(0.0 if published is not None else self.pace.wait())
-
-    def _count(self, published: Manifest) -> None:
-        status = self.status
-        status.epochs += 1
-        status.events += published.rows
-        status.batches += len(published.frames)
-        status.bytes += published.bytes
-        log.info(
-            "%s: epoch %d, versions %d to %d, %d events",
-            status.stream,
-            published.epoch,
-            published.first_version,
-            published.last_version,
-            published.rows,
-        )
 
     def _is_blocking(self, spark: SparkSession) -> bool:
         """Whether ``block_on_ack`` still waits for the ack policy to be met."""
