@@ -2016,7 +2016,7 @@ GUARDS = {
 
     [nothing to send waits]
     unit/sender/test_sender_handle.py::test_after_a_start_tables_with_changes_go_before_those_without
-    SenderStream._first_look
+    OutboundStream._first_look
     - self._shows(publisher.seems_published, spark) and not first_looks.may_begin(self)
     + False
 
@@ -2528,7 +2528,7 @@ GUARDS = {
     "unit/sender/test_record.py": """
     [a sink's alert]
     test_f43_a_sinks_alert_stays_until_the_policy_is_met
-    SenderStream._knows_alert
+    OutboundStream._knows_alert
     - newest is None or self.acks.done(newest)
     + True
 
@@ -2542,19 +2542,19 @@ GUARDS = {
 
     [record is late]
     test_counters_are_written_every_few_seconds_and_then_all_of_them
-    SenderStream._recorded
+    OutboundStream._recorded
     - Next(min(turn.seconds, wait))
     + turn
 
     [record is last]
     test_a_run_with_available_now_leaves_its_last_counters
-    SenderStream._recorded
+    OutboundStream._recorded
     - turn is None
     + False
 
     [record before the first look]
     test_a_hold_that_the_sender_before_left_is_released_once_it_is_known_to_be_gone
-    SenderStream._recorded
+    OutboundStream._recorded
     - self.publisher is not None and self.first_looks is not None and (self.status.held is None)
     + False
 
@@ -2597,7 +2597,7 @@ GUARDS = {
 
     [work that takes long]
     test_a_capture_that_takes_long_is_no_stream_that_is_up_to_date
-    SenderStream._recorded
+    OutboundStream._recorded
     - self.record.expect(**self._known())
     + pass
 
@@ -2634,33 +2634,33 @@ GUARDS = {
     "unit/sender/test_sender_handle.py": """
     [f50send]
     test_f50_a_job_cancelled_from_outside_holds_the_stream_and_is_retried
-    SenderStream._hold
+    OutboundStream._hold
     - if ErrorKind.CANCELLED.matches(error): ...
     + if ErrorKind.CANCELLED.matches(error):
     +     raise SystemExit(1)
 
     [f50lost]
     test_f50_a_session_that_has_ended_ends_all_streams
-    SenderStream._hold
+    OutboundStream._hold
     - if lost is not None:
     -     raise lost from error
     + pass
 
     [acks held]
     test_a_hold_of_the_acks_ends_when_the_channel_answers
-    SenderStream._must_collect_acks
+    OutboundStream._must_collect_acks
     - self.acks.due() if hold is None else not hold.left()
     + self.acks.due()
 
     [blocked]
     test_b27_block_on_ack_delays_the_next_epoch_until_the_policy_is_met
-    SenderStream._look
+    OutboundStream._look
     - self._is_blocking(spark)
     + False
 
     [held alone]
     test_a_held_stream_stops_no_other_with_available_now
-    SenderStream._hold
+    OutboundStream._hold
     - if before is None or cause != before.cause: ...
     + if self.available_now:
     +     raise error
@@ -2674,13 +2674,13 @@ GUARDS = {
 
     [f12b]
     test_f50_an_error_that_mentions_cancelled_is_not_a_cancelled_job
-    SenderStream._hold
+    OutboundStream._hold
     - self._holds[part] = hold
     + raise error
 
     [table made again]
     test_a_table_that_was_made_again_is_told_from_other_holds[TableReplacedError]
-    SenderStream._hold
+    OutboundStream._hold
     - isinstance(error, TableReplacedError)
     + False
     """,

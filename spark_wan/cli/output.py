@@ -31,7 +31,7 @@ from spark_wan.units import format_bytes, format_duration, milliseconds
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
-    from spark_wan.sender.stream import StreamStatus
+    from spark_wan.sender.outbound_stream import StreamStatus
 
 ShowStatus = Callable[[Sequence[ChannelReport]], None]
 """Shows a status in place of the one before."""

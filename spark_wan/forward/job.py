@@ -34,9 +34,9 @@ from spark_wan.runtime.scheduler import (
     Turn,
 )
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.outbound import OutboundChannel, note_stop
+from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus, no_session
 from spark_wan.sender.record import RecordKeeper
-from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.steps import run
@@ -60,7 +60,7 @@ class Outbound:
 
     watch: AckWatch
     activity: OutboundChannel
-    streams: list[SenderStream]
+    streams: list[OutboundStream]
 
     @property
     def channel(self) -> Channel:
@@ -75,7 +75,7 @@ class ForwardedStream(Activity):
     forwarder: Forwarder
     answer: SiteAck
     outbound: Outbound
-    acks: SenderStream
+    acks: OutboundStream
     """Collects the acks of what is forwarded."""
     scheduler: Scheduler
     available_now: bool
@@ -195,7 +195,7 @@ class Forwards:
             sender.remotes,
             watch=outbound.watch,
         )
-        collecting = SenderStream(
+        collecting = OutboundStream(
             self.job,
             self.available_now,
             no_session,
@@ -233,7 +233,7 @@ class Forwards:
             known = self._outbound.get(sender.channel)
             if known is None:
                 watch = AckWatch(open_channel(sender.channel, sender.storage))
-                streams: list[SenderStream] = []
+                streams: list[OutboundStream] = []
                 pace = Pace(
                     sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)
                 )

@@ -26,10 +26,10 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.outbound import OutboundChannel, note_stop
+from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus, no_session
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
-from spark_wan.sender.stream import SenderStream, StreamStatus, no_session
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
@@ -171,7 +171,7 @@ class Sender:
         watch: AckWatch,
         available_now: bool,
         first_looks: FirstLooks | None = None,
-    ) -> SenderStream:
+    ) -> OutboundStream:
         name = stream_name(sender.site, sender.name, table.name)
         status = StreamStatus(name, table.name)
         checkpoints = StoredCheckpoints(
@@ -241,7 +241,7 @@ class Sender:
             milliseconds,
             by_sink=publisher is None,
         )
-        return SenderStream(
+        return OutboundStream(
             job,
             available_now,
             use,

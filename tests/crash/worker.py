@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sites import NEWARK, SEATTLE, Sites
 
 import spark_wan.receiver.table
-import spark_wan.sender.stream
+import spark_wan.sender.outbound_stream
 from spark_wan import steps
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
@@ -93,7 +93,7 @@ def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
         begin_thread(thread)
 
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
-    for module in (steps, spark_wan.sender.stream, spark_wan.receiver.table):
+    for module in (steps, spark_wan.sender.outbound_stream, spark_wan.receiver.table):
         module.reached = lambda step: _barrier.get().reached(step)  # type: ignore[attr-defined]
     waiting: list[tuple[Barrier, Callable[[], BaseException | None]]] = []
     for command in commands:

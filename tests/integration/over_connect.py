@@ -20,15 +20,15 @@ import spark_wan.capture.source as source
 from spark_wan import Receiver, Sender
 from spark_wan.capture.altered_values import JAVA_TIME
 from spark_wan.delta.sessions import is_connect
-from spark_wan.sender.stream import SenderStream
+from spark_wan.sender.outbound_stream import OutboundStream
 
 
 def histories_while_idle(*handles: Any) -> int:
     """Return how often an idle sender reads a history (a Spark job) in ten looks at its tables."""
     looks, histories = [], []
-    look, history = SenderStream.look, source.history
+    look, history = OutboundStream.look, source.history
 
-    def counted_look(stream: SenderStream, spark: Any) -> Any:
+    def counted_look(stream: OutboundStream, spark: Any) -> Any:
         looks.append(stream.name)
         return look(stream, spark)
 
@@ -36,11 +36,11 @@ def histories_while_idle(*handles: Any) -> int:
         histories.append(args)
         return history(*args, **options)
 
-    SenderStream.look, source.history = counted_look, counted_history  # type: ignore[method-assign]
+    OutboundStream.look, source.history = counted_look, counted_history  # type: ignore[method-assign]
     try:
         wait_until(lambda: len(looks) >= 10, "the sender looks at its tables", *handles)
     finally:
-        SenderStream.look, source.history = look, history  # type: ignore[method-assign]
+        OutboundStream.look, source.history = look, history  # type: ignore[method-assign]
     return len(histories)
 
 

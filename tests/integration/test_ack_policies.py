@@ -22,7 +22,7 @@ from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.job import Sender
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.outbound_stream import StreamStatus
 
 ORDERS = "newark.east.orders"
 

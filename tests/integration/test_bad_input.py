@@ -33,7 +33,7 @@ from spark_wan.errors import ChannelError, LedgerError, StreamsHeldError, Topolo
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.state.decisions import parse_decisions
 from spark_wan.topology.parsing import load_topology
 

@@ -27,7 +27,7 @@ def test_f50_cancelled_jobs_are_reported_and_retried(
 ) -> None:
     """First a job of the sender, then one of the receiver. No stream ends.
 
-    Fails without the retry in `SenderStream._hold`, or in `InboundTable._round`.
+    Fails without the retry in `OutboundStream._hold`, or in `InboundTable._round`.
     """
     monkeypatch.setattr(receiver_stream, "FIRST_RETRY", 3_600.0)
     monkeypatch.setattr(hold, "LONGEST_WAIT", 3_600.0)
@@ -91,7 +91,7 @@ def test_f50_the_end_of_the_session_ends_sender_and_receiver(wan: Sites, tmp_pat
     """In a process of its own. Both report the error, neither hangs, and no stream is held. So do
     they over Connect: see ``test_connect.py``.
 
-    Fails without `lost_session` in `SenderStream._hold` and `InboundTable._round`.
+    Fails without `lost_session` in `OutboundStream._hold` and `InboundTable._round`.
     """
     reports = run_script(SCRIPT, tmp_path, wan.folder, timeout=500)
     assert reports == {

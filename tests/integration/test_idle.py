@@ -17,8 +17,8 @@ from waiting import wait_until
 from spark_wan import Receiver, Sender
 from spark_wan.ledger.tables import SCHEMAS
 from spark_wan.receiver.inbound import InboundChannel
+from spark_wan.sender.outbound_stream import OutboundStream
 from spark_wan.sender.record import read_record
-from spark_wan.sender.stream import SenderStream
 
 TABLES = ("orders", "readings")
 POLLS = 8
@@ -56,12 +56,12 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     """No Delta commits, no channel writes and no Spark jobs at either end, over several polls; also
     after a commit at the source that changes no rows. A change then wakes them at once.
 
-    Fails when `SenderStream.look` begins a round without a glance: it runs jobs to read the
+    Fails when `OutboundStream.look` begins a round without a glance: it runs jobs to read the
     history.
     """
     wan.change(10)
     looks: Counter[str] = Counter()
-    for kind in (SenderStream, InboundChannel):
+    for kind in (OutboundStream, InboundChannel):
         monkeypatch.setattr(kind, "look", counted(kind.look, looks))
     handles = (
         Sender(spark, wan.topology, NEWARK, senders=["east"]).start(),

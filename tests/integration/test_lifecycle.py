@@ -14,7 +14,7 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import children, connections, wait_until, wan_threads, workers
 
 import spark_wan.receiver.table as receiver_table
-import spark_wan.sender.stream as sender_stream
+import spark_wan.sender.outbound_stream as sender_stream
 from spark_wan import Receiver, Sender
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.sender.record import read_record

@@ -16,7 +16,7 @@ from spark_wan.capture import source
 from spark_wan.delta.tables import load, table_detail
 from spark_wan.errors import WanError
 from spark_wan.events.operations import OP, VERSION, Operation
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.wire.manifest import CAPTURE, SNAPSHOT
 
 BULK = 60_000

@@ -35,8 +35,8 @@ from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import InboundStream, TableStatus
 from spark_wan.sender.job import Sender
+from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.sender.publish import Publisher
-from spark_wan.sender.stream import StreamStatus
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack

@@ -20,7 +20,7 @@ from spark_wan.errors import SessionLostError, WanError
 from spark_wan.local import cache
 from spark_wan.local.session import children_print_to
 from spark_wan.runtime.progress import Progress
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.outbound_stream import StreamStatus
 
 
 class Job:

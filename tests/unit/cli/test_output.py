@@ -12,7 +12,7 @@ from spark_wan.cli.options import Format
 from spark_wan.cli.output import describe_applied, describe_sent, describe_work, open_output
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime.progress import Progress
-from spark_wan.sender.stream import StreamStatus
+from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.units import milliseconds
 
 SENT = StreamStatus(

@@ -25,6 +25,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Found, Next, Turn
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import (
     NEXT_WITHIN,
@@ -34,7 +35,6 @@ from spark_wan.sender.record import (
     read_record,
     record_write,
 )
-from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.sender_record import SenderRecord
@@ -74,7 +74,7 @@ class Stream:
         )
         watch = AckWatch(channel, lambda: self.clock.now / 1000)
         self.keeper = RecordKeeper(channel, STREAM, settings, self.clock, by_sink)
-        self.stream = SenderStream(
+        self.stream = OutboundStream(
             Running(),
             available_now,
             lambda spark: None,

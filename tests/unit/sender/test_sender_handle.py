@@ -24,7 +24,7 @@ from fakes import (
 )
 from waiting import LONG, until
 
-import spark_wan.sender.stream as stream_module
+import spark_wan.sender.outbound_stream as stream_module
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.cli.launcher import watch
 from spark_wan.delta.commits import Commit
@@ -40,8 +40,8 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.frame import FrameHeader
@@ -109,7 +109,7 @@ class Here:
     def begin(self) -> None:
         self.handle.begin(self.streams)
 
-    def _stream(self, name: str, start: int | None) -> SenderStream:
+    def _stream(self, name: str, start: int | None) -> OutboundStream:
         settings = CaptureSettings(
             name, name, ("id",), "newark", ("seattle",), ("seattle",), start, "hold", 1_000
         )
@@ -118,7 +118,7 @@ class Here:
         policy = AckPolicy.ALL if self.block_on_ack else AckPolicy.NONE
         acks = AckManager(log, checkpoints, policy, 60_000, Clock(), ["seattle"])
         status, pace = StreamStatus(name, name), Pace(0.01, 0.01)
-        return SenderStream(
+        return OutboundStream(
             self.handle,
             self.available_now,
             lambda spark: None,

@@ -14,8 +14,8 @@ from spark_wan.errors import ChannelError
 from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.record import RecordKeeper
-from spark_wan.sender.stream import SenderStream, StreamStatus
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OutboundChannel(Activity):
     """An outbound channel of a running sender. It lists the acks of all streams at once."""
 
     watch: AckWatch
-    streams: Sequence[SenderStream]
+    streams: Sequence[OutboundStream]
     scheduler: Scheduler
     pace: Pace
     _unreachable: str | None = None

@@ -1,4 +1,8 @@
-"""One stream of a running sender: when to look, what to do, its status, and what holds it."""
+"""One outbound stream: when to look, what to do, its status, and what holds it.
+
+A sender runs those that it publishes. A receiver runs those that it forwards, to collect their
+acks; a sender also those of sinks (:attr:`OutboundStream.publisher` is None for both).
+"""
 
 from __future__ import annotations
 
@@ -124,8 +128,8 @@ class _Hold(Hold):
 
 
 @dataclass(eq=False)
-class SenderStream(Activity):
-    """A stream of a running sender."""
+class OutboundStream(Activity):
+    """A stream of a running sender or forwarder."""
 
     job: Job
     available_now: bool
@@ -134,7 +138,7 @@ class SenderStream(Activity):
     """Makes the source go on in another session."""
     status: StreamStatus
     publisher: Publisher | None
-    """None: a sink publishes the stream, and the sender only collects its acks."""
+    """None: a sink or a forwarder publishes the stream; here its acks are collected."""
     acks: AckManager
     pace: Pace
     block_on_ack: float
