@@ -31,7 +31,7 @@ from deltalake import DeltaTable, write_deltalake
 from bench.end_to_end import HERE, SCRATCH
 from bench.figures import record
 from spark_wan.apply.change import Change
-from spark_wan.delta.sessions import SessionSettings
+from spark_wan.delta.sessions import CurrentSession, SessionSettings
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.folding import folded_ids
@@ -93,7 +93,7 @@ class Grown:
         # As a receiver's threads have it: copies of such a session are cheap.
         self.spark = spark = SessionSettings.of(spark).new_session(spark)
         self.applies = applies
-        self.tables = LedgerTables(spark, str(folder / "_wan"))
+        self.tables = LedgerTables(CurrentSession(spark), str(folder / "_wan"))
         self.store = DeltaLedgerStore(self.tables)
         self.place = str(folder / TABLE)
         self.tables.ensure()
@@ -101,7 +101,7 @@ class Grown:
         self._grow()
         channel: Any = None
         self.target = DeltaTarget(
-            spark, SITE, TABLE, self.place, channel=channel, ledger=self.tables
+            CurrentSession(spark), SITE, TABLE, self.place, channel=channel, ledger=self.tables
         )
         self.ledger = Ledger(SITE, TABLE, self.store)
 

@@ -25,7 +25,7 @@ import spark_wan
 from bench.end_to_end import COLUMNS, TYPES
 from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.registry import open_channel
-from spark_wan.delta.sessions import SessionSettings
+from spark_wan.delta.sessions import CurrentSession, SessionSettings
 from spark_wan.delta.sql import reference
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
@@ -130,13 +130,20 @@ class SmallApply:
         # As a receiver's threads have it: copies of such a session are cheap.
         own = SessionSettings.of(spark).new_session(spark)
         log = StreamLog(open_channel(str(place / "channel")), all_streams(self.topology)[0].name)
-        tables = LedgerTables(own, str(place / "seattle"))
+        tables = LedgerTables(CurrentSession(own), str(place / "seattle"))
         tables.ensure()
         self.applier = TableApplier(
             "seattle",
             "orders",
             log,
-            DeltaTarget(own, "seattle", "orders", self.target, channel=log.channel, ledger=tables),
+            DeltaTarget(
+                CurrentSession(own),
+                "seattle",
+                "orders",
+                self.target,
+                channel=log.channel,
+                ledger=tables,
+            ),
             Ledger("seattle", "orders", DeltaLedgerStore(tables)),
         )
 

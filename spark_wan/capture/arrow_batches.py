@@ -15,7 +15,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_wan.delta.dataframes import select_columns
-from spark_wan.delta.sessions import is_connect, temporary_settings
+from spark_wan.delta.sessions import CurrentSession, is_connect, temporary_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,11 +39,15 @@ _OF_ANY_SIZE = ("string", "binary", "char", "varchar")
 class ArrowBatches:
     """Settings for the batches of one table's captures, in the stream's own session."""
 
-    def __init__(self, spark: SparkSession, table: str) -> None:
-        self.spark = spark
+    def __init__(self, session: CurrentSession, table: str) -> None:
+        self.session = session
         self.table = table
         self.large_rows = False
         """This sender has met a large row."""
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.session.spark
 
     def publish(
         self,

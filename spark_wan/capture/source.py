@@ -32,6 +32,7 @@ from spark_wan.delta.dataframes import map_in_arrow, schema_json, select_columns
 from spark_wan.delta.errors import ErrorKind, feed_off, newest_version, source_error, table_missing
 from spark_wan.delta.jobs import watched_jobs
 from spark_wan.delta.log_files import LogFiles, adds_rows
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.tables import (
     LogRetention,
     change_feed_and_size,
@@ -58,8 +59,7 @@ CHECK_INTERVAL = 3_600.0
 class DeltaSource:
     """The publisher's view of a Delta table (see :class:`spark_wan.sender.publish.SourceTable`)."""
 
-    spark: SparkSession
-    """The session of the thread that works on the table (see :meth:`use`)."""
+    session: CurrentSession
     table: CapturedTable
     channel: Channel
     limits: BatchLimits
@@ -79,11 +79,11 @@ class DeltaSource:
         self._retention = LogRetention(self.table.location)
         self.log_files = LogFiles(self.table.location, self.storage)
         self._backlog = Backlog(self._read_history)
-        self._batches = ArrowBatches(self.spark, self.table.name)
+        self._batches = ArrowBatches(self.session, self.table.name)
 
-    def use(self, spark: SparkSession) -> None:
-        """Go on in another session: that of the thread whose turn it is."""
-        self.spark = self._batches.spark = spark
+    @property
+    def spark(self) -> SparkSession:
+        return self.session.spark
 
     def table_id(self) -> str:
         with self._errors():

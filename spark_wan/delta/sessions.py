@@ -25,6 +25,15 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+@dataclass
+class CurrentSession:
+    """The session in which a table is worked on. One worker at a time works on it, each with a
+    session of its own, which it puts here; whatever belongs to the table asks here for it."""
+
+    spark: Any = None
+    """None until a worker has begun."""
+
+
 @dataclass(frozen=True)
 class SessionSettings:
     """The settings that a job takes over from the user's session (:mod:`spark_wan.delta.settings`).

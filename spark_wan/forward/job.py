@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
@@ -35,7 +36,7 @@ from spark_wan.runtime.scheduler import (
 )
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
-from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus, no_session
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
@@ -198,7 +199,7 @@ class Forwards:
         collecting = OutboundStream(
             self.job,
             self.available_now,
-            no_session,
+            CurrentSession(),
             StreamStatus(name, table.name),
             None,
             acks,

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import lost_session, temporary_settings
+from spark_wan.delta.sessions import CurrentSession, lost_session, temporary_settings
 from spark_wan.delta.sql import literal, reference
 from spark_wan.delta.tables import table_detail
 from spark_wan.errors import StoppedError
@@ -87,7 +87,7 @@ class LedgerMaintenance(Activity):
         Raises StoppedError, and errors of cancelled jobs and ended sessions. Other errors are
         logged: the next run tries again.
         """
-        tables = LedgerTables(spark, self.state)
+        tables = LedgerTables(CurrentSession(spark), self.state)
         changed = False
         with self._left_to_next_run(spark, "event IDs could not be expired"):
             changed |= self._expire(tables)

@@ -71,7 +71,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import lost_session
+from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
 from spark_wan.errors import LedgerError, WanError, resend_advice
@@ -111,9 +111,13 @@ _creating = threading.Lock()
 class LedgerTables:
     """The ledger's tables of one site. ``state`` is the site's state folder or URL."""
 
-    def __init__(self, spark: SparkSession, state: str) -> None:
-        self.spark = spark
+    def __init__(self, session: CurrentSession, state: str) -> None:
+        self.session = session
         self.state = state.rstrip("/")
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.session.spark
 
     def location(self, name: str) -> str:
         return f"{self.state}/ledger/{name}"

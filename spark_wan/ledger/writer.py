@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import error_text
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
@@ -79,7 +80,7 @@ class LedgerWriter(Activity):
             return
         rows = [(each.table, row) for each in taken.values() for row in each.unwritten]
         try:
-            DeltaLedgerStore(LedgerTables(spark, self.state)).append_all(rows)
+            DeltaLedgerStore(LedgerTables(CurrentSession(spark), self.state)).append_all(rows)
         except Exception as error:
             log.info("%d marks could not be written together: %s", len(rows), error_text(error))
         else:

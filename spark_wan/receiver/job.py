@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_wan.channels.registry import open_channel, prepare_all
-from spark_wan.delta.sessions import job_session
+from spark_wan.delta.sessions import CurrentSession, job_session
 from spark_wan.errors import TopologyError
 from spark_wan.forward.job import Forwards
 from spark_wan.ledger.maintenance import LedgerMaintenance
@@ -94,7 +94,7 @@ class Receiver:
         One of several is tried again until it can.
         """
         with job_session(self.spark) as session:
-            LedgerTables(session, self.site.state).ensure()
+            LedgerTables(CurrentSession(session), self.site.state).ensure()
         channels: list[InboundChannel] = []
         handle = JobHandle(
             self.spark,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from spark_wan.apply.applier import READ_BACK, ApplyResult, TableApplier
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import lost_session
+from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.errors import ChannelError, LedgerError, StoppedError, WanError
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.ledger import Ledger
@@ -67,8 +67,7 @@ class InboundTable(Activity):
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards ``_due``: channels add to it."""
-    _spark: SparkSession | None = None
-    """The session of the worker that is at work."""
+    _session: CurrentSession = field(default_factory=CurrentSession)
     _work: _Work | None = None
     """Work that waits for the ledger."""
     _streams: dict[str, InboundStream] = field(default_factory=dict)
@@ -132,7 +131,7 @@ class InboundTable(Activity):
     def _go_on(self, spark: SparkSession) -> Turn:
         """Work until there is nothing more to do, or until a mark has to wait for the ledger."""
         assert self._work is not None
-        self._spark = spark
+        self._session.spark = spark
         work, self._work = self._work, None
         for _ in work:
             assert self.writer is not None and self._ledger is not None
@@ -164,7 +163,6 @@ class InboundTable(Activity):
         applier = stream.applier
         if applier is None:
             return False
-        self._use(applier)
         try:
             retention = applier.target.log_retention()
         except WanError:
@@ -207,7 +205,6 @@ class InboundTable(Activity):
                 reached(step)
                 if step == READ_BACK and self.writer is not None:
                     yield
-                    self._use(applier)
         except StopIteration as end:
             result: ApplyResult = end.value
             return result
@@ -216,8 +213,7 @@ class InboundTable(Activity):
         except Exception as error:
             if self.job.is_stopping:
                 raise StoppedError("the receiver was stopped") from error
-            assert self._spark is not None
-            lost = lost_session(self._spark)
+            lost = lost_session(self._session.spark)
             if lost is not None:
                 raise lost from error
             if not ErrorKind.CANCELLED.matches(error):
@@ -233,18 +229,16 @@ class InboundTable(Activity):
             )
 
     def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
-        """Return the applier of a stream, in the session of this worker."""
-        spark = self._spark
-        assert spark is not None
+        """Return the applier of a stream."""
         tables, ledger = self._ledger_tables, self._ledger
         if tables is None or ledger is None:
             # Streams of one table share its ledger: their applies are numbered together.
-            tables = self._ledger_tables = LedgerTables(spark, self.site.state)
+            tables = self._ledger_tables = LedgerTables(self._session, self.site.state)
             ledger = Ledger(self.site.name, self.name, DeltaLedgerStore(tables))
             self._ledger = ledger
         if stream.applier is None:
             target = DeltaTarget(
-                spark,
+                self._session,
                 self.site.name,
                 self.name,
                 self.table.location(self.site.name),
@@ -269,9 +263,4 @@ class InboundTable(Activity):
                 answer=stream.answer,
                 writers=self.table.writers,
             )
-        self._use(stream.applier)
         return stream.applier
-
-    def _use(self, applier: TableApplier) -> None:
-        assert isinstance(applier.target, DeltaTarget) and self._spark is not None
-        applier.target.use(self._spark)

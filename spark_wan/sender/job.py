@@ -7,7 +7,7 @@ other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
 from spark_wan.channels.registry import open_channel, prepare_all
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.frames import BatchLimits
@@ -27,7 +28,7 @@ from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
-from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus, no_session
+from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import RecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
@@ -193,11 +194,11 @@ class Sender:
         decisions = StoredDecisions(self.site.state, self.site.storage)
         decisions.record(table.name, self.decisions.get(table.name, Decisions()))
         publisher: Publisher | None = None
-        use: Callable[[SparkSession], None] = no_session
+        session = CurrentSession()
         if table.source == "table":
-            ledger = LedgerTables(self.spark, self.site.state)
+            ledger = LedgerTables(session, self.site.state)
             source = DeltaSource(
-                self.spark,
+                session,
                 CapturedTable(
                     table.name, table.location(sender.site), table.keys, table.max_dead_letters
                 ),
@@ -215,12 +216,6 @@ class Sender:
             )
             decided = partial(decisions.load, table.name)
             publisher = Publisher(settings, stream_log, source, checkpoints, milliseconds, decided)
-
-            def use_in_source(spark: SparkSession) -> None:
-                source.use(spark)
-                ledger.spark = spark
-
-            use = use_in_source
 
         policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
         acks = AckManager(
@@ -244,7 +239,7 @@ class Sender:
         return OutboundStream(
             job,
             available_now,
-            use,
+            session,
             status,
             publisher,
             acks,

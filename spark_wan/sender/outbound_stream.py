@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.errors import ErrorKind, error_text
-from spark_wan.delta.sessions import lost_session
+from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.errors import StoppedError, TableReplacedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
@@ -115,10 +115,6 @@ class _Pipeline:
         return max(0.0, self.published_at + join - time.monotonic())
 
 
-def no_session(spark: SparkSession) -> None:
-    """A stream without a source needs no session."""
-
-
 @dataclass
 class _Hold(Hold):
     """What holds a part of the work of a stream."""
@@ -134,8 +130,8 @@ class OutboundStream(Activity):
     job: Job
     available_now: bool
     """Publish the versions that are there at the start, collect the acks, and end."""
-    use: Callable[[SparkSession], None]
-    """Makes the source go on in another session."""
+    session: CurrentSession
+    """Of the source, if there is one."""
     status: StreamStatus
     publisher: Publisher | None
     """None: a sink or a forwarder publishes the stream; here its acks are collected."""
@@ -197,7 +193,7 @@ class OutboundStream(Activity):
             self._collect_acks(spark, max_age=ACK_POLL_INTERVAL)
             return None
         if self._through is None:
-            self.use(spark)
+            self.session.spark = spark
             try:
                 self._through = self.publisher.source.newest().version
             except Exception as error:
@@ -214,7 +210,7 @@ class OutboundStream(Activity):
 
     def _shows(self, glance: Callable[[], bool], spark: SparkSession) -> bool:
         """Whether a glance at the source shows that there is nothing to publish."""
-        self.use(spark)
+        self.session.spark = spark
         try:
             return glance()
         except Exception as error:
@@ -252,7 +248,7 @@ class OutboundStream(Activity):
     ) -> Turn:
         """Run a round to its end, or to a step after which the rest is work for one of ``lanes``.
         An error holds the stream."""
-        self.use(spark)
+        self.session.spark = spark
         published: Manifest | None = None
         try:
             while True:

@@ -27,7 +27,7 @@ from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
-from spark_wan.delta.sessions import lost_session
+from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import LogRetention, history, load, table_id
 from spark_wan.errors import FrameError, TargetError, WanError
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class DeltaTarget:
     """A Delta table for the applier (see :class:`spark_wan.apply.change.TargetTable`)."""
 
-    spark: SparkSession
+    session: CurrentSession
     site: str
     table: str
     location: str
@@ -86,9 +86,9 @@ class DeltaTarget:
         self._log_files = LogFiles(self.location, self.storage)
         self._retention = LogRetention(self.location)
 
-    def use(self, spark: SparkSession) -> None:
-        """Go on in another session: that of the thread whose turn it is."""
-        self.spark = self.ledger.spark = spark
+    @property
+    def spark(self) -> SparkSession:
+        return self.session.spark
 
     def table_id(self) -> str | None:
         with self._errors():

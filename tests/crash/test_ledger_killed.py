@@ -10,6 +10,7 @@ from sites import SEATTLE, Sites, at
 
 import spark_wan
 from crash.processes import Killed
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.summary import Summary
@@ -57,7 +58,8 @@ def test_a_fold_killed_after_it_renamed_event_ids_loses_none(
     assert (status.duplicates, status.dead_letters) == (15, 0)
     sites.assert_equal("clicks")
 
-    store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
+    state = sites.topology.site(SEATTLE).state
+    store = DeltaLedgerStore(LedgerTables(CurrentSession(spark), state))
     while run(fold(store, SEATTLE, "clicks", least=1)):
         pass
     [summary] = store.load("clicks")

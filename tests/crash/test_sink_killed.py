@@ -14,6 +14,7 @@ from sites import NEWARK, SEATTLE, Sites, at
 
 import spark_wan
 from crash.armed_sink import ArmedDataSource
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.sender.acks import AckManager
@@ -110,7 +111,7 @@ def test_f29_a_replay_of_expired_event_ids_is_set_aside(spark: Any, clicked: Sit
     write_all()
     clicked.apply(spark, "events")
     before = clicked.rows("clicks")
-    tables = LedgerTables(spark, clicked.topology.site(SEATTLE).state)
+    tables = LedgerTables(CurrentSession(spark), clicked.topology.site(SEATTLE).state)
     AppliedEventIds(tables, "clicks", NEWARK).expire(int(at(5).timestamp() * 1_000_000))
 
     clicked.append("clicks", clicks(range(10, 12)))

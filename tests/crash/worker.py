@@ -28,6 +28,7 @@ from sites import NEWARK, SEATTLE, Sites
 import spark_wan.receiver.table
 import spark_wan.sender.outbound_stream
 from spark_wan import steps
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
@@ -111,7 +112,8 @@ def begin(spark: Any, command: dict[str, Any]) -> Callable[[], BaseException | N
     sites = Sites(Path(command["folder"]))
     if command["do"] != "fold":
         return start(spark, sites, command).exception
-    store = DeltaLedgerStore(LedgerTables(spark, sites.topology.site(SEATTLE).state))
+    state = sites.topology.site(SEATTLE).state
+    store = DeltaLedgerStore(LedgerTables(CurrentSession(spark), state))
     folding = fold(store, SEATTLE, command["table"], least=1)
     threading.Thread(target=lambda: steps.run(folding), daemon=True).start()
     return lambda: None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger import tables as ledger_tables
 from spark_wan.ledger.tables import LedgerTables
 
@@ -68,7 +69,7 @@ def ensure_at_once(spark: Any, state: str, monkeypatch: pytest.MonkeyPatch) -> l
 
     def ensure() -> None:
         try:
-            LedgerTables(spark, state).ensure()
+            LedgerTables(CurrentSession(spark), state).ensure()
         except BaseException as error:
             errors.append(error)
             both.abort()
@@ -96,13 +97,13 @@ def test_a_ledger_of_version_0_1_0_gains_columns(
     """
     state = str(tmp_path / "_wan")
     make_0_1_0(spark, state)
-    earlier = LedgerTables(spark, state)
+    earlier = LedgerTables(CurrentSession(spark), state)
     earlier.ensure()
     before = {name: names(earlier, name) for name in SCHEMAS_0_1_0}
 
     monkeypatch.setattr(ledger_tables, "SCHEMAS", grown())
     assert ensure_at_once(spark, state, monkeypatch) == []
-    later = LedgerTables(spark, state)
+    later = LedgerTables(CurrentSession(spark), state)
     versions = [DeltaTable(later.location(name)).version() for name in before]
     later.ensure()
     assert versions == [DeltaTable(later.location(name)).version() for name in before]

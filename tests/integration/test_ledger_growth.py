@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from ledgers import MARK, ledger, mark, target
 from sites import make_ledger
 
-from spark_wan.delta.sessions import temporary_settings
+from spark_wan.delta.sessions import CurrentSession, temporary_settings
 from spark_wan.delta.sql import reference
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger import applied_ids, folding, maintenance
@@ -36,7 +36,7 @@ ODD = ["plain", "it's", "back\\slash", "${spark.app.name}", "nul\x00", "ünï", 
 def store(spark: Any, tmp_path: Path) -> DeltaLedgerStore:
     state = str(tmp_path / "_wan")
     make_ledger(spark, state)
-    return DeltaLedgerStore(LedgerTables(spark, state))
+    return DeltaLedgerStore(LedgerTables(CurrentSession(spark), state))
 
 
 def users(apply: int, **changes: Any) -> Mark:

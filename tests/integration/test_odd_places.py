@@ -14,6 +14,7 @@ from pair import Pair
 from sites import NEWARK, SEATTLE
 
 from spark_wan import Sender, load_topology
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.sql import reference
 from spark_wan.delta.tables import load, table_id
 from spark_wan.errors import WanError
@@ -133,7 +134,7 @@ def test_a_chain_of_two_topologies_is_held_at_the_middle_site(spark: Any, tmp_pa
     second = tmp_path / "wan" / "second.yaml"
     second.write_text(SECOND_TOPOLOGY)
     topology = load_topology(second)
-    LedgerTables(spark, topology.site("tacoma").state).ensure()
+    LedgerTables(CurrentSession(spark), topology.site("tacoma").state).ensure()
     inbound = inbound_of(Receiver(spark, topology, "tacoma"))
 
     def send(**settings: Any) -> None:

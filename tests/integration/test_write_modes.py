@@ -32,6 +32,7 @@ from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.key_list import MAX_KEYS
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.sql import reference
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.ledger.applied_columns import AppliedColumns
@@ -108,7 +109,12 @@ class Ways:
         nothing: Any = None
         self.targets = {
             way: DeltaTarget(
-                spark, "seattle", "orders", str(folder / way), channel=self.channel, ledger=nothing
+                CurrentSession(spark),
+                "seattle",
+                "orders",
+                str(folder / way),
+                channel=self.channel,
+                ledger=nothing,
             )
             for way in WAYS
         }

@@ -10,6 +10,7 @@ from fakes import HEADER, memory_channel
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable, CaptureTask
 from spark_wan.channels.base import Channel
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.log.frames import BatchLimits
 
 LIMITS = BatchLimits(100, 1 << 20)
@@ -51,5 +52,10 @@ def delta_source(
 ) -> DeltaSource:
     """A source of ``orders``; without Spark it can do only what asks nothing of Spark."""
     return DeltaSource(
-        spark, table or orders(), channel or memory_channel(), LIMITS, record_dead_letters, print
+        CurrentSession(spark),
+        table or orders(),
+        channel or memory_channel(),
+        LIMITS,
+        record_dead_letters,
+        print,
     )

@@ -90,8 +90,6 @@ class InMemory(InboundTable):
             applier.before = self.before
         return stream.applier
 
-    def _use(self, applier: TableApplier) -> None: ...
-
 
 def receiver(
     channel: Channel,

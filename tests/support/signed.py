@@ -138,8 +138,6 @@ class SignedTable(InboundTable):
             )
         return stream.applier
 
-    def _use(self, applier: TableApplier) -> None: ...
-
 
 class SignedSites:
     """The sites of :func:`content`, with the keys that each of them has now.

@@ -27,6 +27,7 @@ from inline import Inbound, Running, inbound_of
 from spark_wan.apply.applier import TableApplier
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import SCHEMAS, LedgerTables
@@ -84,11 +85,11 @@ def make_ledger(spark: Any, state: str) -> None:
     if all((ledger / name / "_delta_log").exists() for name in SCHEMAS):
         return
     if ledger.exists():
-        LedgerTables(spark, state).ensure()
+        LedgerTables(CurrentSession(spark), state).ensure()
     elif _empty_ledgers:
         shutil.copytree(_empty_ledgers[0], ledger)
     else:
-        LedgerTables(spark, state).ensure()
+        LedgerTables(CurrentSession(spark), state).ensure()
         kept = Path(tempfile.mkdtemp()) / "ledger"
         shutil.copytree(ledger, kept)
         atexit.register(shutil.rmtree, kept.parent, ignore_errors=True)
@@ -239,7 +240,7 @@ class Sites:
         self.make_ledger(spark)
         log = self.log(table)
         made = self.inbound(spark, SENDERS[table]).tables.get(table)
-        made._spark = spark
+        made._session.spark = spark
         return made._applier(InboundStream(log.stream, table), log)
 
     def publisher(self, spark: Any, table: str) -> Publisher:

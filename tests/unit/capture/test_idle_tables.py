@@ -15,6 +15,7 @@ from publishing import Site
 
 from spark_wan.delta import tables
 from spark_wan.delta.commits import DAY, record_after
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.delta.tables import milliseconds_of
 from spark_wan.errors import LedgerError, SourceUnreadableError, StoppedError, TableReplacedError
 from spark_wan.target import delta_table as target_module
@@ -456,7 +457,7 @@ def test_the_retention_of_a_log_is_read_once_a_day(
     monkeypatch.setattr(
         tables, "table_detail", lambda spark, location, column: asked.append(location) or {}
     )
-    nothing: Any = None
+    nothing: Any = CurrentSession()
     table: Any = DeltaTarget(
         nothing, "seattle", "orders", "/orders", channel=memory_channel(), ledger=nothing
     )
@@ -471,7 +472,7 @@ def test_the_retention_of_a_log_is_read_once_a_day(
 def test_a_log_with_unreadable_files_has_no_last_transaction(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nothing: Any = None
+    nothing: Any = CurrentSession()
     place = "main.sales.orders"
     table = DeltaTarget(
         nothing, "seattle", "orders", place, channel=memory_channel(), ledger=nothing

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import LedgerError
 from spark_wan.ledger import tables as ledger_tables
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 
-SESSION: Any = SimpleNamespace(range=lambda _: None)
+SESSION = CurrentSession(SimpleNamespace(range=lambda _: None))
 """One that answers."""
 
 
@@ -40,7 +41,7 @@ def test_dead_letters_of_two_streams_are_recorded_concurrently() -> None:
         createDataFrame=frame,
         catalog=SimpleNamespace(dropTempView=lambda name: views.pop(name)),
     )
-    tables = LedgerTables(session, "/state")
+    tables = LedgerTables(CurrentSession(session), "/state")
     tables.merge_dead_letters([{"event_id": "a"}])
     assert [[value for value in row if value in ("a", "b")] for rows in added for row in rows] == [
         ["b"],
@@ -75,10 +76,10 @@ def test_a_table_created_by_another_receiver_at_the_same_moment_is_used(
         return SimpleNamespace(columns=[column.split()[0] for column in columns])
 
     monkeypatch.setattr(ledger_tables, "load", load)
-    LedgerTables(session, "/state").ensure()
+    LedgerTables(CurrentSession(session), "/state").ensure()
     assert len(made) == len(ledger_tables.SCHEMAS)
     with pytest.raises(ProtocolChangedException):
-        LedgerTables(session, "/lost").ensure()
+        LedgerTables(CurrentSession(session), "/lost").ensure()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,8 @@ def test_an_error_that_names_the_ledger_is_recognised(text: str, told: bool) -> 
 
     Fails when only its files count: the target would be reported as missing.
     """
-    assert LedgerTables(SESSION, "/lake/seattle/_wan").is_named_in(ValueError(text)) is told
+    tables = LedgerTables(SESSION, "/lake/seattle/_wan")
+    assert tables.is_named_in(ValueError(text)) is told
 
 
 def test_an_error_while_the_ledger_is_read_is_a_ledger_error(

@@ -17,6 +17,7 @@ from receivers import CONTENT, SPARK, TOPOLOGY, Clock, acked, held_at, receiver,
 
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, FrameError, SessionLostError, StoppedError
 from spark_wan.ledger import maintenance
 from spark_wan.ledger.folding import LEAST_MARKS
@@ -576,10 +577,9 @@ def test_the_check_of_frames_finds_a_payload_that_cannot_be_decoded(channel: Any
     data = encode_frame(header, pa.record_batch({"id": pa.array([1], pa.int64())}))
     path = channel.put_frame(STREAM, header.attempt, 0, data)
     ref = FrameRef(path, 5, len(data), frame_checksum(data))
-    spark: Any = None
     tables: Any = None
     target = DeltaTarget(
-        spark, "seattle", "orders", "/seattle/orders", channel=channel, ledger=tables
+        CurrentSession(), "seattle", "orders", "/seattle/orders", channel=channel, ledger=tables
     )
     with pytest.raises(FrameError, match="1 rows where its header says 5"):
         target.check_frames(PlannedEpoch(manifest(frames=(ref,)), -1))

@@ -18,6 +18,7 @@ from inline import Running
 from spark_wan.channels.base import Channel
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceError
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
@@ -77,7 +78,7 @@ class Stream:
         self.stream = OutboundStream(
             Running(),
             available_now,
-            lambda spark: None,
+            CurrentSession(),
             StreamStatus(STREAM, "orders"),
             None if by_sink else publisher,
             AckManager(

@@ -28,6 +28,7 @@ import spark_wan.sender.outbound_stream as stream_module
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.cli.launcher import watch
 from spark_wan.delta.commits import Commit
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import (
     ChannelError,
     SessionLostError,
@@ -121,7 +122,7 @@ class Here:
         return OutboundStream(
             self.handle,
             self.available_now,
-            lambda spark: None,
+            CurrentSession(),
             status,
             publisher,
             acks,

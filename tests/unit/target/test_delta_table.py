@@ -14,6 +14,7 @@ import spark_wan.target.delta_table as target_module
 from spark_wan.apply.change import Change
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.delta.log_files import LogFiles
+from spark_wan.delta.sessions import CurrentSession
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.target.rows import EventRows
 from spark_wan.target.write import MarkedWrite
@@ -32,7 +33,7 @@ def read_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaT
     table = tmp_path / "orders"
     for version in (0, 1):
         write_log(table, version)
-    nothing: Any = None
+    nothing: Any = CurrentSession()
     target = DeltaTarget(
         nothing, "seattle", "orders", str(table), channel=memory_channel(), ledger=nothing
     )
@@ -77,7 +78,7 @@ def test_the_transaction_names_the_target_when_another_stream_caught_up_the_ledg
 
     Without the ID, the writes of two receivers would not exclude each other.
     """
-    nothing: Any = None
+    nothing: Any = CurrentSession()
     target = DeltaTarget(
         nothing, "seattle", "orders", "/orders", channel=memory_channel(), ledger=nothing
     )
