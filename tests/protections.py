@@ -1949,6 +1949,16 @@ GUARDS = {
     - stream.name not in listed
     + False
 
+    [stopped without the marks]
+    test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_written
+    Receiver.start.last
+    - try:
+    -     ...
+    - finally:
+    -     forwards.stopped()
+    + writer.write(spark)
+    + forwards.stopped()
+
     [one tables decisions]
     test_unreadable_decisions_hold_their_table_alone
     InboundTable._apply_stream
@@ -1962,6 +1972,12 @@ GUARDS = {
     JobHandle.stop
     - close_channels()
     + pass
+
+    [last once]
+    test_a_job_that_is_stopped_twice_does_the_last_thing_once
+    JobHandle.stop
+    - last, self._last = (self._last, None)
+    + last = self._last
 
     [last with a session]
     test_f50_the_last_thing_needs_the_session
@@ -2612,6 +2628,18 @@ GUARDS = {
     RecordKeeper.stop
     - (there.began, there.written) == (mine.began, mine.written)
     + True
+
+    [stopped too late]
+    test_a_stop_that_has_given_up_sends_no_more_requests
+    note_stop
+    - not given_up.is_set()
+    + True
+
+    [stopped a little late]
+    test_a_stop_that_has_given_up_sends_no_more_requests
+    RecordKeeper.stop
+    - is_mine and not is_late()
+    + is_mine
 
     [refused sign]
     test_a_sign_of_life_that_is_refused_comes_a_minute_later

@@ -30,13 +30,13 @@ LONGEST_STOP = 5.0
 
 def note_stop(channels: Iterable[OutboundChannel]) -> None:
     """Write into the records of all streams that their sender was stopped, as far as their channels
-    answer."""
+    answer in time. Requests that are late would open connections that the stop has closed."""
     records = [each for channel in channels if channel.answers for each in channel.records]
     given_up = threading.Event()
 
     def stop(record: RecordKeeper) -> None:
-        if not given_up.is_set():  # a sender that is started now may write it
-            record.stop()
+        if not given_up.is_set():
+            record.stop(given_up.is_set)
 
     def write() -> None:
         for _ in in_order(stop, records):

@@ -137,15 +137,19 @@ class RecordKeeper:
         finally:
             self._lock.release()
 
-    def stop(self) -> None:
-        """Write that the sender was stopped, unless another one has written the record since."""
+    def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:
+        """Write that the sender was stopped, unless another one has written the record since, or it
+        is too late: one that is started now may write it."""
         with self._lock:
             if self.by_sink or self._record is None:
                 return
             now, mine = self.clock(), self._record
             try:
                 there = read_record(self.channel, self.stream)
-                if there is not None and (there.began, there.written) == (mine.began, mine.written):
+                is_mine = there is not None and (
+                    (there.began, there.written) == (mine.began, mine.written)
+                )
+                if is_mine and not is_late():
                     self._put(replace(mine, stopped=now, next_within=0, written=now))
             except WanError as error:
                 log.debug("%s: the sender's record is not written: %s", self.stream, error)

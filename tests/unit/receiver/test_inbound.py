@@ -18,12 +18,13 @@ from receivers import CONTENT, SPARK, TOPOLOGY, Clock, acked, held_at, receiver,
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel
 from spark_wan.delta.sessions import CurrentSession
-from spark_wan.errors import ChannelError, FrameError, SessionLostError, StoppedError
+from spark_wan.errors import ChannelError, FrameError, LedgerError, SessionLostError, StoppedError
 from spark_wan.ledger import maintenance
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.log.listing import Listing
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver import job as job_module
 from spark_wan.receiver.channel_streams import ACKS_INTERVAL, ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.job import Receiver
@@ -521,6 +522,38 @@ def test_of_several_senders_on_one_channel_the_first_has_the_storage_options(
     with pytest.raises(ChannelError, match="enough"):
         Receiver(session, topology, "seattle").start()
     assert opened == [("s3://lake/wan", {"region": "first"})]
+
+
+def test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next start writes them. Fails when ``status`` shows a receiver that was killed."""
+    begun, stopped = list[Any](), list[bool]()
+
+    class Handle:
+        scheduler = Woken()
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def check_stopped(self) -> None: ...
+
+        def begin(self, activities: Any, last: Any) -> None:
+            begun.append(last)
+
+    def refuse(*_: Any) -> None:
+        raise LedgerError("the ledger cannot be written")
+
+    ledger = SimpleNamespace(ensure=lambda: None)
+    monkeypatch.setattr(job_module, "LedgerTables", lambda *_: ledger)
+    monkeypatch.setattr(job_module, "JobHandle", Handle)
+    monkeypatch.setattr(job_module.LedgerWriter, "write", refuse)
+    monkeypatch.setattr(job_module.Forwards, "stopped", lambda _: stopped.append(True))
+    monkeypatch.setattr(job_module, "open_channel", lambda *_: memory_channel())
+    session: Any = ConnectSession()
+    Receiver(session, TOPOLOGY, "seattle").start()
+    with pytest.raises(LedgerError):
+        begun[0](SPARK)
+    assert stopped == [True]
 
 
 class Maintained(LedgerMaintenance):

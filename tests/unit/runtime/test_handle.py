@@ -92,6 +92,15 @@ def test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long(
     assert done == ["work", "last"]
 
 
+def test_a_job_that_is_stopped_twice_does_the_last_thing_once() -> None:
+    """A notebook stops a job that its user has stopped. Fails when the second stop writes again."""
+    handle, done = job(ConnectSession()), list[str]()
+    handle.begin([Does(lambda spark: Next(3_600))], lambda spark: done.append("last"))
+    handle.stop()
+    handle.stop()
+    assert done == ["last"]
+
+
 def test_f50_the_last_thing_needs_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails when a stop raises because the session has ended before it: Connect's threads then
     cannot start."""

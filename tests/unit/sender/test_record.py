@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from dataclasses import replace
 from typing import Any, cast
@@ -13,9 +14,11 @@ from event_sink import SCHEMA, Sink, row
 from event_sink import STREAM as SINK_STREAM
 from fakes import MANIFEST, STREAM, Checkpoints, Clock, ConnectSession, Source, ack, commit, publish
 from faulty_channel import Fault, FaultyChannel
-from inline import Running
+from inline import Running, Woken
+from waiting import LONG, until
 
 from spark_wan.channels.base import Channel
+from spark_wan.channels.parallel import AT_ONCE
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.delta.sessions import CurrentSession
@@ -25,7 +28,9 @@ from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Found, Next, Turn
+from spark_wan.sender import outbound_channel as channel_module
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import (
@@ -336,6 +341,39 @@ def test_a_sender_that_starts_is_not_stopped_any_more(channel: CountedChannel) -
     assert sender.record == replace(stopped, stopped=None, next_within=NEXT_WITHIN, written=now)
     sender.keeper.stop()
     assert sender.record.stopped == now
+
+
+def test_a_stop_that_has_given_up_sends_no_more_requests(
+    channel: CountedChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes late would open connections that the stop has closed, or write over the record
+    of a sender that was started since. Fails when a channel that answers late is asked for more, or
+    written to."""
+    monkeypatch.setattr(channel_module, "LONGEST_STOP", 0.05)
+    answers, asked, written = threading.Event(), list[str](), list[str]()
+    senders = [Stream(channel) for _ in range(AT_ONCE + 2)]
+    for sender in senders:
+        sender.look()
+    read, put = channel.sender_record, channel.put_sender_record
+
+    def late(stream: str) -> bytes | None:
+        asked.append(stream)
+        assert answers.wait(LONG)
+        return read(stream)
+
+    def noted(stream: str, data: bytes) -> None:
+        written.append(stream)
+        put(stream, data)
+
+    channel.sender_record, channel.put_sender_record = late, noted  # type: ignore[method-assign]
+    out = OutboundChannel(
+        AckWatch(channel), [sender.stream for sender in senders], Woken(), Pace(NEVER, NEVER)
+    )
+    note_stop([out])
+    until(lambda: len(asked) == AT_ONCE)
+    answers.set()
+    until(lambda: all(each.name != "stopped" for each in threading.enumerate()))
+    assert (len(asked), written) == (AT_ONCE, [])
 
 
 def test_a_sender_that_was_overtaken_does_not_say_that_it_was_stopped(
