@@ -35,15 +35,15 @@ from spark_wan.delta.sessions import CurrentSession, SessionSettings
 from spark_wan.events.operations import CONTENT, ID, SEQUENCE, TIME, VERSION
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.folding import folded_ids
-from spark_wan.ledger.interfaces import LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.store import DeltaLedgerStore, encode_row
-from spark_wan.ledger.tables import LEDGER_VERSION, SCHEMAS, LedgerTables
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.total import Total
 from spark_wan.local import local_session
 from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.target.rows import EventRows
+from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS, LedgerRow, encode_row
 from spark_wan.wire.mark import AppliedStream, Mark
 
 RESULTS = HERE / "results" / "idle.json"

@@ -3449,7 +3449,7 @@ GUARDS = {
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[0]
     test_event_ids_are_looked_up_by_the_ids_of_the_apply[100]
     AppliedEventIds._unmarked
-    - not is_range_token(token)
+    - not token_range(token)
     + True
 
     [fold of rivals]

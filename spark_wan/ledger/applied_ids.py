@@ -18,8 +18,8 @@ from spark_wan.delta.sessions import copied_session
 from spark_wan.delta.sql import IN_LIST, is_in, literal, quoted, reference
 from spark_wan.delta.tables import load, newest_commit
 from spark_wan.events.operations import CONTENT, ID, TIME
-from spark_wan.ledger.event_ids import is_range_token
-from spark_wan.ledger.tables import FLOOR, LEDGER_VERSION, LedgerTables
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.wire.ledger import FLOOR, LEDGER_VERSION, token_range
 
 FEW_IDS = 5_000
 """Maximum number of event IDs that are literals of a query."""
@@ -148,7 +148,7 @@ class AppliedEventIds:
 
     def _unmarked(self, tokens: Collection[str]) -> set[str]:
         """Return those of ``tokens`` that no mark has: IDs with them do not count."""
-        random = {token for token in tokens if not is_range_token(token)}
+        random = {token for token in tokens if not token_range(token)}
         if not random:
             return set()
         with self.ledger.errors():

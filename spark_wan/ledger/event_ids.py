@@ -8,68 +8,17 @@ says so of ranges of applies, and their IDs have the range as their token.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spark_wan.errors import RESEND, LedgerError
-
-if TYPE_CHECKING:
-    from spark_wan.ledger.summary import Summary
-    from spark_wan.wire.mark import AppliedStream, Mark
-
+from spark_wan.wire.ledger import FoldedIds, Summary, token_range
+from spark_wan.wire.mark import AppliedStream, Mark
 
 _RESTORE = (
     "replays of those events would not be recognised. Stop this site's receivers and restore the "
     f"ledger's table {{}} from a backup; or send {RESEND}."
 )
-_RANGE = re.compile(r"marked ([0-9]+)-([0-9]+)")
-
-
-def range_token(first: int, last: int) -> str:
-    """Return the token of rows that folded applies recorded. They count: their applies are marked.
-
-    Random tokens have only digits and the letters a to f, so each of them sorts before this one.
-
-    >>> range_token(1, 500)
-    'marked 1-500'
-    """
-    return f"marked {first}-{last}"
-
-
-def is_range_token(token: str) -> bool:
-    """Whether a token is that of folded applies."""
-    return _RANGE.fullmatch(token) is not None
-
-
-@dataclass(frozen=True)
-class FoldedIds:
-    """Event IDs of one origin that the folded applies ``first`` to ``last`` recorded."""
-
-    origin: str
-    first: int
-    last: int
-    count: int | None
-    """None: unknown, by marks of version 0.1.0."""
-    until: int | None
-    """The newest event time among them, in microseconds; None: one has none, and never expires."""
-
-    @property
-    def token(self) -> str:
-        return range_token(self.first, self.last)
-
-    def joined(self, later: FoldedIds) -> FoldedIds:
-        """Return this range and a later one of the same origin as one."""
-        counts = [count for count in (self.count, later.count) if count is not None]
-        times = [self.until, later.until]
-        return FoldedIds(
-            self.origin,
-            self.first,
-            later.last,
-            sum(counts) if counts else None,
-            None if None in times else max(time for time in times if time is not None),
-        )
 
 
 @dataclass(frozen=True)
@@ -92,8 +41,8 @@ class RecordedIds:
         for origin, token, time in rows:
             if token is None:
                 floors[origin] = max(int(time or 0), floors.get(origin, int(time or 0)))
-            elif found := _RANGE.fullmatch(token):
-                ranges.setdefault(origin, set()).add((int(found[1]), int(found[2])))
+            elif found := token_range(token):
+                ranges.setdefault(origin, set()).add(found)
             else:
                 tokens.add(token)
         return cls(

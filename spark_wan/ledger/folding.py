@@ -19,17 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from spark_wan.ledger.event_ids import (
-    FoldedIds,
-    RecordedIds,
-    check_event_ids,
-    lost_applies,
-    range_token,
-)
-from spark_wan.ledger.interfaces import LedgerRecord, LedgerStore
-from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.event_ids import RecordedIds, check_event_ids, lost_applies
+from spark_wan.ledger.interfaces import LedgerStore
 from spark_wan.ledger.total import Total, sorted_rows
 from spark_wan.steps import Steps
+from spark_wan.wire.ledger import FoldedIds, LedgerRecord, Summary, range_token
 from spark_wan.wire.mark import Mark
 
 LEAST_MARKS = 100

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from spark_wan.delta.commits import Commit
-from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
-from spark_wan.ledger.summary import Summary
-from spark_wan.wire.mark import Mark
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.wire.ledger import FoldedIds, HistoryPosition, LedgerRecord, LedgerRow, Summary
 
 
 def transaction_name(site: str, table: str, target_id: str) -> str:
@@ -33,34 +32,6 @@ class TargetName:
     @property
     def where(self) -> str:
         return f"{self.table}: at site {self.site}"
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """A mark, with the ID of the target table and the version of the commit that carries it."""
-
-    target_id: str
-    target_version: int
-    mark: Mark
-
-
-@dataclass(frozen=True)
-class HistoryPosition:
-    """How far a target's history was read: the ledger has all marks through ``target_version``.
-
-    That commit itself has no mark; ``identity`` is the commit's. Log cleanup may then remove
-    commits without marks. Stored after the marks: a ledger restored to an older state loses both.
-    """
-
-    target_id: str
-    target_version: int
-    identity: str
-    moved: Mapping[str, str | None] = field(default_factory=dict)
-    """Applied columns that were elsewhere at that version (see :class:`Mark`)."""
-
-
-LedgerRecord = LedgerRow | HistoryPosition | Summary
-"""A row of the ledger's table ``applied``."""
 
 
 class LedgerStore(Protocol):

@@ -18,15 +18,9 @@ from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import LedgerError, TableReplacedError, TargetError, resend_advice
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
-from spark_wan.ledger.interfaces import (
-    HistoryPosition,
-    LedgerRow,
-    LedgerStore,
-    TargetHistory,
-    transaction_name,
-)
-from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
 from spark_wan.ledger.total import Total, sorted_rows
+from spark_wan.wire.ledger import HistoryPosition, LedgerRow, Summary
 from spark_wan.wire.mark import Mark, read_mark
 
 log = logging.getLogger(__name__)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spark_wan.delta.sql import is_in, literal
 from spark_wan.errors import LedgerError, NewerRecordError
-from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
-from spark_wan.ledger.summary import Summary
-from spark_wan.ledger.tables import FLOOR, SUMMARY_VERSION, LedgerTables
-from spark_wan.wire.mark import Mark
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.wire.ledger import (
+    FLOOR,
+    SUMMARY_VERSION,
+    FoldedIds,
+    HistoryPosition,
+    LedgerRecord,
+    LedgerRow,
+    Summary,
+    decode_row,
+    encode_row,
+)
 from spark_wan.wire.records import UNREADABLE
 
 ROWS_PER_FILE = 1_000_000
@@ -39,9 +45,7 @@ class DeltaLedgerStore:
             )
         try:
             return [
-                decode_row(
-                    row["target_id"], row["target_version"], json.loads(row["mark"]), row["apply"]
-                )
+                decode_row(row["target_id"], row["target_version"], row["mark"], row["apply"])
                 for row in rows
             ]
         except (NewerRecordError, *UNREADABLE) as error:
@@ -135,31 +139,3 @@ class DeltaLedgerStore:
 def _one_of(tokens: Collection[str], token: str) -> str:
     """Return the condition that a row has one of the tokens, or already ``token``."""
     return is_in("token", [literal(each) for each in sorted({*tokens, token})])
-
-
-def decode_row(
-    target_id: str, target_version: int, mark: dict[str, Any], apply: int | None = None
-) -> LedgerRecord:
-    """Return the row with the decoded JSON of its column ``mark``."""
-    if "seen" in mark:
-        return HistoryPosition(target_id, target_version, mark["seen"], mark.get("moved", {}))
-    if "summary" in mark or "claim" in mark:
-        return Summary.decode(target_id, target_version, int(apply or 0), mark)
-    return LedgerRow(target_id, target_version, Mark.of(mark))
-
-
-def encode_row(row: LedgerRecord) -> dict[str, Any]:
-    """Return the values of the columns of ``applied``, without ``table``."""
-    place = {"target_id": row.target_id, "target_version": row.target_version}
-    if isinstance(row, HistoryPosition):
-        moved = {"moved": dict(row.moved)} if row.moved else {}
-        return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
-    if isinstance(row, Summary):
-        return {**place, "version": SUMMARY_VERSION, "apply": row.apply, "mark": row.encode()}
-    mark = row.mark
-    return {
-        **place,
-        "apply": mark.apply,
-        "token": mark.token,
-        "mark": json.dumps(mark.content()),
-    }

@@ -1,65 +1,5 @@
-"""The Delta tables of a site's ledger, in the folder ``ledger`` of its ``state``.
-
-Receivers append to all three; appends do not conflict with each other. Maintenance deletes expired
-event IDs and folds marks (:mod:`spark_wan.ledger.folding`). Each row has ``version int``, the
-version of the row's format (1; 2 for summaries), and ``table string``, the table's name in the
-topology. Delta enforces no key; the keys below are logical ones.
-
-A later spark_wan may add columns. :meth:`LedgerTables.ensure` adds those that a ledger of an
-earlier version lacks; they are null in the rows that are there, and in those that the earlier
-version still writes. Columns that this version does not know are left alone.
-
-``applied``: the marks, written by receivers after each commit to a target table. Key: ``token``.
-Duplicate rows do no harm.
-
-==============  =======  ==========================================================================
-target_id       string   Delta's ID of the target table
-target_version  bigint   the version of the marked commit
-apply           bigint   the apply number, from 1 without gaps per table: ``txnVersion``
-token           string   a random ID of this apply, also in the other two tables
-mark            string   JSON of :class:`spark_wan.wire.mark.Mark`, with the columns as known now
-==============  =======  ==========================================================================
-
-A row of version 2, without ``token``, is a :class:`spark_wan.ledger.summary.Summary` of the applies
-up to ``apply``, or a claim of one. Its ``mark`` is ``{"summary": {…}}`` or ``{"claim": {…}}``.
-
-A row without ``apply`` and ``token`` is a :class:`spark_wan.ledger.interfaces.HistoryPosition`: the
-target's history was read through ``target_version``. Its ``mark`` is ``{"seen": <identity of that
-commit>}``, with ``"moved"`` if columns were moved.
-
-``event_ids``: the IDs of applied events of user streams, written by receivers before the commit to
-the target. A row counts when ``applied`` has its token, or when its token is ``marked
-<first>-<last>``: that of folded applies. Key: (table, origin, event_id, token).
-
-========  =======  ================================================================================
-origin    string   the site that the event comes from
-event_id  string   the event's ID; null in a floor (see below)
-content   string   hash of operation and columns: another one under the same ID is a dead letter
-time      bigint   the event's time in microseconds since 1970 UTC, or null
-token     string   of the apply that recorded it
-========  =======  ================================================================================
-
-A row without ``event_id``, with the token ``floor``, is a floor: event IDs with a ``time`` at or
-before its own have expired and were deleted.
-
-``dead_letters``: events that could not be applied or sent. Key: (side, stream, event_id, token).
-Rows of a receiver count as event IDs do. Rows of a sender always count; a sender
-adds an event ID of a stream once.
-
-==============  =======  ==========================================================================
-side            string   ``receiver`` or ``sender``
-stream          string   the stream's name
-event_id        string   the event's ID; computed for captured streams
-origin_version  bigint   source version of the change; the epoch in a user stream
-operation       string   ``create``, ``put`` or ``destroy``
-key             string   JSON of the key columns; null without keys, and for a sender
-cause           string   why the event could not be applied or sent
-row             string   JSON of the row, for people to read
-payload         binary   the row as an Arrow IPC stream, exact in every type; null for rows of a
-                         sender beyond 32 MiB in one task: the source has them
-token           string   of the apply that recorded it; null for a sender
-==============  =======  ==========================================================================
-"""
+"""The Delta tables of a site's ledger: made, read and written. What is in them is
+:mod:`spark_wan.wire.ledger`."""
 
 from __future__ import annotations
 
@@ -75,34 +15,15 @@ from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
 from spark_wan.errors import LedgerError, WanError, resend_advice
+from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SCHEMAS = {
-    "applied": (
-        "version int, table string, target_id string, target_version bigint, apply bigint, "
-        "token string, mark string"
-    ),
-    "event_ids": (
-        "version int, table string, origin string, event_id string, content string, time bigint, "
-        "token string"
-    ),
-    "dead_letters": (
-        "version int, side string, table string, stream string, event_id string, "
-        "origin_version bigint, operation string, key string, cause string, row string, "
-        "payload binary, token string"
-    ),
-}
-LEDGER_VERSION = 1
-SUMMARY_VERSION = 2
-"""Of rows of ``applied`` that are summaries or claims, which version 1 does not have."""
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 7 days"}
 """Nobody reads older versions of the ledger, and each apply adds a file to its log. Delta demands
 as long a time as VACUUM keeps files."""
-FLOOR = "floor"
-"""The token of floors in ``event_ids``."""
 _NAMED = re.compile(rf"/ledger/({'|'.join(SCHEMAS)})\b")
 _ATTEMPTS = 5
 _creating = threading.Lock()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.event_ids import FoldedIds
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
 from spark_wan.ledger.progress import Progress
-from spark_wan.ledger.summary import Summary, ranges
+from spark_wan.wire.ledger import FoldedIds, HistoryPosition, LedgerRecord, LedgerRow, Summary
 
 KEPT_TOKENS = 1_000
 """Number of applies whose tokens are kept in memory. A receiver looks for its own token right after
@@ -124,3 +123,18 @@ def sorted_rows(
         lost = set(newest.lost_applies)
         marks = [row for row in marks if row.mark.apply > newest.apply or row.mark.apply in lost]
     return newest, marks, positions
+
+
+def ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return ascending numbers as ranges.
+
+    >>> ranges([1, 2, 3, 7])
+    ((1, 3), (7, 7))
+    """
+    ordered = list(numbers)
+    if not ordered:
+        return ()
+    gaps = [(before, after) for before, after in pairwise(ordered) if after != before + 1]
+    firsts = [ordered[0], *(after for _, after in gaps)]
+    lasts = [*(before for before, _ in gaps), ordered[-1]]
+    return tuple(zip(firsts, lasts, strict=True))

@@ -23,8 +23,9 @@ from spark_wan.events.dead_letters import EventIds, row_payloads
 from spark_wan.events.operations import ID, OP, VERSION, Operation
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName
-from spark_wan.ledger.tables import LEDGER_VERSION, LedgerTables
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.target.rows import CAUSE, EXACT_JSON, EventRows
+from spark_wan.wire.ledger import LEDGER_VERSION
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.mark import Mark
 

@@ -13,9 +13,9 @@ from crash.processes import Killed
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
-from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.steps import run
+from spark_wan.wire.ledger import Summary
 
 
 @pytest.fixture(scope="module")

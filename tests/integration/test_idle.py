@@ -15,10 +15,10 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
 
 from spark_wan import Receiver, Sender
-from spark_wan.ledger.tables import SCHEMAS
 from spark_wan.receiver.inbound import InboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream
 from spark_wan.sender.record import read_record
+from spark_wan.wire.ledger import SCHEMAS
 
 TABLES = ("orders", "readings")
 POLLS = 8

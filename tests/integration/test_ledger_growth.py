@@ -19,13 +19,13 @@ from spark_wan.ledger import applied_ids, folding, maintenance
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.folding import fold
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow
 from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.store import DeltaLedgerStore
-from spark_wan.ledger.tables import SCHEMAS, LedgerTables
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.steps import run
 from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.rows import EventRows
+from spark_wan.wire.ledger import SCHEMAS, HistoryPosition, LedgerRow
 from spark_wan.wire.mark import Mark
 
 NEWARK = "newark"

@@ -24,7 +24,8 @@ from sites import NEWARK, SEATTLE
 
 from spark_wan import Receiver, Sender
 from spark_wan.errors import WanError
-from spark_wan.ledger.tables import LOG_RETENTION, SCHEMAS
+from spark_wan.ledger.tables import LOG_RETENTION
+from spark_wan.wire.ledger import SCHEMAS
 
 ROWS, EXAMPLES = 30, 12
 """Rows that each turn adds; different values of each column, which the rows take in turn."""

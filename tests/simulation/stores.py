@@ -11,10 +11,16 @@ from simulation import invariants
 from simulation.delta_log import Reader
 from simulation.sources import SourceTable
 from simulation.targets import DeltaTable
-from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRecord, LedgerRow
-from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.wire.checkpoint import SenderCheckpoint
+from spark_wan.wire.ledger import (
+    FoldedIds,
+    HistoryPosition,
+    LedgerRecord,
+    LedgerRow,
+    Summary,
+    token_range,
+)
 
 Effect = Callable[[str, Callable[[], Any]], Any]
 """Runs what changes the outside world: a process may die right before or right after it."""
@@ -50,7 +56,7 @@ class TableRows:
         return {
             event_id: content
             for event_id, content, token, _ in self.ids
-            if token in marked or is_range_token(token)
+            if token in marked or token_range(token)
         }
 
 

@@ -21,19 +21,13 @@ from spark_wan.delta.commits import DAY, Commit
 from spark_wan.errors import FrameError, WanError
 from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.event_ids import FoldedIds, RecordedIds
-from spark_wan.ledger.interfaces import (
-    HistoryPosition,
-    LedgerRecord,
-    LedgerRow,
-    TargetName,
-    transaction_name,
-)
-from spark_wan.ledger.summary import Summary
+from spark_wan.ledger.event_ids import RecordedIds
+from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef, check_frame, encode_frame, frame_checksum
+from spark_wan.wire.ledger import FoldedIds, HistoryPosition, LedgerRecord, LedgerRow, Summary
 from spark_wan.wire.manifest import CAPTURE, Manifest
 from spark_wan.wire.mark import Mark, read_mark
 

@@ -30,7 +30,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
-from spark_wan.ledger.tables import SCHEMAS, LedgerTables
+from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.job import Receiver
@@ -42,6 +42,7 @@ from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.ledger import SCHEMAS
 
 NEWARK, SEATTLE = "newark", "seattle"
 KEYS: Mapping[str, list[str]] = {"orders": ["id"], "readings": [], "prices": ["id"], "clicks": []}

@@ -18,10 +18,11 @@ from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.delta.commits import Commit
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
-from spark_wan.ledger.interfaces import LedgerRow, TargetName
+from spark_wan.ledger.interfaces import TargetName
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
+from spark_wan.wire.ledger import LedgerRow
 from spark_wan.wire.mark import Mark
 
 NAMES = ("a", "b", "c", "d")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import STREAM, LedgerRows, Target
-from ledgers import PLACE, held, ledger, mark, target
+from fakes import LedgerRows, Target
+from ledgers import held, ledger, mark, target
 
 from spark_wan.errors import LedgerError, TableReplacedError
-from spark_wan.ledger.event_ids import FoldedIds, RecordedIds, is_range_token, range_token
+from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.folding import fold, folded_ids
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.store import decode_row, encode_row
-from spark_wan.ledger.summary import Summary
 from spark_wan.ledger.total import KEPT_TOKENS
 from spark_wan.steps import run
+from spark_wan.wire.ledger import (
+    FoldedIds,
+    HistoryPosition,
+    LedgerRow,
+    range_token,
+    token_range,
+)
 from spark_wan.wire.mark import Mark
 
 
@@ -53,7 +56,7 @@ def counting(store: LedgerRows) -> set[str]:
     """Tokens of event IDs and dead letters that count."""
     marked = {row.mark.token for row in store.rows}
     tokens = {*store.tokens_with_ids, *store.letters, *(token for _, token in store.ranges)}
-    return {token for token in tokens if token in marked or is_range_token(token)}
+    return {token for token in tokens if token in marked or token_range(token)}
 
 
 MIXED = [
@@ -142,7 +145,7 @@ def test_a_fold_that_dies_changes_nothing_and_is_continued(steps: int, earlier: 
     fold_all(store)
     assert (store.rows, store.tokens_with_ids, len(store.summaries)) == ([], set(), 1)
     assert ledger(store).catch_up(table) == 8
-    assert all(is_range_token(token) for token in store.letters)
+    assert all(token_range(token) for token in store.letters)
 
 
 @pytest.mark.parametrize("at", range(1, STEPS))
@@ -326,44 +329,11 @@ def test_tokens_in_memory_are_bounded() -> None:
 
 # --- formats
 
-SUMMARY = Summary(
-    target_id="target-1",
-    target_version=9,
-    apply=7,
-    token="t7",
-    number=2,
-    through=(("newark", "id", "all", 69),),
-    logs=((STREAM, PLACE[1], 7, "f" * 24),),
-    dead_letters={STREAM: 2},
-    user_streams=(False, True),
-    columns=("id", "a"),
-    moved={"a": None},
-    ids=(FoldedIds("newark", 2, 7, 30, None),),
-    lost=((1, 1),),
-)
-GOLDEN = (
-    '{"summary": {"token": "t7", "number": 2, "through": [["newark", "id", "all", 69]], '
-    '"logs": [["newark.east.orders", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 7, '
-    '"ffffffffffffffffffffffff"]], "dead_letters": {"newark.east.orders": 2}, '
-    '"user_streams": [false, true], "columns": ["id", "a"], "moved": {"a": null}, '
-    '"ids": [{"origin": "newark", "first": 2, "last": 7, "count": 30, "until": null}], '
-    '"lost": [[1, 1]]}}'
-)
-
-
-def test_a_summary_survives_a_round_trip_in_its_golden_text() -> None:
-    for row in (SUMMARY, SUMMARY.as_claim()):
-        written = encode_row(row)
-        assert (written["version"], written["apply"], written.get("token")) == (2, 7, None)
-        found = decode_row("target-1", 9, json.loads(written["mark"]), 7)
-        assert found == row and isinstance(found, Summary) and found.claimed is row.claimed
-    assert encode_row(SUMMARY)["mark"] == GOLDEN
-
 
 def test_tokens_of_ranges_sort_after_all_others() -> None:
     """A statement may skip the files that have only such tokens. Floors have the token `floor`."""
-    assert is_range_token(range_token(1, 2)) and not is_range_token("floor")
-    assert not is_range_token("f" * 32) and range_token(1, 2) > "f" * 32
+    assert token_range(range_token(1, 2)) == (1, 2) and not token_range("floor")
+    assert not token_range("f" * 32) and range_token(1, 2) > "f" * 32
 
 
 def test_recorded_ids_are_read_per_origin() -> None:

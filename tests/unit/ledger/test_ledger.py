@@ -19,10 +19,9 @@ from spark_wan.errors import (
     TargetError,
 )
 from spark_wan.ledger.folding import fold
-from spark_wan.ledger.interfaces import LedgerRow
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.steps import run
+from spark_wan.wire.ledger import LedgerRow, decode_row, encode_row
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
 from spark_wan.wire.records import EpochRef
 
@@ -83,7 +82,7 @@ def test_a_mark_of_several_streams_survives_a_round_trip_in_its_golden_bytes() -
     assert Mark.read(TWO_V2, "seattle", "orders") == TWO
     assert TWO.user_metadata() == TWO_V2
     row = LedgerRow("target-1", 7, TWO)
-    assert decode_row("target-1", 7, json.loads(encode_row(row)["mark"])) == row
+    assert decode_row("target-1", 7, encode_row(row)["mark"]) == row
 
 
 def test_marks_of_other_sites_and_tables_are_ignored() -> None:
@@ -117,7 +116,7 @@ def test_f51_a_mark_of_a_newer_spark_wan_holds_the_table(text: str, what: str) -
     content = json.loads(text)["spark_wan"]
     if content.pop("version") == 2:
         with pytest.raises(NewerRecordError, match=what):
-            decode_row("target-1", 7, content)
+            decode_row("target-1", 7, json.dumps(content))
 
 
 def test_f51_a_mark_whose_required_fields_are_known_is_read() -> None:
@@ -164,9 +163,8 @@ def test_unknown_fields_of_a_mark_are_ignored() -> None:
     """
     for text in (MARK_V1, MARK_V2, MARK_V2.replace('"apply"', '"color":{},"apply"')):
         assert Mark.read(text.replace('"ids"', '"color":1,"ids"'), "seattle", "orders") == MARK
-    assert decode_row("target-1", 7, {**MARK.content(), "color": 1}) == LedgerRow(
-        "target-1", 7, MARK
-    )
+    text = json.dumps({**MARK.content(), "color": 1})
+    assert decode_row("target-1", 7, text) == LedgerRow("target-1", 7, MARK)
 
 
 # --- catching up ----------------------------------------------------------------------------------

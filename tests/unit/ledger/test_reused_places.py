@@ -5,7 +5,6 @@ A new name is what many messages advise.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,11 +13,11 @@ from ledgers import held, ledger, mark, target
 
 from spark_wan.apply.applier import TableApplier
 from spark_wan.errors import TableReplacedError
-from spark_wan.ledger.interfaces import HistoryPosition, LedgerRow, transaction_name
+from spark_wan.ledger.interfaces import transaction_name
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.store import decode_row, encode_row
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
+from spark_wan.wire.ledger import HistoryPosition, LedgerRow, decode_row, encode_row
 
 OLD = {"table": "old_orders", "stream": "newark.east.old_orders", "table_id": "the source before"}
 
@@ -167,6 +166,5 @@ def test_ledger_rows_survive_a_round_trip() -> None:
     }
     assert (written[0]["apply"], written[0]["token"]) == (3, "t3")
     assert [
-        decode_row(row["target_id"], row["target_version"], json.loads(row["mark"]))
-        for row in written
+        decode_row(row["target_id"], row["target_version"], row["mark"]) for row in written
     ] == rows
