@@ -836,7 +836,7 @@ GUARDS = {
     [begin is one record]
     test_a_begin_of_several_records_is_none
     Fold.add
-    - read is None or read.kind == operations.BEGIN
+    - read is None or read.kind == topic_log.BEGIN
     + read is None
 
     [acks made again]

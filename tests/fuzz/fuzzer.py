@@ -34,20 +34,21 @@ from fakes import HEADER, STREAM, manifest, schema
 from fuzz.mutations_of import as_json, mutated_bytes, mutated_value
 from spark_wan.apply.plan import StreamPlanner
 from spark_wan.channels.kafka import fold as folding
-from spark_wan.channels.kafka import operations, parts
+from spark_wan.channels.kafka import parts
 from spark_wan.channels.kafka.fold import Fold, State
-from spark_wan.channels.kafka.operations import Operation
-from spark_wan.channels.kafka.places import parse_path
 from spark_wan.errors import WanError
 from spark_wan.ledger.progress import Progress
 from spark_wan.log.trust import ManifestRule
 from spark_wan.topology.parsing import load_topology, parse_topology
+from spark_wan.wire import topic_log
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame, encode_frame, frame_checksum
 from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
 from spark_wan.wire.records import EpochRef, TableClock
 from spark_wan.wire.sender_record import SenderRecord
 from spark_wan.wire.signature import KeyReference, Signer
+from spark_wan.wire.topic_log import Operation
+from spark_wan.wire.topic_state import parse_path
 
 MAX_FRAME = 1 << 20
 """``max_frame_bytes`` of the frames here."""
@@ -243,7 +244,7 @@ def read_ack(data: bytes) -> object:
 def logs(chance: random.Random) -> Iterator[bytes]:
     """Yield logs: records with their lengths. One record of each is wrong."""
     channel = "c" * 32
-    first = Operation(operations.CHANNEL, channel, id=channel)
+    first = Operation(topic_log.CHANNEL, channel, id=channel)
     frame = f"frames/{STREAM}/{'b' * 32}-00000@0:3+0:4"
     other = f"frames/{STREAM}/{'b' * 32}-00001@1:3"
 
@@ -251,24 +252,24 @@ def logs(chance: random.Random) -> Iterator[bytes]:
         previous = fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
         return {"stream": STREAM, "epoch": epoch, "previous": previous, "frames": frames}
 
-    begin = Operation(operations.BEGIN, channel)
+    begin = Operation(topic_log.BEGIN, channel)
     state = State(channel)
-    state.apply(Operation(operations.MANIFEST, channel, fields(1, other), b"m1"))
+    state.apply(Operation(topic_log.MANIFEST, channel, fields(1, other), b"m1"))
     trim = {"stream": STREAM, "through": 1, "fingerprint": fingerprint(b"m1")}
     move = {"path": frame, "from": [[0, 3], [0, 4]], "to": [[1, 7], [1, 8]]}
     valid = [
-        Operation(operations.MANIFEST, channel, fields(1, frame), b"m1"),
-        Operation(operations.MOVE, channel, move),
-        Operation(operations.MANIFEST, channel, fields(2, other), b"m2"),
-        Operation(operations.ANNOUNCE, channel, {"stream": STREAM, "epoch": 1, "attempt": 1}),
-        Operation(operations.SENDER, channel, {"stream": STREAM}, b"record"),
-        Operation(operations.TRIM, channel, trim),
-        Operation(operations.FLOOR, channel, {"floors": [[1, 3]]}),
-        Operation(operations.DISCARD, channel, {"frames": [other]}),
+        Operation(topic_log.MANIFEST, channel, fields(1, frame), b"m1"),
+        Operation(topic_log.MOVE, channel, move),
+        Operation(topic_log.MANIFEST, channel, fields(2, other), b"m2"),
+        Operation(topic_log.ANNOUNCE, channel, {"stream": STREAM, "epoch": 1, "attempt": 1}),
+        Operation(topic_log.SENDER, channel, {"stream": STREAM}, b"record"),
+        Operation(topic_log.TRIM, channel, trim),
+        Operation(topic_log.FLOOR, channel, {"floors": [[1, 3]]}),
+        Operation(topic_log.DISCARD, channel, {"frames": [other]}),
         begin,
-        Operation(operations.CHECKPOINT, channel, {"begin": begin.id, "offset": 9}, state.encode()),
-        Operation(operations.WITHDRAW, channel, {"stream": STREAM}),
-        Operation(operations.MANIFEST, channel, fields(3), b"m3"),
+        Operation(topic_log.CHECKPOINT, channel, {"begin": begin.id, "offset": 9}, state.encode()),
+        Operation(topic_log.WITHDRAW, channel, {"stream": STREAM}),
+        Operation(topic_log.MANIFEST, channel, fields(3), b"m3"),
     ]
     whole = [each.encode() for each in valid]
     large = zlib.compress(bytes(64 * MAX_FRAME))
@@ -283,7 +284,7 @@ def logs(chance: random.Random) -> Iterator[bytes]:
             else:
                 head = {"kind": operation.kind, "id": operation.id, "channel": channel}
                 payload = operation.payload
-                if operation.kind == operations.CHECKPOINT and chance.random() < 0.7:
+                if operation.kind == topic_log.CHECKPOINT and chance.random() < 0.7:
                     content = json.loads(zlib.decompress(payload))
                     payload = zlib.compress(as_json(chance, mutated_value(chance, content)))
                     content = {**head, **operation.fields}

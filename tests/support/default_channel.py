@@ -110,7 +110,7 @@ def frames(channel: Channel, stream: str) -> set[str]:
     if isinstance(channel, ObjectChannel):
         return {path for path, _ in channel.frames(stream)}
     from spark_wan.channels.kafka.channel import TopicChannel
-    from spark_wan.channels.kafka.places import FramePath, Place
+    from spark_wan.wire.topic_state import FramePath, Place
 
     assert isinstance(channel, TopicChannel)
     (topic, _), broker = channel.names(), channel.broker

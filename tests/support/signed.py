@@ -16,9 +16,7 @@ from inline import Inbound, Running, Woken
 from spark_wan.apply.applier import TableApplier
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.channel import TopicChannel
-from spark_wan.channels.kafka.places import parse_path
 from spark_wan.channels.registry import open_channel
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.frames import BatchLimits, BatchPublisher
@@ -30,8 +28,10 @@ from spark_wan.receiver.table import InboundTable
 from spark_wan.topology.model import Topology, stream_name
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.topology.signing import sending_trust
+from spark_wan.wire import topic_log
 from spark_wan.wire.frame import FrameRef, decode_frame, most_bytes
 from spark_wan.wire.manifest import Manifest, fingerprint
+from spark_wan.wire.topic_state import parse_path
 
 ORDERS, PRICES = "newark.east.orders", "denver.west.prices"
 
@@ -98,12 +98,12 @@ def put_operations(
     manifests.append(data)
     first = epoch
     if channel.head(stream) >= epoch:
-        assert channel.submit(operations.REMOVE, {"stream": stream})
+        assert channel.submit(topic_log.REMOVE, {"stream": stream})
         first = 1
     for number in range(first, epoch + 1):
         previous = fingerprint(manifests[number - 2]) if number > 1 else ""
         fields = {"stream": stream, "epoch": number, "previous": previous, "frames": []}
-        assert channel.submit(operations.MANIFEST, fields, manifests[number - 1])
+        assert channel.submit(topic_log.MANIFEST, fields, manifests[number - 1])
 
 
 class CheckingTarget(Target):
@@ -223,7 +223,7 @@ class SignedSites:
         record = key or parsed.key(0), data
         [written] = self.channel.broker.produce(topic, partition, [record])
         fields = {"path": path, "from": parsed.places, "to": [(partition, written.offset)]}
-        assert self.channel.submit(operations.MOVE, fields)
+        assert self.channel.submit(topic_log.MOVE, fields)
 
     def receiver(self, **keys: list[str]) -> Inbound:
         """Return a new receiver of seattle."""

@@ -3,7 +3,7 @@
 ===================  =============================================================================
 ``<prefix>.frames``  any number of partitions. Key: ``<stream>/<attempt>-<index>/<part>``, value: a
                      part of the frame. Manifests name a frame by partition and offset
-``<prefix>.log``     one partition: :mod:`spark_wan.channels.kafka.operations`
+``<prefix>.log``     one partition: :mod:`spark_wan.wire.topic_log`
 ``<prefix>.acks``    one partition, compacted. Key: ``<stream>/<site>``, value: the ack
 ===================  =============================================================================
 
@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel
-from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.broker import (
     Broker,
     NotPermittedError,
@@ -31,10 +30,8 @@ from spark_wan.channels.kafka.broker import (
     TopicSettings,
     Written,
 )
-from spark_wan.channels.kafka.fold import Epoch, Fold
+from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.keeper import Keeper
-from spark_wan.channels.kafka.operations import Operation
-from spark_wan.channels.kafka.places import FramePath, Place, parse_path
 from spark_wan.channels.kafka.readers import AckReader, LogReader
 from spark_wan.errors import (
     ChannelError,
@@ -43,7 +40,10 @@ from spark_wan.errors import (
     ManifestExists,
     NotBegunError,
 )
+from spark_wan.wire import topic_log
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
+from spark_wan.wire.topic_log import Operation
+from spark_wan.wire.topic_state import Epoch, FramePath, Place, parse_path
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class TopicChannel(Channel):
     def _begin(self) -> None:
         """Write the log's first record."""
         identity = uuid.uuid4().hex
-        first = Operation(operations.CHANNEL, identity, id=identity)
+        first = Operation(topic_log.CHANNEL, identity, id=identity)
         try:
             self.broker.produce(self._topic("log"), 0, [(b"", first.encode())])
         except NotPermittedError as error:
@@ -254,10 +254,10 @@ class TopicChannel(Channel):
         for path in paths:
             size += len(path)
             if frames and size > DISCARDED_AT_ONCE:
-                self._do(operations.DISCARD, {"frames": frames})
+                self._do(topic_log.DISCARD, {"frames": frames})
                 frames, size = [], len(path)
             frames.append(path)
-        self._do(operations.DISCARD, {"frames": frames})
+        self._do(topic_log.DISCARD, {"frames": frames})
 
     def move_frame(self, path: str) -> None:
         """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile.
@@ -274,7 +274,7 @@ class TopicChannel(Channel):
         # One that does not count is harmless, and so is one of which that cannot be told: another
         # keeper moved the frame, or it was trimmed. Readers find it where the log says. The copy
         # stays for a day, as all frames that no manifest names.
-        self.submit(operations.MOVE, {"path": path, "from": old, "to": copy.places})
+        self.submit(topic_log.MOVE, {"path": path, "from": old, "to": copy.places})
 
     # --- logs -----------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class TopicChannel(Channel):
                 f"readers take {MAX_MANIFEST_BYTES:,}. It was not written."
             )
         fields = {"stream": stream, "epoch": epoch, "previous": previous, "frames": [*frames]}
-        counts = self.submit(operations.MANIFEST, fields, manifest)
+        counts = self.submit(topic_log.MANIFEST, fields, manifest)
         if counts:
             return
         there = self._log.known(lambda fold: fold.state.stream(stream).epochs.get(epoch))
@@ -356,7 +356,7 @@ class TopicChannel(Channel):
             self._discard(of_later)
         if found is not None:
             fields = {"stream": stream, "through": through, "fingerprint": found.fingerprint}
-            self._do(operations.TRIM, fields, done=is_trimmed)
+            self._do(topic_log.TRIM, fields, done=is_trimmed)
         self.keeper.keep_in_time()
 
     def _do(
@@ -453,14 +453,14 @@ class TopicChannel(Channel):
         return self._log.fresh(tags)
 
     def announce(self, stream: str, epoch: int, attempt: int) -> None:
-        self._do(operations.ANNOUNCE, {"stream": stream, "epoch": epoch, "attempt": attempt})
+        self._do(topic_log.ANNOUNCE, {"stream": stream, "epoch": epoch, "attempt": attempt})
 
     def announced(self, stream: str) -> tuple[int, int] | None:
         return self._log.fresh(lambda fold: fold.state.stream(stream).announced)
 
     def withdraw(self, stream: str) -> None:
         if self.announced(stream) is not None:
-            self._do(operations.WITHDRAW, {"stream": stream})
+            self._do(topic_log.WITHDRAW, {"stream": stream})
 
     # --- acks -----------------------------------------------------------------------------------
 
@@ -496,7 +496,7 @@ class TopicChannel(Channel):
                 f"channel {self.url}: the sender's record of {stream} has {len(record):,} bytes; "
                 f"readers take {MAX_RECORD_BYTES:,}. It was not written."
             )
-        self._do(operations.SENDER, {"stream": stream}, record)
+        self._do(topic_log.SENDER, {"stream": stream}, record)
         self.keeper.keep_in_time()
 
     def sender_record(self, stream: str) -> bytes | None:
@@ -505,7 +505,7 @@ class TopicChannel(Channel):
     # --- upkeep ---------------------------------------------------------------------------------
 
     def now(self) -> float:
-        operation = Operation(operations.CLOCK, self.channel_id())
+        operation = Operation(topic_log.CLOCK, self.channel_id())
         return self._write_log(operation)[-1].time
 
     def epochs(self) -> dict[str, list[int]]:
@@ -516,7 +516,7 @@ class TopicChannel(Channel):
         return self._log.fresh(all_epochs)
 
     def remove(self, stream: str) -> None:
-        self._do(operations.REMOVE, {"stream": stream})
+        self._do(topic_log.REMOVE, {"stream": stream})
         acks = [
             (f"{stream}/{site}".encode(), b"") for site in self.ack_tags(stream).get(stream, {})
         ]

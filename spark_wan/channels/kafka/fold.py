@@ -7,50 +7,32 @@ before; of rivals the first. Whoever appends reads on to its own record to learn
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_wan.channels.base import MAX_RECORD_BYTES
-from spark_wan.channels.kafka import operations
-from spark_wan.channels.kafka.operations import Operation, Part, read_record
+from spark_wan.channels.kafka.offsets import OffsetRanges
 from spark_wan.channels.kafka.parts import MAX_STATE_BYTES, UnfinishedOperations
-from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, NewerRecordError
+from spark_wan.wire import topic_log
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, fingerprint
-from spark_wan.wire.records import UNREADABLE, read_json
+from spark_wan.wire.records import UNREADABLE
+from spark_wan.wire.topic_log import Operation, Part, read_operation
+from spark_wan.wire.topic_state import (
+    Epoch,
+    Place,
+    StreamState,
+    TopicState,
+    parse_path,
+    places_of,
+    whole,
+)
 
 FOREIGN_SHOWN = 100
 """Number of foreign records that are named, at most."""
 REMEMBERED_IDS = 10_000
 """Number of operations whose verdict is kept for who waits for it."""
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """A manifest that counts."""
-
-    manifest: bytes
-    fingerprint: str
-    frames: tuple[str, ...]
-
-
-@dataclass
-class StreamState:
-    """What the channel has of a stream."""
-
-    epochs: dict[int, Epoch] = field(default_factory=dict)
-    """Ascending, without gaps."""
-    announced: tuple[int, int] | None = None
-    record: bytes | None = None
-    """Of its sender."""
-
-    @property
-    def newest(self) -> int:
-        return next(reversed(self.epochs), 0)
 
 
 @dataclass
@@ -87,7 +69,7 @@ class State:
             return False
 
     def _manifest(self, fields: Mapping[str, Any], payload: bytes) -> bool:
-        name, epoch, previous = str(fields["stream"]), _whole(fields["epoch"]), fields["previous"]
+        name, epoch, previous = str(fields["stream"]), whole(fields["epoch"]), fields["previous"]
         if len(payload) > MAX_MANIFEST_BYTES:
             return False
         paths = tuple(map(str, fields["frames"]))
@@ -107,7 +89,7 @@ class State:
         return True
 
     def _trim(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        stream, through = self.stream(str(fields["stream"])), _whole(fields["through"])
+        stream, through = self.stream(str(fields["stream"])), whole(fields["through"])
         last = stream.epochs.get(through)
         if last is None or last.fingerprint != fields["fingerprint"] or through >= stream.newest:
             return False
@@ -124,7 +106,7 @@ class State:
         return True
 
     def _announce(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        announced = _whole(fields["epoch"]), _whole(fields["attempt"])
+        announced = whole(fields["epoch"]), whole(fields["attempt"])
         self._known_stream(fields).announced = announced
         return True
 
@@ -147,7 +129,7 @@ class State:
 
     def _move(self, fields: Mapping[str, Any], _: bytes) -> bool:
         path = str(fields["path"])
-        old, new = (_places(fields[name]) for name in ("from", "to"))
+        old, new = (places_of(fields[name]) for name in ("from", "to"))
         if self.frames.get(path) != old or not new or self._are_gone(new):
             return False
         self.frames[path] = new
@@ -155,7 +137,7 @@ class State:
         return True
 
     def _floor(self, fields: Mapping[str, Any], _: bytes) -> bool:
-        floors = dict(_places(fields["floors"]))
+        floors = dict(places_of(fields["floors"]))
         lowest = self.lowest_alive()
         for partition, offset in floors.items():
             if offset > lowest.get(partition, offset) or offset < self.floors.get(partition, 0):
@@ -177,49 +159,17 @@ class State:
     def encode(self) -> bytes:
         """Return the state as the payload of a checkpoint; nothing when it has more than
         MAX_STATE_BYTES, so that no reader would take it."""
-        content = {
-            "channel": self.channel,
-            "streams": {name: _encoded(stream) for name, stream in self.streams.items()},
-            "moved": {
-                path: places for path, places in self.frames.items() if _parsed(path) != places
-            },
-            "discarded": [
-                path
-                for stream in self.streams.values()
-                for epoch in stream.epochs.values()
-                for path in epoch.frames
-                if path not in self.frames
-            ],
-            "floors": list(self.floors.items()),
-            "dead": [(partition, list(ranges)) for partition, ranges in self.dead.items()],
-        }
-        encoded = json.dumps(content, separators=(",", ":")).encode()
-        return zlib.compress(encoded) if len(encoded) <= MAX_STATE_BYTES else b""
+        dead = {partition: tuple(ranges) for partition, ranges in self.dead.items()}
+        return TopicState(self.channel, self.streams, self.frames, self.floors, dead).encode(
+            MAX_STATE_BYTES
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> State:
-        """Return the state of a checkpoint. Raises UNREADABLE."""
-        unpacking = zlib.decompressobj()
-        try:
-            content = read_json(unpacking.decompress(data, MAX_STATE_BYTES))
-        except zlib.error as error:
-            raise ValueError(str(error)) from error
-        if not unpacking.eof:
-            raise ValueError(f"not whole, or more than {MAX_STATE_BYTES:,} bytes")
-        state = cls(channel=str(content["channel"]))
-        for name, stream in content["streams"].items():
-            state.streams[name] = _decoded(stream)
-            for epoch in state.streams[name].epochs.values():
-                state.frames.update((path, _parsed(path)) for path in epoch.frames)
-        state.frames.update((path, _places(moved)) for path, moved in content["moved"].items())
-        for path in content["discarded"]:
-            del state.frames[path]
-        state.floors = dict(_places(content["floors"]))
-        state.dead = {
-            _whole(partition): OffsetRanges([*map(_range, ranges)])
-            for partition, ranges in content["dead"]
-        }
-        return state
+        """Return the state of a checkpoint. Raises NewerRecordError, and UNREADABLE errors."""
+        found = TopicState.decode(data, MAX_STATE_BYTES)
+        dead = {partition: OffsetRanges(ranges) for partition, ranges in found.dead.items()}
+        return cls(found.channel, dict(found.streams), dict(found.frames), dict(found.floors), dead)
 
     def _known_stream(self, fields: Mapping[str, Any]) -> StreamState:
         return self.streams.setdefault(str(fields["stream"]), StreamState())
@@ -238,15 +188,15 @@ class State:
 
 
 _HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
-    operations.MANIFEST: State._manifest,
-    operations.TRIM: State._trim,
-    operations.DISCARD: State._discard,
-    operations.ANNOUNCE: State._announce,
-    operations.WITHDRAW: State._withdraw,
-    operations.SENDER: State._sender,
-    operations.REMOVE: State._remove,
-    operations.MOVE: State._move,
-    operations.FLOOR: State._floor,
+    topic_log.MANIFEST: State._manifest,
+    topic_log.TRIM: State._trim,
+    topic_log.DISCARD: State._discard,
+    topic_log.ANNOUNCE: State._announce,
+    topic_log.WITHDRAW: State._withdraw,
+    topic_log.SENDER: State._sender,
+    topic_log.REMOVE: State._remove,
+    topic_log.MOVE: State._move,
+    topic_log.FLOOR: State._floor,
 }
 
 
@@ -296,17 +246,17 @@ class Fold:
 
     def add(self, offset: int, value: bytes) -> None:
         """Take the next record. Raises ChannelError for one of a newer spark_wan."""
-        read = read_record(value, f"{self.where}@{offset}")
+        read = read_operation(value, f"{self.where}@{offset}")
         if isinstance(read, Part):
             read = self._unfinished.add(read, f"{self.where}@{offset}")
             # A ``begin`` is where others begin to read: one of several records is none.
-            if read is None or read.kind == operations.BEGIN:
+            if read is None or read.kind == topic_log.BEGIN:
                 return
         if read is None:
             if len(self.foreign) < FOREIGN_SHOWN:
                 self.foreign.append(f"{self.where}@{offset}")
             return
-        if read.kind == operations.BEGIN:
+        if read.kind == topic_log.BEGIN:
             # Here, by the records' own order: :meth:`_seek` takes operations once more, later.
             self._unfinished.void()
             if read.id not in self._begins:
@@ -316,17 +266,17 @@ class Fold:
 
     def _add_operation(self, offset: int, operation: Operation) -> None:
         self.since_checkpoint += 1
-        if operation.kind == operations.CHANNEL:
+        if operation.kind == topic_log.CHANNEL:
             if offset == 0:
                 self.state.channel = operation.id
             return
         if not self.has_state:
             self._seek(offset, operation)
             return
-        if operation.kind == operations.BEGIN and operation.id in self._snapshots:
+        if operation.kind == topic_log.BEGIN and operation.id in self._snapshots:
             if self._snapshots[operation.id] is None:
                 self._snapshots[operation.id] = self.state.encode()
-        elif operation.kind == operations.CHECKPOINT:
+        elif operation.kind == topic_log.CHECKPOINT:
             self._note_checkpoint(operation)
         counts = self.state.apply(operation)
         # A request that was repeated writes a record twice: the first one counts, the second not.
@@ -336,13 +286,17 @@ class Fold:
 
     def _seek(self, offset: int, operation: Operation) -> None:
         self._seeking.append((offset, operation))
-        if operation.kind != operations.CHECKPOINT:
+        if operation.kind != topic_log.CHECKPOINT:
             return
         begin = self._begin_of(operation)
         if begin is None:
             return
         try:
             self.state = State.decode(operation.payload)
+        except NewerRecordError as error:
+            raise ChannelError(
+                f"{self.where}@{offset}: a checkpoint {error}. Update spark_wan here."
+            ) from error
         except UNREADABLE as error:
             raise ChannelError(
                 f"{self.where}@{offset}: a checkpoint that cannot be read ({error}); no version of "
@@ -364,60 +318,3 @@ class Fold:
         only once more, behind operations that the checkpoint has not."""
         begin = self._begins.get(str(checkpoint.fields.get("begin")))
         return begin if begin == checkpoint.fields.get("offset") else None
-
-
-def _parsed(path: str) -> tuple[Place, ...]:
-    """Return the places in a path that a manifest that counts has. Raises ValueError."""
-    parsed = parse_path(path)
-    if parsed is None:
-        raise ValueError(f"path {path!r}")
-    return parsed.places
-
-
-def _places(pairs: Iterable[Iterable[Any]]) -> tuple[Place, ...]:
-    """Return places from JSON. Raises UNREADABLE."""
-    places = tuple(Place(*map(_whole, pair)) for pair in pairs)
-    if any(partition >= 2**31 for partition, _ in places):
-        raise ValueError("a partition is out of range")
-    return places
-
-
-def _range(pair: Iterable[Any]) -> tuple[int, int]:
-    start, end = pair
-    if _whole(start) > _whole(end - 1):
-        raise ValueError("a range is empty")
-    return start, end
-
-
-def _whole(number: object) -> int:
-    """Return an offset, a partition or an epoch from JSON. Raises ValueError."""
-    if type(number) is not int or not 0 <= number < 2**63:
-        raise ValueError(f"{number!r:.50} is no offset")
-    return number
-
-
-def _encoded(stream: StreamState) -> dict[str, Any]:
-    return {
-        "epochs": [
-            (number, _text(epoch.manifest), epoch.frames) for number, epoch in stream.epochs.items()
-        ],
-        "announced": stream.announced,
-        "record": None if stream.record is None else _text(stream.record),
-    }
-
-
-def _decoded(stream: Mapping[str, Any]) -> StreamState:
-    epochs = {}
-    for number, text, frames in stream["epochs"]:
-        manifest = base64.b64decode(text)
-        epochs[_whole(number)] = Epoch(manifest, fingerprint(manifest), tuple(frames))
-    announced, record = stream["announced"], stream["record"]
-    return StreamState(
-        epochs,
-        None if announced is None else (_whole(announced[0]), _whole(announced[1])),
-        None if record is None else base64.b64decode(record),
-    )
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -19,11 +19,11 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.parts import MAX_STATE_BYTES
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
+from spark_wan.wire import topic_log
 
 if TYPE_CHECKING:
     from spark_wan.channels.kafka.channel import TopicChannel
@@ -80,7 +80,7 @@ class Keeper:
         aged = dict(zip(partitions, old, strict=True))
         self._move_frames(aged)
         floors = self._channel.with_fold(lambda fold: self._floors(fold, aged))
-        if floors and self._channel.submit(operations.FLOOR, {"floors": [*floors.items()]}):
+        if floors and self._channel.submit(topic_log.FLOOR, {"floors": [*floors.items()]}):
             self._channel.broker.delete_before(topic, floors)
 
     def _old_through(self, topic: str, partition: int) -> int:
@@ -161,7 +161,7 @@ class Keeper:
         """Write a checkpoint, and delete the log before it."""
         channel = self._channel
         _, topic = channel.names()
-        begin = operations.Operation(operations.BEGIN, channel.channel_id())
+        begin = topic_log.Operation(topic_log.BEGIN, channel.channel_id())
         channel.with_fold(lambda fold: fold.snapshot_at(begin.id))
         try:
             [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
@@ -181,7 +181,7 @@ class Keeper:
             )
             return
         fields = {"begin": begin.id, "offset": written.offset}
-        channel.submit(operations.CHECKPOINT, fields, state)
+        channel.submit(topic_log.CHECKPOINT, fields, state)
         checkpointed = channel.with_fold(lambda fold: fold.checkpointed)
         if checkpointed is not None:
             channel.broker.delete_before(topic, {0: checkpointed})

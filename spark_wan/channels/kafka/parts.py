@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from spark_wan.channels.kafka.operations import MAX_HEAD_BYTES, Operation, Part, joined
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
+from spark_wan.wire.topic_log import MAX_HEAD_BYTES, Operation, Part, joined
 
 MAX_STATE_BYTES = 1 << 30
 """Size of the state in a checkpoint, decompressed, at most."""

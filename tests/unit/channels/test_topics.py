@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -21,13 +22,12 @@ from fakes import STREAM, publish
 
 from spark_wan.channels.base import MAX_RECORD_BYTES
 from spark_wan.channels.kafka import channel as kafka_channel
-from spark_wan.channels.kafka import fold, operations, parts
+from spark_wan.channels.kafka import fold, parts
 from spark_wan.channels.kafka.broker import Record
 from spark_wan.channels.kafka.channel import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
-from spark_wan.channels.kafka.operations import Operation, Part, joined, read_record
-from spark_wan.channels.kafka.places import OffsetRanges, Place, parse_path
+from spark_wan.channels.kafka.offsets import OffsetRanges
 from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
 from spark_wan.channels.registry import prepare_all
 from spark_wan.errors import (
@@ -40,7 +40,10 @@ from spark_wan.errors import (
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.topology.parsing import load_topology
+from spark_wan.wire import topic_log
 from spark_wan.wire.manifest import fingerprint
+from spark_wan.wire.topic_log import Operation, Part, joined, read_operation
+from spark_wan.wire.topic_state import Place, parse_path
 
 ATTEMPT = "c" * 32
 TWO_SITES = Path(__file__).parents[3] / "conf" / "two_sites.yaml"
@@ -154,9 +157,9 @@ def test_a_trim_of_another_log_deletes_nothing(url: str) -> None:
     for epoch in (1, 2, 3):
         append(channel, STREAM, epoch)
     fields = {"stream": STREAM, "through": 2, "fingerprint": "0" * 32}
-    assert channel.submit(operations.TRIM, fields) is False
+    assert channel.submit(topic_log.TRIM, fields) is False
     whole = fingerprint(channel.manifest(STREAM, 3))
-    assert channel.submit(operations.TRIM, {**fields, "through": 3, "fingerprint": whole}) is False
+    assert channel.submit(topic_log.TRIM, {**fields, "through": 3, "fingerprint": whole}) is False
     assert channel.stream_epochs(STREAM) == [1, 2, 3]
 
 
@@ -232,7 +235,7 @@ def test_parts_before_a_checkpoint_begins_are_void(url: str) -> None:
     channel = opened(url)
     broker = channel.broker
     fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
-    large = Operation(operations.MANIFEST, channel.channel_id(), fields, bytes(5_000))
+    large = Operation(topic_log.MANIFEST, channel.channel_id(), fields, bytes(5_000))
     first, *rest = large.records(1_000)
     broker.produce("wan.log", 0, [(b"", first)])
     keeper = opened(url)
@@ -254,13 +257,13 @@ def test_parts_behind_a_second_begin_count_for_a_reader_that_begins_before_it(ur
     channel = opened(url)
     append(channel, STREAM, 1)
     identity, state, broker = channel.channel_id(), seen(channel), channel.broker
-    begins = [Operation(operations.BEGIN, identity) for _ in range(2)]
+    begins = [Operation(topic_log.BEGIN, identity) for _ in range(2)]
     fields = {"stream": "large", "epoch": 1, "previous": "", "frames": []}
-    large = Operation(operations.MANIFEST, identity, fields, bytes(5_000)).records(1_000)
+    large = Operation(topic_log.MANIFEST, identity, fields, bytes(5_000)).records(1_000)
     [first] = broker.produce("wan.log", 0, [(b"", begins[0].encode())])
     broker.produce("wan.log", 0, [(b"", begins[1].encode()), (b"", large[0])])
     checkpoint = {"begin": begins[0].id, "offset": first.offset}
-    channel.submit(operations.CHECKPOINT, checkpoint, state)
+    channel.submit(topic_log.CHECKPOINT, checkpoint, state)
     broker.produce("wan.log", 0, [(b"", each) for each in large[1:]])
     topics(channel).cut("wan.log", 0, first.offset)
     assert opened(url).epochs() == channel.epochs() == {STREAM: [1], "large": [1]}
@@ -453,8 +456,8 @@ def test_a_floor_that_a_manifest_was_faster_than_does_not_count(url: str) -> Non
     channel = opened(url)
     [path] = append(channel, STREAM, 1, frames=1)
     partition, offset = parse_path(path).places[0]  # type: ignore[union-attr]
-    assert channel.submit(operations.FLOOR, {"floors": [[partition, offset + 1]]}) is False
-    assert channel.submit(operations.FLOOR, {"floors": [[partition, offset]]}) is True
+    assert channel.submit(topic_log.FLOOR, {"floors": [[partition, offset + 1]]}) is False
+    assert channel.submit(topic_log.FLOOR, {"floors": [[partition, offset]]}) is True
 
 
 def test_a_frame_is_named_once(url: str) -> None:
@@ -477,14 +480,14 @@ def test_two_keepers_move_a_frame_once(url: str) -> None:
         for index in range(2)
     )
     fields = {"path": path, "from": old, "to": first}
-    assert channel.submit(operations.MOVE, fields) is True
-    assert channel.submit(operations.MOVE, {**fields, "to": second}) is False
-    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": []}) is False
+    assert channel.submit(topic_log.MOVE, fields) is True
+    assert channel.submit(topic_log.MOVE, {**fields, "to": second}) is False
+    assert channel.submit(topic_log.MOVE, {**fields, "from": first, "to": []}) is False
     floor = [[partition, offset] for partition, offset in old]
-    assert channel.submit(operations.FLOOR, {"floors": [[p, o + 1] for p, o in floor]}) is True
-    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": old}) is False
+    assert channel.submit(topic_log.FLOOR, {"floors": [[p, o + 1] for p, o in floor]}) is True
+    assert channel.submit(topic_log.MOVE, {**fields, "from": first, "to": old}) is False
     channel.trim_frames(STREAM, [path])
-    assert channel.submit(operations.MOVE, {**fields, "from": first, "to": second}) is False
+    assert channel.submit(topic_log.MOVE, {**fields, "from": first, "to": second}) is False
 
 
 def test_the_newest_manifest_stays_without_its_frames(url: str) -> None:
@@ -502,7 +505,7 @@ def test_an_altered_record_is_foreign(url: str) -> None:
     """Fails when its checksum is not compared: readers would apply what nobody wrote."""
     channel = opened(url)
     fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
-    operation = Operation(operations.MANIFEST, channel.channel_id(), fields, b"manifest")
+    operation = Operation(topic_log.MANIFEST, channel.channel_id(), fields, b"manifest")
     topics(channel).append("wan.log", 0, b"", operation.encode()[:-1] + b"T")
     for value in operation.records(100):
         topics(channel).append("wan.log", 0, b"", value[:-1] + b"\x00")
@@ -529,7 +532,7 @@ def test_frames_that_were_discarded_stay_so(url: str) -> None:
     ends = {partition: 0 for partition, _ in places}
     for partition, offset in places:
         ends[partition] = max(ends[partition], offset + 1)
-    assert channel.submit(operations.FLOOR, {"floors": [*ends.items()]})
+    assert channel.submit(topic_log.FLOOR, {"floors": [*ends.items()]})
     channel.trim_frames(STREAM, paths)  # once more, after a crash
     dead = channel.with_fold(lambda fold: [list(each) for each in fold.state.dead.values()])
     assert [each for each in dead if each] == []
@@ -562,9 +565,9 @@ def test_a_keeper_whose_checkpoint_fails_keeps_no_copy_of_the_state(url: str) ->
     broker.produce = produce  # type: ignore[method-assign, assignment]
     with pytest.raises(ChannelError, match="no answer"):
         channel.keeper._checkpoint()
-    begin = read_record(log_topic(channel).records[-1].value, "here")
+    begin = read_operation(log_topic(channel).records[-1].value, "here")
     assert isinstance(begin, Operation)
-    assert begin.kind == operations.BEGIN
+    assert begin.kind == topic_log.BEGIN
     assert channel.with_fold(lambda fold: fold.snapshot(begin.id)) is None
 
 
@@ -635,16 +638,16 @@ def test_a_checkpoint_half_written_is_no_checkpoint(url: str) -> None:
     the next."""
     channel = opened(url)
     append(channel, STREAM, 1)
-    begin = Operation(operations.BEGIN, channel.channel_id())
+    begin = Operation(topic_log.BEGIN, channel.channel_id())
     channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
     state = channel.with_fold(lambda fold: fold.state.encode())
     half = Operation(
-        operations.CHECKPOINT, channel.channel_id(), {"begin": begin.id, "offset": 2}, state
+        topic_log.CHECKPOINT, channel.channel_id(), {"begin": begin.id, "offset": 2}, state
     )
     channel.broker.produce("wan.log", 0, [(b"", half.records(50)[0])])
     append(channel, STREAM, 2)
     zombie = Operation(
-        operations.CHECKPOINT, channel.channel_id(), {"begin": "f" * 32, "offset": 0}, state
+        topic_log.CHECKPOINT, channel.channel_id(), {"begin": "f" * 32, "offset": 0}, state
     )
     channel.broker.produce("wan.log", 0, [(b"", zombie.encode())])
     assert opened(url).epochs() == {STREAM: [1, 2]}
@@ -658,13 +661,13 @@ def test_a_checkpoint_counts_for_its_own_begin_only(url: str) -> None:
     """A ``begin`` that is there twice stands before other operations each time."""
     channel = opened(url)
     append(channel, STREAM, 1)
-    begin = Operation(operations.BEGIN, channel.channel_id())
+    begin = Operation(topic_log.BEGIN, channel.channel_id())
     state = seen(channel)
     [first] = channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
     append(channel, STREAM, 2)
     [again] = channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
     fields = {"begin": begin.id, "offset": first.offset}
-    channel.submit(operations.CHECKPOINT, fields, state)
+    channel.submit(topic_log.CHECKPOINT, fields, state)
     topics(channel).cut("wan.log", 0, again.offset)
     with pytest.raises(ChannelError, match="nor with a checkpoint"):
         FakeTopicChannel(url).epochs()
@@ -689,7 +692,7 @@ def test_f17_topics_made_again_are_another_channel(url: str) -> None:
         append(other, "other", epoch)
     assert channel.epochs() == {"other": [1, 2]}
     late = Operation(
-        operations.MANIFEST, old, {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
+        topic_log.MANIFEST, old, {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
     )
     channel.broker.produce("wan.log", 0, [(b"", late.encode())])
     assert channel.epochs() == opened(url).epochs() == {"other": [1, 2]}
@@ -953,7 +956,7 @@ def test_an_ack_that_is_too_large_is_none(url: str) -> None:
 
 def manifest_operation(channel: FakeTopicChannel, payload: bytes) -> Operation:
     fields = {"stream": STREAM, "epoch": 1, "previous": "", "frames": []}
-    return Operation(operations.MANIFEST, channel.channel_id(), fields, payload)
+    return Operation(topic_log.MANIFEST, channel.channel_id(), fields, payload)
 
 
 def write(channel: FakeTopicChannel, *values: bytes) -> None:
@@ -996,7 +999,7 @@ def test_what_readers_would_not_take_is_not_written(
     """Fails when a writer learns of it by a verdict that says something else, or never."""
     channel = opened(url)
     monkeypatch.setattr(kafka_channel, "MAX_MANIFEST_BYTES", 1_000)
-    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    monkeypatch.setattr(topic_log, "MAX_HEAD_BYTES", 1_000)
     before = log_topic(channel).end
     with pytest.raises(
         ManifestError, match=r"1,001 bytes; readers take 1,000\. It was not written"
@@ -1014,7 +1017,7 @@ def test_a_senders_record_above_the_limit_does_not_count(url: str) -> None:
     channel.put_sender_record(STREAM, b"record")
     fields = {"stream": STREAM}
     for size, kept in ((MAX_RECORD_BYTES + 1, b"record"), (MAX_RECORD_BYTES, bytes(2**20))):
-        large = Operation(operations.SENDER, channel.channel_id(), fields, bytes(size))
+        large = Operation(topic_log.SENDER, channel.channel_id(), fields, bytes(size))
         write(channel, large.encode())
         assert channel.sender_record(STREAM) == kept
 
@@ -1026,7 +1029,7 @@ def test_an_operation_with_a_head_above_the_limit_is_foreign(
     channel = opened(url)
     operation = replace(manifest_operation(channel, b"m"), fields={"x": "y" * 1_000})
     value = operation.encode()
-    monkeypatch.setattr(operations, "MAX_HEAD_BYTES", 1_000)
+    monkeypatch.setattr(topic_log, "MAX_HEAD_BYTES", 1_000)
     write(channel, value)
     assert len(channel.foreign()) == 1
 
@@ -1119,7 +1122,7 @@ def test_a_begin_of_several_records_is_none(url: str) -> None:
     """Fails when readers void parts at it, and one that begins to read there does not see it."""
     channel = opened(url)
     large = manifest_operation(channel, bytes(2_000)).records(1_500)
-    begin = Operation(operations.BEGIN, channel.channel_id(), {"x": "y" * 100}).records(100)
+    begin = Operation(topic_log.BEGIN, channel.channel_id(), {"x": "y" * 100}).records(100)
     write(channel, large[0], *begin, *large[1:])
     assert channel.epochs() == {STREAM: [1]}
 
@@ -1341,7 +1344,7 @@ def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
     before = seen(channel)
     for value in (b"", b"hello", b"WANO 1 00000000\n{}", b"WANP 1 x", b"\xff" * 100, b"WANO"):
         other.append("wan.log", 0, b"", value)
-    whole = Operation(operations.TRIM, channel.channel_id(), {"stream": STREAM, "through": "x"})
+    whole = Operation(topic_log.TRIM, channel.channel_id(), {"stream": STREAM, "through": "x"})
     other.append("wan.log", 0, b"", whole.encode())
     other.append("wan.acks", 0, b"no stream", b"ack")
     assert seen(channel) == before
@@ -1353,12 +1356,12 @@ def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
 def test_f51_a_record_of_a_newer_version_stops_its_readers(url: str, change: str) -> None:
     """Fails when it is passed over: what follows would mean something else."""
     channel = opened(url)
-    new = Operation(operations.ANNOUNCE, channel.channel_id(), {"stream": STREAM})
+    new = Operation(topic_log.ANNOUNCE, channel.channel_id(), {"stream": STREAM})
     value = new.encode()
     if change == "kind":
         value = Operation("split", channel.channel_id()).encode()
     elif change == "requires":
-        value = Operation(operations.TRIM, channel.channel_id(), {"requires": ["x"]}).encode()
+        value = Operation(topic_log.TRIM, channel.channel_id(), {"requires": ["x"]}).encode()
     elif change == "version":
         value = value.replace(b"WANO 1", b"WANO 2")
     else:
@@ -1367,6 +1370,20 @@ def test_f51_a_record_of_a_newer_version_stops_its_readers(url: str, change: str
     for _ in range(2):
         with pytest.raises(ChannelError, match=r"newer spark_wan.*Update spark_wan"):
             channel.epochs()
+
+
+@pytest.mark.parametrize("added", [b'"version":2,', b'"requires":["leases"],'])
+def test_f51_a_checkpoint_of_a_newer_version_stops_who_begins_there(added: bytes) -> None:
+    """Fails when it is taken for damage: nobody would be told to update."""
+    state = zlib.decompress(State("c").encode()).replace(b"{", b"{" + added, 1)
+    begin = Operation(topic_log.BEGIN, "c")
+    fields = {"begin": begin.id, "offset": 5}
+    fold = Fold("wan.log")
+    fold.add(5, begin.encode())
+    with pytest.raises(
+        ChannelError, match=r"log@6: a checkpoint written by.*Update spark_wan"
+    ):
+        fold.add(6, Operation(topic_log.CHECKPOINT, "c", fields, zlib.compress(state)).encode())
 
 
 # --- many writers, at random
@@ -1517,9 +1534,9 @@ def test_operations_are_read_as_they_were_written() -> None:
     chance = random.Random(7)
     for size in (0, 1, 999, 10_000):
         payload = chance.randbytes(size)
-        operation = Operation(operations.MANIFEST, "c", {"stream": "s", "epoch": 1}, payload)
+        operation = Operation(topic_log.MANIFEST, "c", {"stream": "s", "epoch": 1}, payload)
         for most in (37, 1_000, 10**6):
-            read = [read_record(value, "here") for value in operation.records(most)]
+            read = [read_operation(value, "here") for value in operation.records(most)]
             pieces = [each for each in read if isinstance(each, Part)]
             assert (joined(pieces, "here") if pieces else read[0]) == operation
 

@@ -19,12 +19,12 @@ from kafka_server import kafka as kafka
 from signed import ORDERS, PRICES, SignedSites, held, key_file, others_go_on
 
 from spark_wan.channels import registry
-from spark_wan.channels.kafka import operations
 from spark_wan.channels.kafka.channel import TopicChannel
-from spark_wan.channels.kafka.operations import Operation
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.wire import topic_log
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.topic_log import Operation
 
 Make = Callable[..., SignedSites]
 
@@ -192,8 +192,8 @@ def test_operations_with_wild_fields_change_nothing(sites: SignedSites) -> None:
     channel = topics(sites)
     identity = channel.channel_id()
     good = {"stream": ORDERS, "epoch": 2, "previous": sites.log().peek(1).fingerprint, "frames": []}
-    write(sites, *(Operation(operations.MANIFEST, identity, {**good, **w}).encode() for w in WILD))
-    for kind in operations.KINDS - {operations.BEGIN, operations.CLOCK, operations.CHANNEL}:
+    write(sites, *(Operation(topic_log.MANIFEST, identity, {**good, **w}).encode() for w in WILD))
+    for kind in topic_log.KINDS - {topic_log.BEGIN, topic_log.CLOCK, topic_log.CHANNEL}:
         write(sites, Operation(kind, identity).encode())
         write(sites, Operation(kind, identity, dict.fromkeys(NAMES, -1)).encode())
         write(sites, Operation(kind, identity, {name: [[{}]] for name in NAMES}).encode())

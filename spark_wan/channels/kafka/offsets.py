@@ -1,54 +1,9 @@
-"""Where frames are in the topic ``<prefix>.frames``, and the paths by which manifests name them.
-
-A path is ``frames/<stream>/<attempt>-<index, 5 digits>@<partition>:<offset>+<partition>:<offset>…``
-with a place for each record that holds a part of the frame.
-"""
+"""Sets of offsets."""
 
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-
-class Place(NamedTuple):
-    """Where a record is."""
-
-    partition: int
-    offset: int
-
-
-class FramePath(NamedTuple):
-    """The path of a frame, in parts."""
-
-    stream: str
-    name: str
-    """``<attempt>-<index>``: what tells the frame from any other."""
-    places: tuple[Place, ...]
-
-    def __str__(self) -> str:
-        places = "+".join(f"{place.partition}:{place.offset}" for place in self.places)
-        return f"frames/{self.stream}/{self.name}@{places}"
-
-    def key(self, part: int) -> bytes:
-        """Return the key of the record that holds a part."""
-        return f"{self.stream}/{self.name}/{part}".encode()
-
-
-_PLACE = r"[0-9]{1,9}:[0-9]{1,18}"
-# Text from elsewhere comes here: there is one way only to match it.
-_PATH = re.compile(rf"frames/([^/]+)/([0-9a-f]{{1,64}}-[0-9]{{5,10}})@({_PLACE}(?:\+{_PLACE})*)")
-
-
-def parse_path(path: str) -> FramePath | None:
-    """Return the parts of a path; None when it names no frame of a topic."""
-    match = _PATH.fullmatch(path)
-    if match is None:
-        return None
-    numbers = (place.split(":") for place in match[3].split("+"))
-    places = tuple(Place(int(partition), int(offset)) for partition, offset in numbers)
-    return FramePath(match[1], match[2], places)
 
 
 class OffsetRanges:

@@ -1,4 +1,4 @@
-r"""Records of the topic ``<prefix>.log``: operations on the channel.
+r"""Operations on a channel on topics: records of the topic ``<prefix>.log``.
 
 A record's value is a line ``WANO <version> <CRC-32C of what follows, 8 hexadecimal digits>``, a
 line of JSON, and a payload. The JSON object has the fields of the kind, and in every record:
@@ -29,8 +29,8 @@ kind            fields                                              payload
 ``floor``       ``floors`` (``[partition, offset]``): frames below
                 are about to be deleted
 ``begin``       none: a checkpoint follows
-``checkpoint``  ``begin`` and ``offset``: ``id`` and place of       the state before that record,
-                that record                                         compressed with zlib
+``checkpoint``  ``begin`` and ``offset``: ``id`` and place of       :mod:`the state before it
+                that record                                         <spark_wan.wire.topic_state>`
 ``clock``       none: asks the broker for its time
 ==============  ==================================================  ===============================
 
@@ -41,7 +41,9 @@ reader that starts there has not seen them. So does a limit on what is not whole
 (:mod:`spark_wan.channels.kafka.parts`). Its writer then writes it again. A ``begin`` is one record.
 
 A manifest above 64 MiB, a sender's record above 1 MiB and an operation that has more than 64 MiB
-beside its payload do not count.
+beside its payload do not count. Unknown fields are ignored, unless ``requires`` lists them
+(:mod:`spark_wan.wire.records`). A record of a later version, and one of an unknown kind, is an
+error: what it does to the channel is unknown.
 """
 
 from __future__ import annotations
@@ -55,11 +57,18 @@ from typing import Any
 
 from crc32c import crc32c
 
-from spark_wan.errors import ChannelError
+from spark_wan.errors import ChannelError, NewerRecordError
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES
-from spark_wan.wire.records import UNREADABLE, read_json
+from spark_wan.wire.records import UNREADABLE, check_requires, check_version, read_json
 
 VERSION = 1
+_KNOWN = frozenset(
+    (
+        *("kind", "id", "channel", "stream", "epoch", "previous", "frames", "through", "path"),
+        *("fingerprint", "attempt", "from", "to", "floors", "begin", "offset"),
+    )
+)
+"""Names that an operation may require."""
 MAX_HEAD_BYTES = MAX_MANIFEST_BYTES
 """Size of the line of JSON, at most. Of a manifest it has paths that the manifest has, too."""
 CHANNEL, MANIFEST, TRIM, DISCARD = "channel", "manifest", "trim", "discard"
@@ -117,11 +126,11 @@ class Part:
 
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_OPERATION = re.compile(rb"WANO (\d{1,9}) ([0-9a-f]{8})")
-_PART = re.compile(rb"WANP (\d{1,9}) ([0-9a-f]{32}) (\d{1,9}) (\d{1,9}) ([0-9a-f]{8})")
+_OPERATION = re.compile(rb"WANO ([1-9]\d{0,8}) ([0-9a-f]{8})")
+_PART = re.compile(rb"WANP ([1-9]\d{0,8}) ([0-9a-f]{32}) (\d{1,9}) (\d{1,9}) ([0-9a-f]{8})")
 
 
-def read_record(value: bytes, where: str) -> Operation | Part | None:
+def read_operation(value: bytes, where: str) -> Operation | Part | None:
     """Return what a record's value holds; None when it is not spark_wan's, or altered.
 
     Raises ChannelError for one of a newer spark_wan: what it does to the channel is unknown.
@@ -139,7 +148,7 @@ def read_record(value: bytes, where: str) -> Operation | Part | None:
 
 def joined(parts: list[Part], where: str) -> Operation | None:
     """Return the operation whose parts these are, in order."""
-    read = read_record(b"".join(part.data for part in parts), where)
+    read = read_operation(b"".join(part.data for part in parts), where)
     return read if isinstance(read, Operation) else None
 
 
@@ -149,12 +158,15 @@ def _operation(content: bytes, where: str) -> Operation | None:
         return None
     try:
         fields = dict(read_json(line))
+        check_requires(fields, _KNOWN)
         kind, identity, channel = (str(fields.pop(name)) for name in ("kind", "id", "channel"))
+    except NewerRecordError as error:
+        raise ChannelError(f"{where}: {error}. Update spark_wan here.") from error
     except UNREADABLE:
         return None
     if _ID.fullmatch(identity) is None:  # readers keep it
         return None
-    if kind not in KINDS or fields.get("requires"):
+    if kind not in KINDS:
         raise ChannelError(
             f"{where}: written by a newer spark_wan (an operation {kind!r}, unknown to this one). "
             "Update spark_wan here."
@@ -163,11 +175,10 @@ def _operation(content: bytes, where: str) -> Operation | None:
 
 
 def _check_version(version: int, where: str) -> None:
-    if version > VERSION:
-        raise ChannelError(
-            f"{where}: written by a newer spark_wan, in version {version}; this one knows version "
-            f"{VERSION}. Update spark_wan here."
-        )
+    try:
+        check_version(version, VERSION)
+    except NewerRecordError as error:
+        raise ChannelError(f"{where}: {error}. Update spark_wan here.") from error
 
 
 def _is_whole(content: bytes, checksum: bytes) -> bool:
