@@ -1,4 +1,5 @@
-"""Reads what nobody of ours has written: frames, manifests, acks, logs of topics, topology files.
+"""Reads what nobody of ours has written: frames, manifests, acks, a site's state, logs of topics,
+topology files.
 
     PYTHONPATH=.:tests:tests/support python tests/fuzz/fuzzer.py TARGET INPUTS SEED
 
@@ -20,6 +21,7 @@ import tempfile
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,15 +38,27 @@ from spark_wan.apply.plan import StreamPlanner
 from spark_wan.channels.kafka import fold as folding
 from spark_wan.channels.kafka import parts
 from spark_wan.channels.kafka.fold import Fold, State
-from spark_wan.errors import WanError
+from spark_wan.errors import LedgerError, NewerRecordError, WanError
 from spark_wan.ledger.progress import Progress
 from spark_wan.log.trust import ManifestRule
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.wire import topic_log
 from spark_wan.wire.ack import Ack
+from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
+from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame, encode_frame, frame_checksum
+from spark_wan.wire.head import MARKER, Announcement, Head, check_marker
+from spark_wan.wire.ledger import (
+    FoldedIds,
+    HistoryPosition,
+    LedgerRow,
+    Summary,
+    decode_row,
+    encode_row,
+)
 from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
-from spark_wan.wire.records import EpochRef, TableClock
+from spark_wan.wire.mark import AppliedStream, Mark
+from spark_wan.wire.records import UNREADABLE, EpochRef, TableClock
 from spark_wan.wire.sender_record import SenderRecord
 from spark_wan.wire.signature import KeyReference, Signer
 from spark_wan.wire.topic_log import Operation
@@ -56,6 +70,7 @@ MEMORY = 32 * MAX_FRAME
 """What this process may take beside what it has when it begins."""
 KEY = KeyReference("env", "SPARK_WAN_FUZZ_KEY")
 OTHER = KeyReference("env", "SPARK_WAN_OTHER_KEY")
+VIA = EpochRef("denver.north.orders", "c" * 32, 5, "d" * 32)
 SIGNER = Signer("newark", "east", (KEY,))
 _FIXED = struct.Struct("<4sHHIQ")
 
@@ -172,7 +187,7 @@ def manifests(chance: random.Random) -> Iterator[bytes]:
         commits=({"version": 10, "time": 1_699_999_999_000, "clock": 5},),
         writes=(WriteRef("q", "7", "1:0"),),
         clock=TableClock(7, 8),
-        via=EpochRef("denver.north.orders", "c" * 32, 5, "d" * 32),
+        via=VIA,
     )
     nested = {"type": "struct", "fields": [{"name": "a", "type": schema(), "nullable": True}]}
     events = manifest(1, kind="events", first_version=-1, last_version=-1)
@@ -236,6 +251,62 @@ def read_ack(data: bytes) -> object:
     for ack in read:
         assert ack is None or (ack.in_table >= 0 and ack.encode())
     return read, SenderRecord.of(data, STREAM)
+
+
+# --- what a site keeps, and hints in a channel
+
+
+def states(chance: random.Random) -> Iterator[bytes]:
+    clock = TableClock(7, 8)
+    published = PublishedState(9, "abc@123", "id", ("id",), schema(), clock)
+    part = AppliedStream("newark", "id", "all", 9, STREAM, "a" * 32, 1, "f" * 32, True, 3, 4, 5, 6)
+    mark = Mark("seattle", "orders", 3, "t", (part, replace(part, via=VIA)), ("a",), {"a": None})
+    ids = FoldedIds("newark", 2, 7, 30, None)
+    summary = Summary(
+        *("target-1", 9, 7, "t7", 2, (("newark", "id", "all", 69),)),
+        *(((STREAM, "a" * 32, 7, "f" * 24),), {STREAM: 2}, (False, True), ("id",), {"a": None}),
+        *((ids,), ((1, 1),)),
+    )
+    rows = [summary, summary.as_claim(), HistoryPosition("t", 9, "x@1", {"a": "b"})]
+    data = [
+        Decisions({7: "skip"}, frozenset({"a" * 32})).encode(),
+        Decisions({8: "skip"}, withdrawn=frozenset({"7"})).encode(),
+        SenderCheckpoint("a" * 32, 7, {"seattle": 6}, published, 5).encode(),
+        mark.user_metadata().encode(),
+        Head(7, "f" * 32).encode(),
+        Announcement(7, 2).encode(),
+        MARKER,
+        *(encode_row(row)["mark"].encode() for row in (*rows, LedgerRow("t", 9, mark))),
+    ]
+    yield from data
+    while True:
+        one = chance.choice(data)
+        if chance.random() < 0.3:
+            yield mutated_bytes(chance, one, data)
+        else:
+            yield as_json(chance, mutated_value(chance, json.loads(one)))
+
+
+def read_state(data: bytes) -> object:
+    """With each reader. What is read is written, and read as the same."""
+    readers: tuple[Callable[[bytes], Any], ...]
+    readers = (Head.of, Announcement.of, SenderCheckpoint.decode)
+    for read in readers:
+        with suppress(NewerRecordError):
+            found = read(data)
+            assert found is None or read(found.encode()).encode() == found.encode()
+    with suppress(NewerRecordError, *UNREADABLE):
+        check_marker(data)
+    with suppress(NewerRecordError, *UNREADABLE):
+        row = decode_row("t", 9, data.decode(errors="surrogateescape"), 7)
+        again = encode_row(row)
+        assert decode_row("t", 9, again["mark"], again.get("apply")) == row
+    with suppress(LedgerError):
+        Mark.read(data.decode(errors="replace"), "seattle", "orders")
+    decisions = Decisions.decode(data, "decisions")
+    again = Decisions.decode(decisions.encode(), "again")
+    assert (again, again.withdrawn) == (decisions, decisions.withdrawn)
+    return decisions
 
 
 # --- the log of a channel on topics
@@ -366,6 +437,7 @@ TARGETS: dict[str, Target] = {
     "frames": (frames, read_frame),
     "manifests": (manifests, read_manifest),
     "acks": (acks, read_ack),
+    "states": (states, read_state),
     "logs": (logs, read_log),
     "topologies": (topologies, read_topology),
 }

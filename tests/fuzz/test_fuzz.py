@@ -1,5 +1,5 @@
-"""Frames, manifests, acks, logs of topics and topology files that are wrong in random ways: an
-error of ours, or nothing. ``make fuzz`` tries a million of them."""
+"""Frames, manifests, acks, a site's state, logs of topics and topology files that are wrong in
+random ways: an error of ours, or nothing. ``make fuzz`` tries a million of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process, as Linux can")
 @pytest.mark.parametrize(
     ("target", "share"),
-    [("frames", 0.4), ("manifests", 0.3), ("acks", 0.15), ("logs", 0.1), ("topologies", 0.05)],
+    [
+        *(("frames", 0.35), ("manifests", 0.25), ("acks", 0.15), ("states", 0.1)),
+        *(("logs", 0.1), ("topologies", 0.05)),
+    ],
 )
 def test_what_is_wrong_is_refused_or_read(target: str, share: float, tmp_path: Path) -> None:
     """In a process of its own: a crash of Arrow, or too much memory, ends that one."""

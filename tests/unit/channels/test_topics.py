@@ -1380,9 +1380,7 @@ def test_f51_a_checkpoint_of_a_newer_version_stops_who_begins_there(added: bytes
     fields = {"begin": begin.id, "offset": 5}
     fold = Fold("wan.log")
     fold.add(5, begin.encode())
-    with pytest.raises(
-        ChannelError, match=r"log@6: a checkpoint written by.*Update spark_wan"
-    ):
+    with pytest.raises(ChannelError, match=r"log@6: a checkpoint written by.*Update spark_wan"):
         fold.add(6, Operation(topic_log.CHECKPOINT, "c", fields, zlib.compress(state)).encode())
 
 
