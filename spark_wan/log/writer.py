@@ -186,7 +186,8 @@ class LogWriter:
             return self._append_in_time(manifest, began)
         except (ManifestExists, StaleWriteError):
             if not self.keeps_frames:
-                self._remove(manifest.frames)
+                paths = [frame.path for frame in manifest.frames]
+                self.log.channel.trim_frames(self.log.stream, paths)
             elif not are_there(self.log, manifest.frames):
                 # The append may have counted all the same, and the epoch may be acked and trimmed
                 # since: then its frames are gone.
@@ -215,9 +216,6 @@ class LogWriter:
             "frames are, or may be, no longer in the channel. Write the rows again: receivers "
             "recognise those that have arrived by their event IDs."
         )
-
-    def _remove(self, frames: Sequence[FrameRef]) -> None:
-        self.log.channel.trim_frames(self.log.stream, [frame.path for frame in frames])
 
     def record(self, before: SenderCheckpoint | None, manifest: Manifest) -> None:
         """Save the checkpoint that follows ``before`` once ``manifest`` is appended."""
