@@ -1985,15 +1985,10 @@ GUARDS = {
     - self.sessions.lost() is None
     + True
 
-    [last thing]
-    test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long
-    JobHandle._do_last
-    - self.sessions.interrupt()
-    + pass
-
     [stop cancels]
     test_a_stop_cancels_running_spark_jobs_and_waits_for_all_threads
-    JobHandle.stop
+    test_the_last_thing_is_done_after_a_stop_and_cancelled_if_it_takes_too_long
+    JobHandle._wait_for
     - self.sessions.interrupt()
     + pass
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_wan.apply.site_ack import SiteAck
-from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StoppedError, WanError
@@ -56,26 +55,13 @@ FIRST_RETRY = 1.0
 
 
 @dataclass(eq=False)
-class Outbound:
-    """A channel to which this site forwards."""
-
-    watch: AckWatch
-    activity: OutboundChannel
-    streams: list[OutboundStream]
-
-    @property
-    def channel(self) -> Channel:
-        return self.watch.channel
-
-
-@dataclass(eq=False)
 class ForwardedStream(Activity):
     """An inbound stream that a sender of this site forwards."""
 
     job: Job
     forwarder: Forwarder
     answer: SiteAck
-    outbound: Outbound
+    outbound: OutboundChannel
     acks: OutboundStream
     """Collects the acks of what is forwarded."""
     scheduler: Scheduler
@@ -104,7 +90,7 @@ class ForwardedStream(Activity):
         self.forwarding.is_due = False
         cause: str | None = None
         try:
-            self.outbound.channel.ensure_prepared()
+            self.outbound.watch.channel.ensure_prepared()
             run(self.forwarder.round(), self.job.check_stopped)
         except StoppedError:
             raise
@@ -161,7 +147,7 @@ class Forwards:
         self.topology = topology
         self.site = site
         self.available_now = available_now
-        self._outbound: dict[str, Outbound] = {}
+        self._outbound: dict[str, OutboundChannel] = {}
         self._lock = threading.Lock()
 
     def of(self, inbound: StreamLog, table: Table, answer: SiteAck) -> list[Forwarding]:
@@ -175,15 +161,16 @@ class Forwards:
     def stopped(self) -> None:
         """Take note that the receiver was stopped, and nothing of it is running."""
         with self._lock:
-            channels = [each.activity for each in self._outbound.values()]
+            channels = [*self._outbound.values()]
         note_stop(channels)
 
     def _forwarded(
         self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck
     ) -> ForwardedStream:
         outbound = self._outbound_of(sender)
+        channel = outbound.watch.channel
         name = forwarded_name(self.site.name, sender.name, inbound.stream)
-        stream_log = StreamLog(outbound.channel, name, sending_trust(self.topology, sender))
+        stream_log = StreamLog(channel, name, sending_trust(self.topology, sender))
         state, storage = self.site.state.rstrip("/"), self.site.storage
         checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
         decisions = StoredDecisions(state, storage)
@@ -203,13 +190,10 @@ class Forwards:
             StreamStatus(name, table.name),
             None,
             acks,
-            Pace(sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)),
+            Pace(sender.batch_interval, self.site.idle_interval),
             0.0,
             record=RecordKeeper(
-                outbound.channel,
-                name,
-                settings_fingerprint(self.topology, sender, table),
-                milliseconds,
+                channel, name, settings_fingerprint(self.topology, sender, table), milliseconds
             ),
         )
         outbound.streams.append(collecting)
@@ -229,17 +213,14 @@ class Forwards:
             self.job, forwarder, answer, outbound, collecting, self.scheduler, self.available_now
         )
 
-    def _outbound_of(self, sender: Sender) -> Outbound:
+    def _outbound_of(self, sender: Sender) -> OutboundChannel:
         with self._lock:
             known = self._outbound.get(sender.channel)
             if known is None:
                 watch = AckWatch(open_channel(sender.channel, sender.storage))
-                streams: list[OutboundStream] = []
-                pace = Pace(
-                    sender.batch_interval, max(sender.batch_interval, self.site.idle_interval)
-                )
-                activity = OutboundChannel(watch, streams, self.scheduler, pace)
-                known = self._outbound[sender.channel] = Outbound(watch, activity, streams)
+                pace = Pace(sender.batch_interval, self.site.idle_interval)
+                known = OutboundChannel(watch, [], self.scheduler, pace)
+                self._outbound[sender.channel] = known
                 if not self.available_now:
-                    self.scheduler.add(activity)
+                    self.scheduler.add(known)
             return known

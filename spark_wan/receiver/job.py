@@ -113,7 +113,7 @@ class Receiver:
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
             channel = open_channel(url, storage)
-            pace = Pace(self.interval, max(self.interval, self.idle_interval))
+            pace = Pace(self.interval, self.idle_interval)
             streams = ChannelStreams(self.topology, self.site.name, url, forwards.of)
             channels.append(
                 InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)

@@ -118,10 +118,7 @@ class JobHandle(Generic[S]):
         Spark jobs are cancelled. With the last job of a process, connections of channels end."""
         self._stop.set()
         self.scheduler.stop()
-        self.scheduler.join(self._grace)
-        while self.is_active:
-            self.sessions.interrupt()
-            self.scheduler.join(POLL_INTERVAL)
+        self._wait_for(self.scheduler.join, lambda: self.is_active)
         last, self._last = self._last, None
         if last is not None and self.sessions.lost() is None:
             self._do_last(last)
@@ -137,10 +134,14 @@ class JobHandle(Generic[S]):
             if self.sessions.lost() is None:
                 raise
             return  # the session has ended right now
-        thread.join(self._grace)
-        while thread.is_alive():
+        self._wait_for(thread.join, thread.is_alive)
+
+    def _wait_for(self, join: Callable[[float], object], goes_on: Callable[[], bool]) -> None:
+        """Wait until something ends; once the grace is over, cancel its Spark jobs."""
+        join(self._grace)
+        while goes_on():
             self.sessions.interrupt()
-            thread.join(POLL_INTERVAL)
+            join(POLL_INTERVAL)
 
     def begin(
         self,

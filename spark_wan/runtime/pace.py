@@ -11,7 +11,7 @@ SHARE = 0.05
 
 @dataclass
 class Pace:
-    """Seconds between looks, between ``shortest`` and ``longest``."""
+    """Seconds between looks, from ``shortest`` to ``longest`` if that is more."""
 
     shortest: float
     longest: float

@@ -158,7 +158,7 @@ class Sender:
                 if sender.channel == url
             ]
             shortest = min(sender.batch_interval for sender, _ in self.streams)
-            pace = Pace(shortest, max(shortest, self.idle_interval))
+            pace = Pace(shortest, self.idle_interval)
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
         last = None if available_now else lambda _: note_stop(channels)
         handle.begin([*streams, *([] if available_now else channels)], last=last)
@@ -228,7 +228,7 @@ class Sender:
             never_primary=self.topology.never_primary,
             watch=watch,
         )
-        pace = Pace(sender.batch_interval, max(sender.batch_interval, self.idle_interval))
+        pace = Pace(sender.batch_interval, self.idle_interval)
         record = RecordKeeper(
             channel,
             name,

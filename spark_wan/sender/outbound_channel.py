@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class OutboundChannel(Activity):
     """An outbound channel of a running sender. It lists the acks of all streams at once."""
 
     watch: AckWatch
-    streams: Sequence[OutboundStream]
+    streams: list[OutboundStream]
     scheduler: Scheduler
     pace: Pace
     _unreachable: str | None = None

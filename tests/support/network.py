@@ -19,7 +19,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError
 from spark_wan.forward.forwarding import Forwarding
-from spark_wan.forward.job import Forwards, Outbound
+from spark_wan.forward.job import Forwards
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
@@ -27,6 +27,7 @@ from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.outbound_channel import OutboundChannel
 from spark_wan.steps import run
 from spark_wan.topology.model import Sender, Stream, Table, Topology
 from spark_wan.topology.parsing import parse_topology
@@ -79,7 +80,7 @@ class NetworkForwards(Forwards):
 
     network: Network
 
-    def _outbound_of(self, sender: Sender) -> Outbound:
+    def _outbound_of(self, sender: Sender) -> OutboundChannel:
         outbound = super()._outbound_of(sender)
         if outbound.watch.channel.__class__.__name__ != "AsSeen":
             outbound.watch.channel = self.network.channel(sender.channel, self.site.name)
@@ -151,7 +152,7 @@ class Receiving:
         for inbound in self.inbound:
             inbound.retry(SPARK)
         for outbound in list(self.forwards._outbound.values()):
-            outbound.activity.look(SPARK)
+            outbound.look(SPARK)
             for collecting in outbound.streams:
                 collecting._holds.clear()  # as if the time of all that are held had come
                 collecting.look(SPARK)
