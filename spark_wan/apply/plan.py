@@ -240,7 +240,7 @@ def _above(epoch: _Epoch) -> int | None:
     if manifest.kind == EVENTS:
         known, rules = manifest.epoch <= epoch.position, _USER_STREAM
     else:
-        known = manifest.last_version <= through
+        known = through >= 0 and manifest.last_version <= through
         rules = _FIRST_CONTACT if through < 0 else _NEXT_VERSIONS
     if known:
         return None
