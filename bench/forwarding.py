@@ -33,6 +33,7 @@ from bench.small_apply import SmallApply
 from spark_wan.channels.registry import open_channel
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.local import local_session
+from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.steps import run
@@ -183,7 +184,7 @@ def _star(place: Path, number: int) -> float:
             manifest = log.read(epoch)
             for site in remotes:
                 ack = Ack(site, log.stream, manifest.log_id, epoch)
-                log.channel.put_ack(log.stream, site, ack.encode())
+                put_ack(log.channel, log.stream, site, ack.encode())
             wait_for(lambda: not log.channel.frames(log.stream), 300, "the frames are trimmed")
             if epoch == EPOCHS_BEFORE:
                 before = sender.cpu_seconds()

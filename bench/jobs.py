@@ -19,6 +19,7 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from spark_wan.channels.registry import open_channel
+from spark_wan.log.notes import acks, put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.model import stream_name
 
@@ -97,7 +98,7 @@ class ManyTables:
     def _copy_state(self, name: str) -> None:
         channel = open_channel(str(self.place / "channel"))
         log = StreamLog(channel, self.stream(name))
-        newest, [(site, ack)] = log.newest_manifest(), channel.acks(log.stream).items()
+        newest, [(site, ack)] = log.newest_manifest(), acks(channel, log.stream).items()
         assert newest is not None
         checkpoints = self.place / NEWARK / "_wan" / "checkpoints" / "sender" / SENDER
         checkpoint = (checkpoints / f"{log.stream}.json").read_text()
@@ -111,7 +112,7 @@ class ManyTables:
             StreamLog(channel, stream).append(type(newest)(**fields))
             manifest = StreamLog(channel, stream).newest_manifest()
             assert manifest is not None
-            channel.put_ack(stream, site, ack.replace(name.encode(), other.encode()))
+            put_ack(channel, stream, site, ack.replace(name.encode(), other.encode()))
             (checkpoints / f"{stream}.json").write_text(checkpoint)
             self._replace_fingerprint(other, newest.fingerprint, manifest.fingerprint)
             for row in rows:

@@ -451,7 +451,7 @@ GUARDS = {
     "unit/channels/test_kafka_brokers.py": """
     [partitions read]
     test_partitions_that_are_added_are_written_to_and_read
-    TopicChannel._records
+    Topics._records
     - self.broker.partitions(topic, anew=True)
     + self.broker.partitions(topic)
 
@@ -674,7 +674,7 @@ GUARDS = {
 
     [large frame on a topic]
     test_a_frame_that_is_moved_to_another_record_is_refused[topics-size]
-    TopicChannel._records
+    Topics._records
     - max_bytes is not None and size > max_bytes
     + False
     """,
@@ -761,7 +761,7 @@ GUARDS = {
 
     [record's key]
     test_a_frame_that_is_not_where_its_path_says_is_refused
-    TopicChannel._records
+    Topics._records
     - records if [record.key for record in records] == keys else None
     + records
 
@@ -773,7 +773,7 @@ GUARDS = {
 
     [read back]
     test_f15_a_request_without_an_answer_is_read_back[True]
-    TopicChannel.submit
+    Topics.submit
     - self._verdict(operation) is None
     + True
 
@@ -786,8 +786,8 @@ GUARDS = {
 
     [large manifest is not written]
     test_what_readers_would_not_take_is_not_written
-    TopicChannel.append
-    - len(manifest) > MAX_MANIFEST_BYTES
+    StreamLog.append
+    - len(data) > MAX_MANIFEST_BYTES
     + False
 
     [large record]
@@ -829,7 +829,7 @@ GUARDS = {
 
     [displaced operation]
     test_an_operation_that_others_displace_is_written_again[1]
-    TopicChannel.submit
+    Topics.submit
     - counts is not None
     + True
 
@@ -848,7 +848,7 @@ GUARDS = {
 
     [acks when a job starts]
     test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts
-    TopicChannel.prepare
+    Topics.prepare
     - self._acks.check_topic()
     + pass
 
@@ -862,7 +862,7 @@ GUARDS = {
     test_f17_a_caller_is_told_of_an_operation_that_does_not_count[announce-made again]
     test_f17_a_caller_is_told_of_an_operation_that_does_not_count[remove-voided]
     TopicChannel._do
-    - not counts and not self._log.known(done)
+    - not counts and not self.log.known(done)
     + False
 
     [lowest record]
@@ -880,7 +880,7 @@ GUARDS = {
     [may not begin]
     test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel
     unit/channels/test_kafka_security.py::test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made
-    TopicChannel._begin
+    Topics._begin
     - NotPermittedError
     + ManifestExists
 
@@ -915,7 +915,7 @@ GUARDS = {
     [one channel per process]
     test_a_channel_can_be_pickled_for_tasks[memory]
     unit/channels/test_object_store.py::test_a_process_opens_a_channel_once
-    open_channel
+    opened
     - key not in _opened
     + True
 
@@ -938,14 +938,14 @@ GUARDS = {
     + pass
 
     [whole look]
-    test_a_whole_look_finds_what_no_head_shows[memory]
-    ObjectChannel.heads
-    - whole or self._behind or (not recent)
-    + self._behind or (not recent)
+    test_a_new_channel_object_sees_all_streams[memory]
+    Heads._is_listing_due
+    - True
+    + False
 
     [announced]
     test_the_head_of_a_stream_changes_with_every_epoch_and_announcement[dict]
-    ObjectChannel.heads
+    Heads.tags
     - stream in again
     + False
 
@@ -992,7 +992,7 @@ GUARDS = {
     test_the_layout_is_that_of_the_documents[memory]
     ObjectChannel.foreign
     - any((form.fullmatch(path) for form in _KNOWN))
-    + any((form.fullmatch(path) for form in _KNOWN if form not in (_HEAD, _AGAIN, _PROBE)))
+    + any((form.fullmatch(path) for form in _KNOWN if form not in (*_NOTE.values(), _PROBE)))
 
     [page of foreign files]
     test_files_that_are_no_manifests_take_no_place_of_one[memory-2]
@@ -1003,45 +1003,45 @@ GUARDS = {
     [only heads]
     test_heads_are_listed_without_the_logs
     unit/channels/test_requests.py::test_a_tick_of_a_receiver_is_one_listing[1-1]
-    ObjectChannel.heads
-    - whole or self._behind or (not recent)
+    Heads.tags
+    - self._is_listing_due()
     + True
 
     [died before its head]
     test_an_epoch_whose_writer_died_before_its_head_is_found_in_time
-    ObjectChannel.heads
-    - whole or self._behind or (not recent)
-    + age is None
+    Heads.tags
+    - self._is_listing_due()
+    + self._listed_at is None
 
     [left behind]
     test_an_epoch_whose_writer_died_before_its_head_is_found_in_time
-    ObjectChannel._compare
-    - seen[stream][1] != end or stream in self._behind
-    + seen[stream][1] != end
+    compared
+    - known.end != end or known.is_behind
+    + known.end != end
 
     [version 0.1.0]
     test_streams_of_version_0_1_0_are_followed_without_heads
-    ObjectChannel._compare
-    - not head
-    + False
+    compared
+    - not head or moved_on
+    + moved_on
 
     [0.1.0 again]
     test_streams_of_version_0_1_0_are_followed_without_heads
-    ObjectChannel._ends_of_logs
-    - f'{epoch} {again.get(stream)}'
-    + f'{epoch}'
+    Heads._ends
+    - again.get(stream)
+    + None
 
     [removed log]
     test_a_stream_without_manifests_is_not_listed
-    ObjectChannel._compare
-    - stream not in logs
+    Heads.tags
+    - stream not in ends
     + False
 
     [clock of a listing]
     test_a_clock_that_is_set_back_stops_no_listing
-    ObjectChannel.heads
-    - 0 <= age < WHOLE_LISTING_INTERVAL
-    + age < WHOLE_LISTING_INTERVAL
+    Heads._is_listing_due
+    - 0 <= self.clock() - self._listed_at < WHOLE_LISTING_INTERVAL
+    + self.clock() - self._listed_at < WHOLE_LISTING_INTERVAL
 
     [frames first]
     test_a_trim_that_dies_leaves_no_frame_without_its_manifest[2]
@@ -1081,7 +1081,7 @@ GUARDS = {
     [acks read once]
     unit/log/test_watch.py::test_only_acks_that_were_replaced_are_read
     AckWatch.acks
-    - site in known and known[site][0] == tag
+    - site in known and known[site][0] == version
     + False
 
     [due again]
@@ -1093,7 +1093,7 @@ GUARDS = {
     [due for an ack]
     test_a_manager_is_due_when_something_happens
     AckWatch.tag
-    - self._tags.get(stream, {})
+    - self._versions.get(stream, {})
     + {}
 
     [append without a listing]
@@ -2576,8 +2576,8 @@ GUARDS = {
     + False
 
     [record refused]
-    test_a_channel_that_refuses_the_record_stops_nothing[put_sender_record]
-    test_a_channel_that_refuses_the_record_stops_nothing[sender_record]
+    test_a_channel_that_refuses_the_record_stops_nothing[put_sender]
+    test_a_channel_that_refuses_the_record_stops_nothing[sender]
     RecordKeeper.keep
     - try:
     -     ...
@@ -2765,10 +2765,7 @@ GUARDS = {
 
     [acks of no text]
     test_an_odd_file_hides_no_stream[an ack of no text]
-    ObjectChannel.ack_tags
-    - is_safe(match[2])
-    + True
-    ObjectChannel.ack_times
+    _note_at
     - is_safe(match[2])
     + True
     """,
@@ -3142,7 +3139,7 @@ GUARDS = {
     [sizes of objects]
     test_an_object_that_is_larger_than_its_manifest_says_is_not_read
     test_a_huge_manifest_is_not_read
-    ObjectStoreChannel.read_up_to
+    ObjectStoreChannel.read
     - max_bytes is None or size <= max_bytes
     + True
     """,
@@ -3482,7 +3479,7 @@ GUARDS = {
     [heads watched]
     test_what_another_process_appends_is_seen
     AckWatch.tag
-    - self._heads.get(stream)
+    - self._tags.get(stream)
     + None
     """,
     "unit/delta/test_key_list.py": """

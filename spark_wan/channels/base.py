@@ -1,25 +1,24 @@
 """Channel: the durable queue between a sender and its receivers, and what a kind of it promises.
 
-A channel keeps, for each stream, a log of manifests, the frames that they name, the newest ack of
-each site, and the sender's record. It moves bytes and numbers only: :mod:`spark_wan.log.stream_log`
-decides what they mean. :mod:`spark_wan.channels.objects` keeps a channel as small objects, each
-with a path.
+A channel keeps, for each stream, a log of manifests, the frames that they name, and *notes*: small
+objects that are replaced. It moves bytes and numbers only. What a log means stands in
+:mod:`spark_wan.log.stream_log`, what notes mean in :mod:`spark_wan.log.notes`.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
-
-from spark_wan.wire.names import is_safe
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 PAGE = 1_000
 """Number of names in one answer of a listing, at most: what object stores return per request."""
 
 MAX_RECORD_BYTES = 2**20
-"""Size of an ack, a sender's record or another small record, at most."""
+"""Size of a note, or of another small record, at most."""
 
 _WRITE_DIGITS = 16
 
@@ -34,41 +33,56 @@ def write_of(path: str) -> str:
     return path.rpartition("/")[2][:_WRITE_DIGITS]
 
 
+Kind = Literal["head", "again", "ack", "sender"]
+
+
+class Note(NamedTuple):
+    """The name of a small object of a stream that is replaced as a whole."""
+
+    kind: Kind
+    """The newest epoch, an announcement, a site's ack, or what the sender says of itself."""
+    stream: str
+    site: str = ""
+    """Of an ack."""
+
+
+class Version(NamedTuple):
+    """What a listing tells of a note."""
+
+    tag: str
+    """Another one when the note was replaced."""
+    time: float
+    """When it was written, by :meth:`Channel.now`'s clock. On topics, heads and announcements have
+    none."""
+
+
+Notes = dict[Note, Version]
+
+
 class Channel(ABC):
-    """One channel, opened by URL.
+    """One channel, opened by URL. The constructor sends no request: errors come with the first one.
 
-    ``open_channel`` constructs a kind with the URL and the options of its store (endpoint, region,
-    credentials …). The constructor opens nothing, so that an error comes with the first request.
     A process has one object per channel, which all its threads share; pickled, it arrives in
-    another process as the object of that process.
+    another process as the object of that process. What a kind promises, whoever else writes:
 
-    What a kind promises, whoever writes at the same time:
-
-    - A frame, manifest, ack or record is there as a whole or not at all, whatever interrupts its
-      writer. Once a write has returned, every later call sees it.
-    - Of several manifests appended as one epoch, exactly one is there: the first. A kind that can
-      create only if absent tells the others at once, with ManifestExists. One that cannot, such as
-      a topic, reads on until it knows which was first. The log is valid as a fold: a manifest
-      counts when its epoch follows and its ``previous`` is the fingerprint of the one before; of
-      rivals the first. :meth:`manifest` and :meth:`stream_epochs` return only those that count,
-      or at least those of which :meth:`trim_manifest` was not called.
-    - Manifests and frames never change. They are deleted by :meth:`trim` and its two companions
-      only. In which order :meth:`trim` deletes manifests is open: while it works, and after a
-      crash in it, any of those that it is to delete may be left.
+    - A frame, manifest or note is there as a whole or not at all, whatever interrupts its writer.
+      Once a write has returned, every later call sees it.
+    - Of several manifests appended as one epoch, exactly one is there: the first. A kind creates
+      them only if absent, or reads on until it knows which was first.
+    - Manifests and frames never change. :meth:`trim` deletes manifests in any order: after a crash
+      in it, any of those that it is to delete may be left.
     - A listing misses nothing that was there before it began and is left alone meanwhile. What is
       written or deleted during the listing may be in it or not. :meth:`stream_epochs` is empty
       only when at some moment of the call there was nothing above ``after``.
-    - What :meth:`heads` costs depends neither on the number of manifests nor on that of acks.
 
     Every method raises ChannelError when the store does not answer or refuses the request. The
     caller retries later, so it must be safe to repeat. A write that raised may have taken effect.
-
-    ``tests/unit/channels/test_channels.py`` is this contract as tests: add a new kind to its
-    parameters.
+    ``tests/unit/channels/test_channels.py`` is this contract as tests.
     """
 
-    compares_previous: ClassVar[bool] = False
-    """Whether :meth:`append` itself refuses a manifest that does not continue the log."""
+    orders_appends: ClassVar[bool] = False
+    """Whether :meth:`append` itself refuses a manifest that does not continue the log. Heads then
+    follow from the log, and putting one does nothing."""
 
     def __init__(self, url: str, storage: Mapping[str, str] | None = None) -> None:
         self.url = url
@@ -76,17 +90,12 @@ class Channel(ABC):
         self._is_prepared = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from spark_wan.channels.registry import open_channel  # it imports this module
-
-        return open_channel, (self.url, self.storage)
+        return opened, (type(self), self.url, self.storage)
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make the channel usable for writing, and, where a kind asks for that, for reading.
-
-        Raises ChannelError when the place is not writable, is another program's, or holds a
-        channel of another version.
-        """
+        """Make the channel usable. Raises ChannelError when the place is not writable, is another
+        program's, or holds a channel of another version."""
 
     def ensure_prepared(self, again: bool = False) -> None:
         """Call :meth:`prepare`, unless it has succeeded before. ``again``: in any case."""
@@ -106,10 +115,10 @@ class Channel(ABC):
         """Return a frame. Raises FrameError when it is missing, or larger than ``max_bytes``, which
         is found out before it is read as far as the store can tell."""
 
+    @abstractmethod
     def is_frame_of(self, stream: str, path: str) -> bool:
         """Whether a path in a manifest can be one that :meth:`put_frame` has returned for a stream.
         The manifest may be forged, so this is asked before the path is used."""
-        return all(is_safe(part) for part in path.split("/"))
 
     @abstractmethod
     def frame_time(self, path: str) -> float | None:
@@ -117,12 +126,8 @@ class Channel(ABC):
 
     @abstractmethod
     def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
-        """Return path and time of the frames of a stream that :meth:`trim_frames` can delete.
-
-        With ``write``: only those of that write. Named by a manifest or not. A kind that cannot
-        delete single frames returns none: a frame without a manifest then stays until :meth:`trim`
-        passes it.
-        """
+        """Return path and time of the frames of a stream, or of one write of it, that
+        :meth:`trim_frames` can delete; none where a kind deletes no single frames."""
 
     @abstractmethod
     def trim_frames(self, stream: str, paths: Iterable[str]) -> None:
@@ -136,167 +141,117 @@ class Channel(ABC):
         stream: str,
         epoch: int,
         manifest: bytes,
+        *,
         previous: str = "",
         frames: Iterable[str] = (),
     ) -> None:
-        """Add the manifest of an epoch durably. Raises ManifestExists when there is one.
-
-        ``previous`` is the fingerprint of the manifest before it that it names, ``frames`` are the
-        paths of its frames. A kind that creates only if absent needs neither.
-
-        ManifestExists also when an earlier request of this call wrote it and its answer was lost:
-        the caller compares what is there.
-        """
-
-    @abstractmethod
-    def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
-        """Make :meth:`heads` show that a manifest was appended. Called right after it was.
-
-        A hint: readers find the manifest without it, but up to some minutes later. A kind whose
-        :meth:`heads` changes by the manifest itself does nothing.
-        """
-
-    @abstractmethod
-    def head(self, stream: str) -> int:
-        """Return the epoch of the last :meth:`put_head`, 0 without one."""
+        """Add the manifest of an epoch durably. Raises ManifestExists when there is one, also when
+        an earlier request of this call wrote it and its answer was lost: the caller compares.
+        ``previous`` (the fingerprint of the manifest before it) and ``frames`` (their paths) are
+        what it says; not all kinds need them."""
 
     @abstractmethod
     def manifest(self, stream: str, epoch: int) -> bytes:
-        """Return the manifest of an epoch. Raises ManifestError when it is missing.
-
-        It may be the one that the last listing saw, which was trimmed or replaced since then: who
-        wants the newest lists the epochs first.
-        """
+        """Return the manifest of an epoch, as it was in the last listing or later. Raises
+        ManifestError when it is missing."""
 
     @abstractmethod
     def stream_epochs(self, stream: str, after: int = 0, limit: int = PAGE) -> list[int]:
-        """Return the lowest epochs above ``after`` that have a manifest, ascending.
+        """Return the lowest epochs above ``after`` that have a manifest, ascending: ``limit`` at
+        most, up to :data:`PAGE`. One request, whatever the log's length."""
 
-        At most ``limit``, which is at most :data:`PAGE`: one request, whatever the log's length.
-        """
+    @abstractmethod
+    def entries(self) -> Iterator[tuple[str, int, int]]:
+        """Yield stream, epoch and 0 for each manifest of the channel, ascending in each stream; for
+        announcements by version 0.1.0, which are in the logs, the attempt in place of 0. Costs
+        requests for all manifests: for reports, not for a tick."""
+
+    def epochs(self) -> dict[str, list[int]]:
+        """Return all epochs that have a manifest, ascending, by stream (:meth:`entries`)."""
+        epochs: dict[str, list[int]] = {}
+        for stream, epoch, attempt in self.entries():
+            if not attempt:
+                epochs.setdefault(stream, []).append(epoch)
+        return dict(sorted(epochs.items()))
 
     @abstractmethod
     def trim_manifest(self, stream: str, epoch: int) -> None:
-        """Delete a manifest that does not count. One that is absent is no error.
-
-        Its writer was frozen while others extended the log. A kind that ignores such a manifest by
-        itself does nothing.
-        """
+        """Delete a manifest that does not count: its writer was frozen while others extended the
+        log. One that is absent is no error. A kind that ignores such manifests does nothing."""
 
     @abstractmethod
     def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
-        """Delete the log through an epoch: first ``frames``, then every manifest up to it.
+        """Delete the log through an epoch: first ``frames``, which its manifests name, then them.
+        What is absent is no error. A later manifest is there, and stays."""
 
-        ``frames`` are those that these manifests name. What is absent is no error. The manifest of
-        a later epoch is there, and stays.
-        """
-
-    # --- news -----------------------------------------------------------------------------------
+    # --- notes ----------------------------------------------------------------------------------
 
     @abstractmethod
-    def heads(self, whole: bool = False) -> dict[str, str]:
-        """Return a tag for each stream that has a log.
-
-        The tag is another one than before when a manifest was appended or announced since. It may
-        also change for no reason. One request for all streams (up to :data:`PAGE` of them), which
-        a receiver makes at every tick.
-
-        ``whole``: at whatever cost, do not rely on :meth:`put_head` having been called. For a
-        reader's first look.
-        """
+    def put_note(self, note: Note, data: bytes | None) -> None:
+        """Write a note, in place of the one that is there. None: delete it, if there is one."""
 
     @abstractmethod
-    def announce(self, stream: str, epoch: int, attempt: int) -> None:
-        """Announce again that the stream has epochs from ``epoch`` on. ``attempt`` is from 1.
-
-        Replaces the announcement before it.
-        """
+    def note(self, note: Note) -> bytes | None:
+        """Return a note, if there is one: nothing (``b""``) where it has more than
+        :data:`MAX_RECORD_BYTES`, which spark_wan did not write."""
 
     @abstractmethod
-    def announced(self, stream: str) -> tuple[int, int] | None:
-        """Return epoch and attempt of the stream's announcement, if there is one."""
+    def notes(self, folder: Literal["heads", "acks"], stream: str | None = None) -> Notes:
+        """Return the version of each head and announcement, or of each ack: of all streams in one
+        request (per :data:`PAGE` notes), which jobs make at every tick; or of one stream."""
 
-    @abstractmethod
-    def withdraw(self, stream: str) -> None:
-        """Delete the stream's announcement, once it is answered."""
-
-    # --- acks -----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def put_ack(self, stream: str, site: str, ack: bytes) -> None:
-        """Write a site's ack; it replaces the one before."""
-
-    @abstractmethod
-    def ack(self, stream: str, site: str) -> bytes | None:
-        """Return the newest ack of a site for a stream, if there is one."""
-
-    @abstractmethod
-    def ack_tags(self, stream: str | None = None) -> dict[str, dict[str, str]]:
-        """Return a tag for each ack, by stream and site: another one when the ack was replaced.
-
-        Of all streams in one request (up to :data:`PAGE` acks), which a sender makes at every
-        tick; or of one stream.
-        """
-
-    @abstractmethod
-    def ack_times(self) -> dict[str, dict[str, float]]:
-        """Return when each ack was written, by stream and site, by :meth:`now`'s clock.
-
-        Of all streams in one request (up to :data:`PAGE` acks): for reports.
-        """
-
-    # --- senders' records -----------------------------------------------------------------------
-
-    @abstractmethod
-    def put_sender_record(self, stream: str, record: bytes) -> None:
-        """Write what the sender of a stream says of itself; it replaces the record before.
-
-        For reports: neither senders nor receivers decide anything by it.
-        """
-
-    @abstractmethod
-    def sender_record(self, stream: str) -> bytes | None:
-        """Return the record of the sender of a stream, if there is one."""
+    def read_notes(self, folder: Literal["heads", "acks"], stream: str) -> dict[Note, bytes]:
+        """Return the notes of a stream that :meth:`notes` lists."""
+        found = ((note, self.note(note)) for note in self.notes(folder, stream))
+        return {note: data for note, data in found if data is not None}
 
     # --- upkeep ---------------------------------------------------------------------------------
 
     @abstractmethod
     def now(self) -> float:
-        """Return the time by the clock that dates frames, in seconds since 1970.
-
-        May cost a write, so call it rarely.
-        """
-
-    @abstractmethod
-    def epochs(self) -> dict[str, list[int]]:
-        """Return all epochs that have a manifest, ascending, by stream.
-
-        Costs requests for all manifests: for reports, not for a tick.
-        """
+        """Return the time by the clock that dates frames, in seconds since 1970. May cost a write,
+        so call it rarely."""
 
     @abstractmethod
     def remove(self, stream: str) -> None:
-        """Remove a stream that nobody writes any more: its log, frames, acks and records.
-
-        The acks last of all: a stream that was removed in part is in :meth:`epochs` or
-        :meth:`ack_tags` until all of it is gone.
-        """
+        """Remove a stream that nobody writes any more: its log, frames and notes, the acks last. So
+        it is in :meth:`epochs`, or has acks, until all of it is gone."""
 
     @abstractmethod
     def foreign(self) -> list[str]:
         """Return the names of what is in the channel and not spark_wan's."""
 
     def close(self) -> None:  # noqa: B027
-        """Close connections that would stay open, and end their threads.
+        """Close connections and end their threads. The next call opens new ones; what other threads
+        ask just then may raise ChannelError."""
 
-        Nothing to do for a kind without. The next call opens new ones, so others may use the
-        channel meanwhile; what they ask just then may raise ChannelError.
-        """
 
-    # --- what every channel does with them ------------------------------------------------------
+_opened: dict[tuple[str, frozenset[tuple[str, str]]], Channel] = {}
+_opening = threading.Lock()
 
-    def acks(self, stream: str) -> dict[str, bytes]:
-        """Return the newest ack of every site for a stream."""
-        sites = self.ack_tags(stream).get(stream, {})
-        found = ((site, self.ack(stream, site)) for site in sites)
-        return {site: ack for site, ack in found if ack is not None}
+
+def opened(kind: type[Channel], url: str, storage: Mapping[str, str] | None) -> Channel:
+    """Return the object that this process has for a channel, and so one pool of connections."""
+    with _opening:
+        key = url, frozenset((storage or {}).items())
+        if key not in _opened:
+            _opened[key] = kind(url, storage)
+        return _opened[key]
+
+
+def close_channels() -> None:
+    """Close the connections of all channels of this process."""
+    with _opening:
+        channels = [*_opened.values()]
+    for channel in channels:
+        channel.close()
+
+
+def _forget() -> None:
+    """Open channels anew in a forked process: its parent's connections and threads are not its."""
+    global _opening
+    _opened.clear()
+    _opening = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_forget)

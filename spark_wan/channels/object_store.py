@@ -167,10 +167,7 @@ class ObjectStoreChannel(ObjectChannel):
             self._check_place(path)
             obstore.put(self._store, path, data)
 
-    def read(self, path: str) -> bytes:
-        return self.read_up_to(path, None)
-
-    def read_up_to(self, path: str, max_bytes: int | None) -> bytes:
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
         with self._request("read", path, FileNotFoundError):
             self._check_place(path)
             found = obstore.get(self._store, path)
@@ -209,27 +206,23 @@ class ObjectStoreChannel(ObjectChannel):
                         yield StoredObject(str(path.relative_to(directory)), found.st_mtime, tag)
 
     def list_paths(self, prefix: str, after: str = "", limit: int | None = None) -> list[str]:
+        if limit is None:
+            return [each.path for each in self.list_objects(prefix) if each.path > after]
         directory = self._directory
-        if directory is not None and limit is not None:
+        if directory is not None:
             # A listing of a directory that changes may miss a file that replaces another. So an
             # empty one is made once more.
             found = self._names(directory / prefix, prefix, after)
             return (found or self._names(directory / prefix, prefix, after))[:limit]
         paths: list[str] = []
-        try:
-            with self._request("list", prefix):
-                pages = obstore.list(
-                    self._store, prefix=prefix or None, offset=after or None, chunk_size=PAGE
-                )
-                for page in pages:
-                    paths += [meta["path"] for meta in page]
-                    if limit is not None and len(paths) >= limit:
-                        break
-        except ChannelError:
-            if directory is None:
-                raise
-            paths = [each.path for each in self._walk(directory, prefix) if each.path > after]
-        return sorted(self._in_channel(paths))[:limit]
+        with self._request("list", prefix):
+            for page in obstore.list(
+                self._store, prefix=prefix or None, offset=after or None, chunk_size=PAGE
+            ):
+                paths += [meta["path"] for meta in page]
+                if len(paths) >= limit:
+                    break
+        return sorted(paths)[:limit]
 
     def _names(self, folder: Path, prefix: str, after: str) -> list[str]:
         """Return the paths in one folder of a directory. obstore would ask for the size and time

@@ -3,6 +3,7 @@ for once per frame."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,7 +50,7 @@ def in_order(
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="wan-frames")
     try:
         held = 0
-        for item in _again((first, second), remaining):
+        for item in itertools.chain((first, second), remaining):
             needed = size(item)
             while waiting and (len(waiting) >= at_once or held + needed > BYTES_AT_ONCE):
                 done, released = waiting.popleft()
@@ -61,8 +62,3 @@ def in_order(
             yield waiting.popleft()[0].result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _again(taken: Iterable[T], remaining: Iterable[T]) -> Iterator[T]:
-    yield from taken
-    yield from remaining

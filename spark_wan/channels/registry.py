@@ -9,12 +9,10 @@ A topology may then use the scheme.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, opened
 from spark_wan.errors import ChannelError, NotBegunError, install_command, nearest
 
 log = logging.getLogger(__name__)
@@ -28,10 +26,6 @@ CHANNELS = {
 """URL scheme -> class, imported when a channel is opened. A directory has the scheme ``file``."""
 
 
-_opened: dict[tuple[str, frozenset[tuple[str, str]]], Channel] = {}
-_opening = threading.Lock()
-
-
 def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
     """Return the channel at a directory or URL, with its store's options ``storage``.
 
@@ -43,11 +37,7 @@ def open_channel(url: str, storage: Mapping[str, str] | None = None) -> Channel:
     if scheme not in CHANNELS:
         known = nearest(scheme, CHANNELS)
         raise ChannelError(f"channel {url}: cannot be opened (unknown scheme {scheme!r}; {known})")
-    with _opening:
-        key = url, frozenset((storage or {}).items())
-        if key not in _opened:
-            _opened[key] = _kind(scheme, url)(url, storage)
-        return _opened[key]
+    return opened(_kind(scheme, url), url, storage)
 
 
 def _kind(scheme: str, url: str) -> type[Channel]:
@@ -90,21 +80,3 @@ def prepare_all(channels: Sequence[Channel], begins: bool = True) -> None:
         raise failed[0]
     for each in failed:
         log.error("%s", each)
-
-
-def close_channels() -> None:
-    """Close the connections of all channels of this process."""
-    with _opening:
-        opened = [*_opened.values()]
-    for channel in opened:
-        channel.close()
-
-
-def _forget() -> None:
-    """Open channels anew in a forked process: its parent's connections and threads are not its."""
-    global _opening
-    _opened.clear()
-    _opening = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_forget)

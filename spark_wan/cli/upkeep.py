@@ -11,6 +11,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import reporting_errors
 from spark_wan.errors import TopologyError
+from spark_wan.log.notes import ack_versions
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.routes import all_streams
@@ -54,7 +55,7 @@ def remove_stream(topology: Topology, stream: str, begin_anew: bool = False) -> 
     storage = {sender.channel: sender.storage for sender in topology.senders.values()}
     for url, options in sorted(storage.items()):
         channel = open_channel(url, options)
-        names = {*channel.epochs(), *channel.ack_tags()}
+        names = {*channel.epochs(), *ack_versions(channel)}
         if stream in names:
             channel.remove(stream)
             found.append(url)

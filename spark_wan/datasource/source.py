@@ -22,6 +22,7 @@ from spark_wan.datasource.orphans import is_orphan
 from spark_wan.datasource.schema import ARROW_SCHEMA, frame_row
 from spark_wan.errors import ChannelError, FrameError, LogGapError, OptionError, nearest
 from spark_wan.log.frame_age import are_there
+from spark_wan.log.heads import Heads
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import NO_KEYS, StreamTrust
@@ -56,7 +57,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.until: dict[str, int] | None = None
         """With ``Trigger.AvailableNow``: stream -> the epoch that the query ends with."""
         self.newest: dict[str, int] = {}
-        self._looked = False
+        self._heads = Heads(self.channel)
         self._trust = _trust_of(options)
         self._logs: dict[str, StreamLog] = {}
         self._tags: dict[str, str] = {}
@@ -172,9 +173,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def ends(self) -> dict[str, int]:
         """Return, by stream, its newest epoch. Reads only logs that changed since the last call."""
-        heads = self.channel.heads(whole=not self._looked)
-        self._looked = True
-        tags = {stream: tag for stream, tag in heads.items() if self.wanted(stream)}
+        tags = {stream: tag for stream, tag in self._heads.tags().items() if self.wanted(stream)}
         for stream in self._tags.keys() - tags.keys():
             for known in (self._tags, self._ends, self._again):
                 known.pop(stream, None)
@@ -183,7 +182,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             stream_log = self._logs.setdefault(stream, self._log(stream))
             self._ends[stream] = stream_log.newest_epoch()
-            announced = self.channel.announced(stream)
+            announced = self._heads.announced(stream)
             if announced is not None:
                 self._again[stream] = announced[0] * _AGAIN_FACTOR + announced[1]
             self._tags[stream] = tag

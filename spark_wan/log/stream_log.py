@@ -22,6 +22,7 @@ from spark_wan.errors import (
     SigningKeyError,
     UntrustedError,
 )
+from spark_wan.log import notes
 from spark_wan.log.trust import NO_KEYS, StreamTrust
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import MAX_MANIFEST_BYTES, Manifest, fingerprint
@@ -205,7 +206,7 @@ class StreamLog:
         A writer may freeze at any moment, while others extend the log and trim it, so that its
         epoch is absent again. So the manifest's place in the log is checked before the write, and
         once more after it, unless the channel itself compares it
-        (:attr:`Channel.compares_previous`). The log's length does not matter: the manifest before
+        (:attr:`Channel.orders_appends`). The log's length does not matter: the manifest before
         it is read, and what comes after it is listed.
 
         Raises ManifestExists when another writer has added that epoch, or the log has moved on:
@@ -221,10 +222,12 @@ class StreamLog:
                 f"{MAX_MANIFEST_BYTES:,}. Raise batch_size and batch_bytes of the sender."
             )
         try:
-            if not self.channel.compares_previous and not self._is_next(manifest):
+            if not self.channel.orders_appends and not self._is_next(manifest):
                 raise self._moved_on(manifest)
             paths = [frame.path for frame in manifest.frames]
-            self.channel.append(self.stream, manifest.epoch, data, manifest.previous, paths)
+            self.channel.append(
+                self.stream, manifest.epoch, data, previous=manifest.previous, frames=paths
+            )
         except ManifestExists as exists:
             # A store's client repeats a write that got no answer: this manifest may be there.
             try:
@@ -234,7 +237,7 @@ class StreamLog:
             if there != data:
                 raise
         self._put_head(manifest, data)
-        if not self.channel.compares_previous and not self._counts(manifest):
+        if not self.channel.orders_appends and not self._counts(manifest):
             self.channel.trim_manifest(self.stream, manifest.epoch)
             raise self._moved_on(manifest)
         self._keep(manifest)
@@ -244,8 +247,8 @@ class StreamLog:
 
     def tell(self, newest: Manifest) -> None:
         """Make sure that readers hear of the newest manifest: its writer may have died before."""
-        if self.channel.head(self.stream) < newest.epoch:
-            self.channel.put_head(self.stream, newest.epoch, newest.encode())
+        if notes.head(self.channel, self.stream) < newest.epoch:
+            notes.put_head(self.channel, self.stream, newest.epoch, newest.encode())
         self.told = newest.log_id, newest.epoch
 
     def trim(self, through: int, frames: Iterable[str]) -> None:
@@ -260,18 +263,18 @@ class StreamLog:
 
         See :meth:`Ack.of` for those of a newer spark_wan.
         """
-        return read_acks(self.stream, self.channel.acks(self.stream), self.trust)
+        return read_acks(self.stream, notes.acks(self.channel, self.stream), self.trust)
 
     def ack(self, site: str) -> Ack | None:
         """Return the newest ack of a site, None when it wrote no readable one."""
-        data = self.channel.ack(self.stream, site)
+        data = notes.ack(self.channel, self.stream, site)
         return None if data is None else read_acks(self.stream, {site: data}, self.trust).get(site)
 
     def put_ack(self, ack: Ack) -> None:
         """Write an ack of this site, signed if it has keys."""
         if self.trust.ack_signer is not None:
             ack = ack.signed_by(self.trust.ack_signer)
-        self.channel.put_ack(self.stream, ack.site, ack.encode())
+        notes.put_ack(self.channel, self.stream, ack.site, ack.encode())
 
     def newest_epoch(self, hint: int = 0) -> int:
         """Return the highest epoch, 0 for a stream without manifests.
@@ -337,7 +340,7 @@ class StreamLog:
 
     def _put_head(self, manifest: Manifest, data: bytes) -> None:
         try:
-            self.channel.put_head(self.stream, manifest.epoch, data)
+            notes.put_head(self.channel, self.stream, manifest.epoch, data)
         except ChannelError as error:
             # The manifest is there. The ack manager writes the head, or readers list the log.
             log.warning("%s: epoch %d is appended, but %s", self.stream, manifest.epoch, error)

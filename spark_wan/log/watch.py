@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Version
+from spark_wan.log.heads import Heads
+from spark_wan.log.notes import ack, ack_versions
 
 HEADS_INTERVAL = 300.0
 """Seconds between listings of the heads: other processes may append to the same streams."""
@@ -25,12 +27,13 @@ class AckWatch:
         """Seconds."""
         self._lock = threading.Lock()
         self._looked_at: float | None = None
-        self._tags: dict[str, dict[str, str]] = {}
-        self._heads: dict[str, str] = {}
+        self._versions: dict[str, dict[str, Version]] = {}
+        self._heads = Heads(channel, clock)
+        self._tags: dict[str, str] = {}
         self._heads_at: float | None = None
         """When the heads were listed."""
-        self._read: dict[str, dict[str, tuple[str, bytes]]] = {}
-        """Stream -> site -> the tag with which its ack was read, and the ack."""
+        self._read: dict[str, dict[str, tuple[Version, bytes]]] = {}
+        """Stream -> site -> the version with which its ack was read, and the ack."""
 
     def look(self, max_age: float = 0.0) -> None:
         """List the acks of all streams, unless that was done in the last ``max_age`` seconds.
@@ -41,14 +44,14 @@ class AckWatch:
             now = self.clock()
             if self._looked_at is None or not 0 <= now - self._looked_at < max_age:
                 if self._heads_at is None or not 0 <= now - self._heads_at < HEADS_INTERVAL:
-                    self._heads, self._heads_at = self.channel.heads(), now
-                self._tags = self.channel.ack_tags()
+                    self._tags, self._heads_at = self._heads.tags(), now
+                self._versions = ack_versions(self.channel)
                 self._looked_at = now
 
     def tag(self, stream: str) -> object:
         """Return what differs from before when an ack of the stream was replaced or deleted, or,
         up to :data:`HEADS_INTERVAL` later, when something was appended or announced."""
-        return self._tags.get(stream, {}), self._heads.get(stream)
+        return self._versions.get(stream, {}), self._tags.get(stream)
 
     def acks(self, stream: str) -> Mapping[str, bytes]:
         """Return the acks of a stream, by site, as of the last look. Raises ChannelError.
@@ -57,12 +60,12 @@ class AckWatch:
         """
         if self._looked_at is None:
             self.look()
-        tags, known = self._tags.get(stream, {}), self._read.get(stream, {})
+        versions, known = self._versions.get(stream, {}), self._read.get(stream, {})
         read = {}
-        for site, tag in tags.items():
-            if site in known and known[site][0] == tag:
+        for site, version in versions.items():
+            if site in known and known[site][0] == version:
                 read[site] = known[site]
-            elif (ack := self.channel.ack(stream, site)) is not None:
-                read[site] = tag, ack
+            elif (data := ack(self.channel, stream, site)) is not None:
+                read[site] = version, data
         self._read[stream] = read
-        return {site: ack for site, (_, ack) in read.items()}
+        return {site: data for site, (_, data) in read.items()}

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_wan.apply.site_ack import SiteAck
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Version
 from spark_wan.errors import ChannelError, UntrustedError, WanError
 from spark_wan.forward.forwarding import Forwarding
+from spark_wan.log.heads import Heads
 from spark_wan.log.listing import Listing
+from spark_wan.log.notes import ack_versions
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.stream import Due, InboundStream, TableStatus
 from spark_wan.topology.model import Table, Topology
@@ -48,9 +50,9 @@ class ChannelStreams:
         """Whether the last listing of the channel found no stream, of any site."""
         self._acks_at = 0.0
         """When the acks are listed again; 0: they never were."""
-        self._ack_tags: dict[str, str | None] = {}
-        """The tag of this site's ack, by stream, in the last listing."""
-        self._looked = False
+        self._acks: dict[str, Version | None] = {}
+        """The version of this site's ack, by stream, in the last listing."""
+        self._heads: Heads | None = None
         self._unsafe: set[str] = set()
         """Streams of the last listing whose names could lead out of their folder."""
         self._listings: dict[str, tuple[str, Listing]] = {}
@@ -115,10 +117,10 @@ class ChannelStreams:
     def _listed(self, channel: Channel) -> dict[str, Listing]:
         """Return what each stream has. Only what changed since the last call is listed."""
         listings: dict[str, tuple[str, Listing]] = {}
-        heads = channel.heads(whole=not self._looked)
-        self._looked = True
+        if self._heads is None:
+            self._heads = Heads(channel)
         self._unsafe = set()
-        for name, tag in heads.items():
+        for name, tag in self._heads.tags().items():
             before = self._listings.get(name)
             if before is not None and before[0] == tag:
                 listings[name] = before
@@ -134,7 +136,7 @@ class ChannelStreams:
                 self._unsafe.add(shown(name))
                 continue
             epochs = self._epochs(stream_log, before[1] if before is not None else None)
-            announced = channel.announced(name)
+            announced = self._heads.announced(name)
             if epochs:
                 again = () if announced is None else (announced,)
                 listings[name] = tag, Listing(stream_log, epochs, again)
@@ -189,11 +191,11 @@ class ChannelStreams:
         if now < self._acks_at:
             return set()
         first, self._acks_at = self._acks_at == 0.0, now + ACKS_INTERVAL
-        tags = {name: sites.get(self.site) for name, sites in channel.ack_tags().items()}
-        before, self._ack_tags = self._ack_tags, tags
+        acks = {name: sites.get(self.site) for name, sites in ack_versions(channel).items()}
+        before, self._acks = self._acks, acks
         if first:
             return set()  # each stream has its round first, which reads its ack
-        return {name for name, tag in tags.items() if tag != before.get(name)}
+        return {name for name, version in acks.items() if version != before.get(name)}
 
     def _is_acked_as_held(self, stream_log: StreamLog) -> bool:
         """Whether this site's ack says held."""

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from spark_wan.channels.registry import close_channels
+from spark_wan.channels.base import close_channels
 from spark_wan.errors import SessionLostError, StoppedError, StreamsHeldError, WanError
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler
 from spark_wan.runtime.sessions import ThreadSessions

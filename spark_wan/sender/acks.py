@@ -28,6 +28,7 @@ from enum import Enum
 from itertools import chain, pairwise
 
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log.notes import announce, announced, withdraw
 from spark_wan.log.progress import acked_through, is_about
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.log.watch import AckWatch
@@ -382,9 +383,9 @@ class AckManager:
         progress."""
         stream, channel = self.log.stream, self.log.channel
         if not self._knows_announced:
-            self._announced, self._knows_announced = channel.announced(stream), True
+            self._announced, self._knows_announced = announced(channel, stream), True
         if self._announced is not None and self._announced[0] <= acked_by_all:
-            channel.withdraw(stream)
+            withdraw(channel, stream)
             self._announced, self._knows_announced = None, False  # the next round looks again
         if acked_by_all >= last.epoch:
             self._waiting = None
@@ -397,10 +398,10 @@ class AckManager:
             return
         self.state.overdue = True
         if any_acks:
-            before = channel.announced(stream)  # another ack manager may have announced it too
+            before = announced(channel, stream)  # another ack manager may have announced it too
             attempt = before[1] + 1 if before is not None and before[0] == lowest else 1
             self._announced = lowest, attempt
-            channel.announce(stream, lowest, attempt)
+            announce(channel, stream, lowest, attempt)
             log.warning(
                 "%s: epoch %d not acked for %d ms: announced again (attempt %d)",
                 stream,

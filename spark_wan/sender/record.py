@@ -17,6 +17,7 @@ from typing import Any
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import NewerRecordError, WanError
+from spark_wan.log.notes import put_sender_record, sender_record
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.sender_record import SenderRecord
 
@@ -176,7 +177,7 @@ class RecordKeeper:
         self._put(following(before, self.stream, now, settings, fields))
 
     def _put(self, record: SenderRecord) -> None:
-        self.channel.put_sender_record(self.stream, record.encode())
+        put_sender_record(self.channel, record)
         self._record = record
         self._next_at = record.written + RECORD_INTERVAL
         self._alive_at = record.written + NEXT_WITHIN
@@ -212,8 +213,7 @@ def record_write(
                 "batches": counted.batches + len(manifest.frames),
                 "bytes": counted.bytes + manifest.bytes,
             }
-        record = following(before, stream, now, settings, fields)
-        channel.put_sender_record(stream, record.encode())
+        put_sender_record(channel, following(before, stream, now, settings, fields))
     except WanError as error:
         log.warning("%s: the sender's record is not written: %s", stream, error)
 
@@ -221,9 +221,8 @@ def record_write(
 def read_record(channel: Channel, stream: str) -> SenderRecord | None:
     """Return the record of a stream; None when there is none that can be read. Raises
     ChannelError."""
-    data = channel.sender_record(stream)
     try:
-        return None if data is None else SenderRecord.of(data, stream)
+        return sender_record(channel, stream)
     except NewerRecordError:
         return None  # a newer spark_wan ran here; the record is written anew
 

@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import NewerRecordError, UntrustedError, WanError
+from spark_wan.log.notes import ack, ack_versions
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.topology.fingerprint import settings_fingerprint
@@ -202,8 +203,8 @@ class _Reading:
     """Of the stream; of the channel, for a stream that is not in the topology."""
     planned: Stream | None
     """The stream in the topology."""
-    ack_times: Mapping[str, float]
-    """By site, in seconds."""
+    answered: Mapping[str, Version]
+    """The version of each site's ack."""
 
     @property
     def served(self) -> Sequence[str]:
@@ -273,7 +274,7 @@ class StatusReader:
         try:
             if _exists(url):
                 channel = open_channel(url, sender.storage)
-                epochs, times = channel.epochs(), channel.ack_times()
+                epochs, times = channel.epochs(), ack_versions(channel)
                 names = sorted({*planned, *epochs})
 
                 def read(name: str) -> StreamReport:
@@ -355,7 +356,7 @@ class StatusReader:
                 yield SiteReport(site, lacks_before=before, path=reading.path(site))
 
     def _acks(self, reading: _Reading) -> Mapping[str, Ack]:
-        found = {site: reading.channel.ack(reading.name, site) for site in reading.ack_times}
+        found = {site: ack(reading.channel, reading.name, site) for site in reading.answered}
         return read_acks(
             reading.name, {site: ack for site, ack in found.items() if ack is not None}
         )
@@ -389,7 +390,7 @@ class StatusReader:
             epoch for epoch, each in waiting.items() if epoch > acked and site in each.addressees
         ]
         backlog = [waiting[epoch] for epoch in epochs]
-        answered = reading.ack_times.get(site)
+        answered = reading.answered[site].time if site in reading.answered else None
         report = SiteReport(
             site=site,
             acked=acked,
@@ -428,7 +429,7 @@ class StatusReader:
     def _with_sender(self, report: StreamReport, reading: _Reading) -> StreamReport:
         """Add what the stream's sender says of itself."""
         try:
-            data = reading.channel.sender_record(reading.name)
+            data = reading.channel.note(Note("sender", reading.name))
             record = None if data is None else SenderRecord.of(data, reading.name)
         except NewerRecordError as error:
             return replace(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, NewerRecordError, OptionError
+from spark_wan.log.notes import sender_record
 from spark_wan.log.progress import acked_through, lowest
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
@@ -158,8 +159,7 @@ class _Sent:
     def _record(self) -> SenderRecord | None:
         """Return what the sender says of the stream, if that can be read."""
         try:
-            data = self.log.channel.sender_record(self.stream.name)
-            return None if data is None else SenderRecord.of(data, self.stream.name)
+            return sender_record(self.log.channel, self.stream.name)
         except NewerRecordError:
             return None
 

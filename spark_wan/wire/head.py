@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from spark_wan.errors import NewerRecordError
 from spark_wan.wire.manifest import fingerprint
@@ -45,8 +45,7 @@ from spark_wan.wire.records import (
 VERSION = 1
 _FORMAT = "spark_wan channel"
 
-H = TypeVar("H", "Head", "Announcement")
-
+H = TypeVar("H", bound="Hint")
 
 MARKER = json.dumps({"format": _FORMAT, "version": VERSION}).encode()
 
@@ -62,7 +61,23 @@ def check_marker(data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Head:
+class Hint:
+    """A head or an announcement."""
+
+    def encode(self) -> bytes:
+        return json.dumps({"version": VERSION, **asdict(self)}).encode()
+
+    @classmethod
+    def of(cls: type[H], data: bytes | None) -> H | None:
+        """Return the hint in ``data``; None when there is none that can be read."""
+        try:
+            return read_record(cls, data or b"", VERSION, renamed=False)
+        except NewerRecordError:
+            return None
+
+
+@dataclass(frozen=True)
+class Head(Hint):
     """The newest epoch of a log."""
 
     epoch: int
@@ -73,37 +88,10 @@ class Head:
         """Return the head that names an encoded manifest."""
         return cls(epoch, fingerprint(manifest))
 
-    def encode(self) -> bytes:
-        return _written(self)
-
-    @classmethod
-    def of(cls, data: bytes) -> Head | None:
-        """Return the head in ``data``; None when there is none that can be read."""
-        return _hint(cls, data)
-
 
 @dataclass(frozen=True)
-class Announcement:
+class Announcement(Hint):
     """An announcement that a stream has epochs."""
 
     epoch: int
     attempt: int
-
-    def encode(self) -> bytes:
-        return _written(self)
-
-    @classmethod
-    def of(cls, data: bytes) -> Announcement | None:
-        """Return the announcement in ``data``; None when there is none that can be read."""
-        return _hint(cls, data)
-
-
-def _hint(kind: type[H], data: bytes) -> H | None:
-    try:
-        return read_record(kind, data, VERSION, renamed=False)
-    except NewerRecordError:
-        return None
-
-
-def _written(record: Any) -> bytes:
-    return json.dumps({"version": VERSION, **asdict(record)}).encode()

@@ -17,6 +17,7 @@ from waiting import wait_until
 import spark_wan
 import spark_wan.receiver.stream as receiver_stream
 from spark_wan.errors import AckTimeoutError
+from spark_wan.log.notes import announced
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.job import Receiver
 from spark_wan.runtime.handle import JobHandle
@@ -94,7 +95,7 @@ def test_f11_a_lost_ack_is_restored_from_the_ledger(
     wait_until(lambda: wan.ack("orders") is not None, "another ack", *handles)
     assert replace(before, dead_letters=0) == wan.ack("orders")
     wait_until(
-        lambda: wan.channel().announced(ORDERS) is None, "the announcement is withdrawn", *handles
+        lambda: announced(wan.channel(), ORDERS) is None, "the announcement is withdrawn", *handles
     )
     assert wan.version("orders") == version
     wan.assert_equal()

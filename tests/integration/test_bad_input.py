@@ -30,6 +30,7 @@ from waiting import wait_until
 import spark_wan
 from spark_wan.delta.tables import history
 from spark_wan.errors import ChannelError, LedgerError, StreamsHeldError, TopologyError, WanError
+from spark_wan.log.notes import acks
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.sender.job import Sender
@@ -434,7 +435,7 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
     held = {status.stream: status.held for status in receive()}
     assert held.keys() == expected.keys()
     acks = {
-        stream: json.loads(data) for stream in expected for data in channel.acks(stream).values()
+        stream: json.loads(data) for stream in expected for data in acks(channel, stream).values()
     }
     for stream, message in expected.items():
         if message is None:

@@ -22,10 +22,11 @@ from users import CLICKS, PRICES, clicks, price, write_epoch
 from waiting import wait_until
 
 import spark_wan
-from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
 from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError, OptionError, TopologyError
+from spark_wan.log.heads import WHOLE_LISTING_INTERVAL
+from spark_wan.log.notes import announce
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
@@ -282,10 +283,10 @@ def test_b40_reannounced_epochs_are_marked_as_possible_duplicates(spark: Any, wa
         return sorted(rows)
 
     channel = wan.channel("events")
-    channel.announce(CLICKS, 1, 1)
+    announce(channel, CLICKS, 1, 1)
     assert {mark for _, _, mark in run()} == {False}
     write_epoch(wan, "clicks", clicks([9]))
-    channel.announce(CLICKS, 2, 1)
+    announce(channel, CLICKS, 2, 1)
     assert run() == [(CLICKS, 2, True), (CLICKS, 3, True), (CLICKS, 4, False)]
     assert run() == []
 
@@ -357,10 +358,10 @@ def test_f16_a_gap_in_the_log_is_an_error(wan: Sites) -> None:
         )
 
 
-def minutes_later(wan: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+def minutes_later(source: WanStreamReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the time come at which logs are listed as a whole: their heads are as they were."""
     clock = time.monotonic() + WHOLE_LISTING_INTERVAL
-    monkeypatch.setattr(wan.channel("events"), "clock", lambda: clock)
+    monkeypatch.setattr(source._heads, "clock", lambda: clock)
 
 
 @pytest.mark.channels("directory", "s3")
@@ -374,7 +375,7 @@ def test_f17_a_log_that_lost_epochs_is_an_error(
     for epoch in lost:
         wan.channel("events").trim_manifest(CLICKS, epoch)
     end = 0 if fault == "deleted" else 2
-    minutes_later(wan, monkeypatch)
+    minutes_later(source, monkeypatch)
     with pytest.raises(
         LogGapError,
         match=rf"the log of newark\.events\.clicks ends at {end}, "

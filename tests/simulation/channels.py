@@ -13,7 +13,7 @@ from fake_broker import FakeTopicChannel, Topics, clusters
 from faulty_channel import FaultyChannel
 
 from simulation import invariants
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Note
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
 from spark_wan.errors import ManifestError
 from spark_wan.wire.ack import Ack
@@ -63,11 +63,11 @@ class WatchedChannel:
         """Return the channel, empty."""
         store = open_store(url)
         obstore.delete(store, [meta["path"] for page in obstore.list(store) for meta in page])
-        return open_channel(self.world, url)
+        return ObjectStoreChannel(url)
 
     def opened(self) -> Channel:
         """Return the channel as another process opens it."""
-        return open_channel(self.world, self.url)
+        return ObjectStoreChannel(self.url)
 
     def paths(self, stream: str) -> set[str]:
         """Return the paths of the frames that are there."""
@@ -90,12 +90,13 @@ class WatchedChannel:
         stream: str,
         epoch: int,
         manifest: bytes,
+        *,
         previous: str = "",
         frames: Iterable[str] = (),
     ) -> None:
         def append() -> None:
             there = self._manifest(stream, epoch)
-            self.inner.append(stream, epoch, manifest, previous, frames)
+            self.inner.append(stream, epoch, manifest, previous=previous, frames=frames)
             invariants.stays_as_it_was_added(epoch, manifest, (there or manifest,))
             self._appended(stream, epoch, manifest)
 
@@ -124,22 +125,23 @@ class WatchedChannel:
         """Return the bytes of an epoch's frames, as they were written."""
         return [self.content[ref.path] for ref in manifest.frames]
 
-    def put_head(self, stream: str, epoch: int, manifest: bytes) -> None:
-        self.world.effect("a head is put", lambda: self.inner.put_head(stream, epoch, manifest))
-
     def manifest(self, stream: str, epoch: int) -> bytes:
         data, record = self.inner.manifest(stream, epoch), self.records[stream]
         added = (record.appended.get(epoch), record.strays.get(epoch))
         invariants.stays_as_it_was_added(epoch, data, added)
         return data
 
-    def put_ack(self, stream: str, site: str, data: bytes) -> None:
-        ack, record = Ack.decode(data), self.records[stream]
+    def put_note(self, note: Note, data: bytes | None) -> None:
+        if note.kind != "ack" or data is None:
+            verb = "deleted" if data is None else "put"
+            self.world.effect(f"a note is {verb}", lambda: self.inner.put_note(note, data))
+            return
+        ack, record, site = Ack.decode(data), self.records[note.stream], note.site
         if ack is not None:
-            self.world.check_durable(site, stream, ack.applied, f"{site} acks {ack.applied}")
+            self.world.check_durable(site, note.stream, ack.applied, f"{site} acks {ack.applied}")
 
         def put() -> None:
-            self.inner.put_ack(stream, site, data)
+            self.inner.put_note(note, data)
             record.acks.append((site, data))
             if ack is not None:
                 record.acked[site] = max(ack.applied, record.acked.get(site, 0))
@@ -188,14 +190,6 @@ class WatchedChannel:
         invariants.is_done(manifest, record.acked, what)
         for site in manifest.addressees:
             self.world.check_durable(site, stream, epoch, what)
-
-    def announce(self, stream: str, epoch: int, attempt: int) -> None:
-        self.world.effect(
-            "an epoch is announced", lambda: self.inner.announce(stream, epoch, attempt)
-        )
-
-    def withdraw(self, stream: str) -> None:
-        self.world.effect("an announcement is withdrawn", lambda: self.inner.withdraw(stream))
 
     def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
         found = self.inner.frames(stream, write)
@@ -252,7 +246,7 @@ class WatchedTopics(WatchedChannel):
 
     def paths(self, stream: str) -> set[str]:
         """Of those that count: a keeper deletes the others when they are old."""
-        named = self.inner.with_fold(lambda fold: set(fold.state.frames))
+        named = self.inner.log.fresh(lambda fold: set(fold.state.frames))
         of_stream = {path for path in named if self.inner.is_frame_of(stream, path)}
         return {path for path in of_stream if self.inner.get_frame(path) == self.content[path]}
 
@@ -271,10 +265,3 @@ class SimulatedChannel:
         self.watched = kind(world, url)
         self.faulty: Any = FaultyChannel(self.watched)  # type: ignore[arg-type]
         """What processes use."""
-
-
-def open_channel(world: World, url: str) -> ObjectStoreChannel:
-    """Open a channel in a process of its own, which has the world's time."""
-    channel = ObjectStoreChannel(url)
-    channel.clock = lambda: world.now / 1000  # type: ignore[method-assign]
-    return channel

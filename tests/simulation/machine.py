@@ -24,6 +24,7 @@ from simulation.targets import DeltaTable
 from simulation.world import MINUTE, Conditions, World, seeded_uuid4
 from spark_wan.channels import parallel
 from spark_wan.delta.commits import DAY
+from spark_wan.log.notes import put_ack
 from spark_wan.sender import publish
 from spark_wan.topology.model import Stream
 from spark_wan.wire.mark import LOCAL_ONLY
@@ -100,16 +101,16 @@ FAULTS = [
     ("put_head", "delay"),
     ("head", "fail"),
     ("ack", "fail"),
-    ("ack_tags", "fail"),
+    ("notes_acks", "fail"),
     ("trim_frames", "lose"),
     ("trim_frames", "fail"),
     ("trim_manifest", "fail"),
     ("trim", "fail"),
     ("trim", "vanish"),
     ("trim", "lose"),
-    ("announce", "lose"),
-    ("announced", "fail"),
-    ("withdraw", "lose"),
+    ("put_again", "lose"),
+    ("again", "fail"),
+    ("delete_again", "lose"),
 ]
 
 
@@ -356,7 +357,7 @@ class Replication(RuleBasedStateMachine):
         old = self.world.record(of).acks
         if old:
             site, data = old[which % len(old)]
-            self._channel(of).watched.inner.put_ack(of, site, data)
+            put_ack(self._channel(of).watched.inner, of, site, data)
 
     def _channel(self, stream: str) -> Any:
         return self.world.channels[self.world.streams[stream].sender.channel]

@@ -32,6 +32,7 @@ from spark_wan.ledger.folding import fold
 from spark_wan.ledger.interfaces import transaction_name
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.frames import BatchLimits
+from spark_wan.log.heads import Heads
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import AckManager, StreamState
@@ -82,8 +83,9 @@ class Process:
 
     def heads(self, channel: SimulatedChannel) -> dict[str, str]:
         if channel.url not in self.eyes:
-            self.eyes[channel.url] = channel.watched.opened()
-        return self.eyes[channel.url].heads()
+            world = self.world
+            self.eyes[channel.url] = Heads(channel.watched.opened(), lambda: world.now / 1000)
+        return self.eyes[channel.url].tags()
 
     def watch(self, channel: SimulatedChannel) -> AckWatch:
         if channel.url not in self.watches:

@@ -23,10 +23,11 @@ from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import Pairs, SourceTable
 from simulation.stores import Site
 from simulation.targets import DeltaTable
-from spark_wan.channels.objects import WHOLE_LISTING_INTERVAL
 from spark_wan.delta.commits import DAY
 from spark_wan.errors import ChannelError, WanError
 from spark_wan.log.frame_age import ORPHAN_AGE
+from spark_wan.log.heads import WHOLE_LISTING_INTERVAL
+from spark_wan.log.notes import announced
 from spark_wan.sender.sweep import Sweep
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import all_streams
@@ -456,7 +457,7 @@ class World:
         there = {
             *channel.stream_epochs(stream.name),
             *self.channels[stream.sender.channel].watched.paths(stream.name),
-            *(["an announcement"] if channel.announced(stream.name) is not None else []),
+            *(["an announcement"] if announced(channel, stream.name) is not None else []),
         }
         allowed = {newest, *_left_of(record, min(now))}
         if min(now) < newest:

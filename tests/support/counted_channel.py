@@ -32,9 +32,9 @@ class CountedChannel(DictChannel):
         self.requests["put"] += 1
         super().put(path, data)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
         self.requests["get"] += 1
-        return super().read(path)
+        return super().read(path, max_bytes)
 
     def stat(self, path: str) -> StoredObject:
         self.requests["head"] += 1

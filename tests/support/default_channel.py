@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from s3_server import Server, serving
 from waiting import until, wait_until
 
-from spark_wan.channels import registry
 from spark_wan.channels.base import Channel
 from spark_wan.channels.objects import ObjectChannel
 from spark_wan.channels.registry import open_channel
@@ -113,13 +112,13 @@ def frames(channel: Channel, stream: str) -> set[str]:
     from spark_wan.wire.topic_state import FramePath, Place
 
     assert isinstance(channel, TopicChannel)
-    (topic, _), broker = channel.names(), channel.broker
+    topic, broker = channel.topic("frames"), channel.broker
     if topic not in _topics(topic):
         return set()
     places: dict[str, list[Place]] = {}
     for partition in range(broker.partitions(topic)):
         first, end = broker.beginning(topic, partition), broker.end(topic, partition)
-        trimmed = channel.with_fold(lambda fold, at=partition: fold.state.dead.get(at, ()))  # type: ignore[misc]
+        trimmed = channel.log.fresh(lambda fold, at=partition: fold.state.dead.get(at, ()))  # type: ignore[misc]
         for record in broker.read(topic, partition, first, end) if first < end else ():
             of, _, name_and_part = record.key.decode().partition("/")
             if of == stream and record.offset not in trimmed:
@@ -180,9 +179,10 @@ def closing_clients(folder: Path) -> Iterator[None]:
     yield
     if not _kafka.cache_info().currsize:
         return
+    from spark_wan.channels.base import _opened as opened_here
     from spark_wan.channels.kafka.channel import TopicChannel
 
-    for channel in list(registry._opened.values()):
+    for channel in list(opened_here.values()):
         if isinstance(channel, TopicChannel):
             channel.close()
     done = [made for made in _made if made[0].is_relative_to(folder)]
@@ -222,7 +222,7 @@ def _kafka() -> Cluster:
 
 def _copy_topics(source: TopicChannel, target: TopicChannel) -> None:
     """Copy the records of all topics. Manifests name frames by offset, so each keeps its own."""
-    from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
+    from spark_wan.channels.kafka.topics import ACKS, FRAMES, LOG
 
     there, broker = _topics(source.prefix + "."), source.broker
     for part, settings in {"frames": FRAMES, "log": LOG, "acks": ACKS}.items():

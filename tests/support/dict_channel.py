@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from spark_wan.channels.objects import ObjectChannel, StoredObject
+from spark_wan.channels.objects import ObjectChannel, StoredObject, TooLargeError
 
 _objects: dict[str, dict[str, tuple[bytes, float, int]]] = {}
 """URL -> path -> content, time, and number of the write."""
@@ -26,10 +26,13 @@ class DictChannel(ObjectChannel):
         _, _, writes = self.objects.get(path, (b"", 0.0, 0))
         self.objects[path] = data, time.time(), writes + 1
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, max_bytes: int | None = None) -> bytes:
         if path not in self.objects:
             raise FileNotFoundError(path)
-        return self.objects[path][0]
+        data = self.objects[path][0]
+        if max_bytes is not None and len(data) > max_bytes:
+            raise TooLargeError(len(data), max_bytes)
+        return data
 
     def stat(self, path: str) -> StoredObject:
         if path not in self.objects:

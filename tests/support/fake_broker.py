@@ -131,7 +131,7 @@ class FakeBroker:
         return self._there(topic, partition).end
 
     def read(
-        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+        self, topic: str, partition: int, start: int, end: int, *, exact: bool = False
     ) -> Iterator[Record]:
         with self.topics.lock:
             of = self._there(topic, partition)

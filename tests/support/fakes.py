@@ -23,6 +23,7 @@ from spark_wan.events.columns import differences, fingerprint
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.interfaces import TargetName, transaction_name
+from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -139,7 +140,7 @@ def ack(
     log: StreamLog, site: str, applied: int, log_id: str = MANIFEST.log_id, **more: Any
 ) -> None:
     """Write a site's ack."""
-    log.channel.put_ack(log.stream, site, Ack(site, log.stream, log_id, applied, **more).encode())
+    put_ack(log.channel, log.stream, site, Ack(site, log.stream, log_id, applied, **more).encode())
 
 
 @dataclass

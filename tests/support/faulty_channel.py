@@ -6,6 +6,7 @@ wrapper changes nothing.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +15,23 @@ from typing import Any, Literal
 from spark_wan.channels.base import Channel
 from spark_wan.errors import ChannelError
 
-_WRITES = {"put_frame": 3, "append": 2, "put_ack": 2}
+_WRITES = {"put_frame": 3, "append": 2, "put_note": 1}
+
+
+def call_name(method: str, args: tuple[Any, ...]) -> str:
+    """Return the name of a call in scripts. Those for notes say what they are about: ``put_ack``,
+    ``delete_again``, ``ack``, ``notes_acks``, ``read_notes_acks``."""
+    if not method.endswith(("note", "notes")):
+        return method
+    about = args[0] if method.endswith("notes") else args[0].kind
+    if method == "put_note":
+        return f"put_{about}" if args[1] is not None else f"delete_{about}"
+    return about if method == "note" else f"{method}_{about}"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``kind`` strikes call number ``nth`` (from 1) of ``method``.
+    """``kind`` strikes call number ``nth`` (from 1) of ``method`` (:func:`call_name`).
 
     lose      the call reports success and does nothing
     delay     what it wrote becomes visible only at the next call of :meth:`FaultyChannel.deliver`
@@ -57,14 +69,15 @@ class FaultyChannel:
         if not callable(target):
             return target
 
-        def call(*args: Any) -> Any:
-            self.calls[name] += 1
-            fault = next(
-                (f for f in self.script if (f.method, f.nth) == (name, self.calls[name])), None
-            )
-            return target(*args) if fault is None else self._strike(fault, target, args)
+        def made(*args: Any, **named: Any) -> Any:
+            of = call_name(name, args)
+            self.calls[of] += 1
+            call = of, self.calls[of]
+            fault = next((f for f in self.script if (f.method, f.nth) == call), None)
+            bound = functools.partial(target, **named)
+            return bound(*args) if fault is None else self._strike(fault, bound, args)
 
-        return call
+        return made
 
     def _strike(self, fault: Fault, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         lost = (
@@ -80,7 +93,7 @@ class FaultyChannel:
         if fault.kind == "fail":
             raise ChannelError(f"scripted: {fault.method} failed")
         if fault.kind == "truncate":
-            where = _WRITES[fault.method]
+            where = _WRITES.get(fault.method, _WRITES["put_note"])
             data = args[where]
             return target(*args[:where], data[: len(data) // 2], *args[where + 1 :])
         target(*args)

@@ -8,6 +8,7 @@ import pytest
 from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
 
 from spark_wan.channels import base, object_store, objects
+from spark_wan.log import notes
 from spark_wan.log import stream_log as log_module
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
@@ -45,7 +46,7 @@ class ManagedStream:
         )
 
     def _record(self) -> None:
-        for name in ("trim", "trim_frames", "trim_manifest", "announce", "withdraw"):
+        for name in ("trim", "trim_frames", "trim_manifest", "put_note"):
             self._wrap(self.log.channel, name)
         self._wrap(self.checkpoints, "save")
 
@@ -69,7 +70,7 @@ class ManagedStream:
         return self.log.channel.stream_epochs(STREAM), len(self.log.channel.frames(STREAM))
 
     def announced(self) -> list[tuple[int, int]]:
-        announced = self.log.channel.announced(STREAM)
+        announced = notes.announced(self.log.channel, STREAM)
         return [] if announced is None else [announced]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import Checkpoints, Clock, LedgerRows, Target, publish
+from faulty_channel import call_name
 from inline import Inbound, Running, Woken
 from receivers import SPARK, InMemory
 
@@ -99,7 +100,7 @@ class AsSeen:
             return target
 
         def call(*args: Any, **more: Any) -> Any:
-            what = self.network.fault(self.site, self.inner.url, name)
+            what = self.network.fault(self.site, self.inner.url, call_name(name, args))
             if what == "fail":
                 raise ChannelError(f"{self.site}: {name} is refused")
             return None if what == "lose" else target(*args, **more)

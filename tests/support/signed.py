@@ -20,6 +20,7 @@ from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.frames import BatchLimits, BatchPublisher
+from spark_wan.log.notes import head, put_head
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
@@ -97,7 +98,7 @@ def put_operations(
     manifests = [*earlier] or [channel.manifest(stream, each) for each in range(1, epoch)]
     manifests.append(data)
     first = epoch
-    if channel.head(stream) >= epoch:
+    if head(channel, stream) >= epoch:
         assert channel.submit(topic_log.REMOVE, {"stream": stream})
         first = 1
     for number in range(first, epoch + 1):
@@ -208,7 +209,7 @@ class SignedSites:
         path = self.path(stream, epoch)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        self.channel.put_head(stream, epoch, data)
+        put_head(self.channel, stream, epoch, data)
 
     def replace_frame(self, path: str, data: bytes, key: bytes = b"") -> None:
         """Write another frame in place of one. On topics, its record is written elsewhere, with its
@@ -218,7 +219,7 @@ class SignedSites:
             return
         parsed = parse_path(path)
         assert parsed is not None
-        topic, _ = self.channel.names()
+        topic = self.channel.topic("frames")
         partition = parsed.places[0].partition
         record = key or parsed.key(0), data
         [written] = self.channel.broker.produce(topic, partition, [record])

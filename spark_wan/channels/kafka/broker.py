@@ -83,7 +83,7 @@ class Broker(Protocol):
         """Return the offset behind the last record."""
 
     def read(
-        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+        self, topic: str, partition: int, start: int, end: int, *, exact: bool = False
     ) -> Iterator[Record]:
         """Yield the records from ``start`` on that are below ``end``. Raises OutOfRangeError.
 

@@ -29,7 +29,7 @@ from spark_wan.channels.kafka.broker import (
     Written,
 )
 from spark_wan.channels.kafka.causes import LoggedCauses, explained
-from spark_wan.channels.kafka.channel import FRAME_PARTITIONS, TopicChannel
+from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.channels.kafka.options import (
     DOCUMENT,
     LONGEST_PREFIX,
@@ -37,6 +37,7 @@ from spark_wan.channels.kafka.options import (
     ClusterOptions,
     parse_options,
 )
+from spark_wan.channels.kafka.topics import FRAME_PARTITIONS
 from spark_wan.channels.kafka.window import Window
 from spark_wan.channels.parallel import AT_ONCE, BYTES_AT_ONCE
 from spark_wan.errors import ChannelError
@@ -329,7 +330,7 @@ class KafkaBroker:
         return future
 
     def read(
-        self, topic: str, partition: int, start: int, end: int, exact: bool = False
+        self, topic: str, partition: int, start: int, end: int, *, exact: bool = False
     ) -> Iterator[Record]:
         place = TopicPartition(topic, partition)
         size = ONE_BATCH if exact and end - start <= EXACT_RECORDS else FETCH_BYTES

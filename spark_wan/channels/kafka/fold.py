@@ -220,7 +220,9 @@ class Fold:
         self._begins: dict[str, int] = {}
         self._seeking: list[tuple[int, Operation]] = []
         self._verdicts: dict[str, bool] = {}
-        self._snapshots: dict[str, bytes | None] = {}
+        self.snapshots: dict[str, bytes | None] = {}
+        """The state before a ``begin``, by its ID, where it is asked for: None until it has come,
+        nothing when it is too large."""
 
     @property
     def has_state(self) -> bool:
@@ -230,19 +232,6 @@ class Fold:
     def counts(self, identity: str) -> bool | None:
         """Return whether an operation counted; None: it has not come, or long ago."""
         return self._verdicts.get(identity)
-
-    def snapshot_at(self, identity: str) -> None:
-        """Keep the state before the ``begin`` with this ID, until :meth:`drop_snapshot`."""
-        self._snapshots[identity] = None
-
-    def snapshot(self, identity: str) -> bytes | None:
-        """Return the state before a ``begin``; None when it has not come, nothing when it is too
-        large."""
-        return self._snapshots.get(identity)
-
-    def drop_snapshot(self, identity: str) -> None:
-        """Forget the state before a ``begin``, also when it has not come."""
-        self._snapshots.pop(identity, None)
 
     def add(self, offset: int, value: bytes) -> None:
         """Take the next record. Raises ChannelError for one of a newer spark_wan."""
@@ -273,9 +262,9 @@ class Fold:
         if not self.has_state:
             self._seek(offset, operation)
             return
-        if operation.kind == topic_log.BEGIN and operation.id in self._snapshots:
-            if self._snapshots[operation.id] is None:
-                self._snapshots[operation.id] = self.state.encode()
+        if operation.kind == topic_log.BEGIN and operation.id in self.snapshots:
+            if self.snapshots[operation.id] is None:
+                self.snapshots[operation.id] = self.state.encode()
         elif operation.kind == topic_log.CHECKPOINT:
             self._note_checkpoint(operation)
         counts = self.state.apply(operation)

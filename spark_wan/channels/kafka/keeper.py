@@ -17,16 +17,13 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.parts import MAX_STATE_BYTES
+from spark_wan.channels.kafka.topics import Topics
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
 from spark_wan.wire import topic_log
-
-if TYPE_CHECKING:
-    from spark_wan.channels.kafka.channel import TopicChannel
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +38,7 @@ FRAMES_AT_ONCE = 64
 class Keeper:
     """Keeps the topics of a channel short."""
 
-    def __init__(self, channel: TopicChannel) -> None:
+    def __init__(self, channel: Topics) -> None:
         self._channel = channel
         self._lock = threading.Lock()
         self.log_operations = LOG_OPERATIONS
@@ -56,10 +53,10 @@ class Keeper:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            worth = self._channel.with_known_fold(self._partitions_worth)
+            worth = self._channel.log.known(self._partitions_worth)
             if worth:
                 self._keep_frames(worth)
-            if self._channel.with_known_fold(self._is_log_long):
+            if self._channel.log.known(self._is_log_long):
                 self._checkpoint()
         except ChannelError as error:
             log.warning(
@@ -74,12 +71,12 @@ class Keeper:
         return fold.since_checkpoint >= max(self.log_operations, 2 * fold.state.size())
 
     def _keep_frames(self, partitions: list[int]) -> None:
-        topic, _ = self._channel.names()
+        topic = self._channel.topic("frames")
         # Side by side: the stream that trimmed waits, and over a long distance each takes a second.
         old = in_order(functools.partial(self._old_through, topic), partitions)
         aged = dict(zip(partitions, old, strict=True))
         self._move_frames(aged)
-        floors = self._channel.with_fold(lambda fold: self._floors(fold, aged))
+        floors = self._channel.log.fresh(lambda fold: self._floors(fold, aged))
         if floors and self._channel.submit(topic_log.FLOOR, {"floors": [*floors.items()]}):
             self._channel.broker.delete_before(topic, floors)
 
@@ -136,7 +133,7 @@ class Keeper:
         """Move the frames that stand before at least twice as many that are not needed."""
         for partition, old in aged.items():
             look = functools.partial(self._to_move, partition=partition, old=old)
-            for path in self._channel.with_fold(look):
+            for path in self._channel.log.fresh(look):
                 try:
                     self._channel.move_frame(path)
                 except FrameError as error:  # its stream is held when a receiver reads it
@@ -160,14 +157,14 @@ class Keeper:
     def _checkpoint(self) -> None:
         """Write a checkpoint, and delete the log before it."""
         channel = self._channel
-        _, topic = channel.names()
+        topic = channel.topic("log")
         begin = topic_log.Operation(topic_log.BEGIN, channel.channel_id())
-        channel.with_fold(lambda fold: fold.snapshot_at(begin.id))
+        channel.log.fresh(lambda fold: fold.snapshots.update({begin.id: None}))
         try:
             [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
-            state = channel.with_fold(lambda fold: fold.snapshot(begin.id))
+            state = channel.log.fresh(lambda fold: fold.snapshots[begin.id])
         finally:
-            channel.with_known_fold(lambda fold: fold.drop_snapshot(begin.id))
+            channel.log.known(lambda fold: fold.snapshots.pop(begin.id, None))
         if state is None:
             return  # the topic was made again meanwhile
         if not state:
@@ -182,6 +179,6 @@ class Keeper:
             return
         fields = {"begin": begin.id, "offset": written.offset}
         channel.submit(topic_log.CHECKPOINT, fields, state)
-        checkpointed = channel.with_fold(lambda fold: fold.checkpointed)
+        checkpointed = channel.log.fresh(lambda fold: fold.checkpointed)
         if checkpointed is not None:
             channel.broker.delete_before(topic, {0: checkpointed})

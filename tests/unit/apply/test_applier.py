@@ -26,6 +26,7 @@ from spark_wan.apply.applier import ATTEMPTS, ApplyResult, TableApplier
 from spark_wan.apply.change import Change
 from spark_wan.errors import ChannelError, FrameError, LedgerError, StoppedError, TargetError
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
 from spark_wan.wire.ack import Ack
@@ -134,12 +135,12 @@ def test_nothing_new_writes_nothing() -> None:
     site = Site(1)
     site.round()
     commits = list(site.target.commits)
-    put_ack, calls = site.channel.put_ack, []
-    site.channel.put_ack = lambda *args: calls.append(args)  # type: ignore[method-assign]
+    put_note, calls = site.channel.put_note, []
+    site.channel.put_note = lambda *args: calls.append(args)  # type: ignore[method-assign]
     outcome = site.round()
     assert (outcome.applied, outcome.epochs, outcome.held) == (1, 0, None)
     assert (site.target.commits, calls) == (commits, [])
-    site.channel.put_ack = put_ack  # type: ignore[method-assign]
+    site.channel.put_note = put_note  # type: ignore[method-assign]
 
 
 def test_a_round_takes_no_more_than_its_limits_and_reports_that_more_waits() -> None:
@@ -152,7 +153,7 @@ def test_a_round_takes_no_more_than_its_limits_and_reports_that_more_waits() -> 
 
 def test_f42_a_receiver_that_is_set_back_to_this_version_replaces_its_newer_ack() -> None:
     site = Site(1, 2)
-    site.channel.put_ack(STREAM, "seattle", b'{"version":3,"site":"seattle","through":1}')
+    put_ack(site.channel, STREAM, "seattle", b'{"version":3,"site":"seattle","through":1}')
     assert (site.round().applied, site.acked()) == (
         2,
         Ack("seattle", STREAM, MANIFEST.log_id, 2),

@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fakes import STREAM, ack, manifest, publish
 
-from spark_wan.channels.base import PAGE, Channel
+from spark_wan.channels.base import PAGE, Channel, Note
 from spark_wan.errors import ManifestError, ManifestExists
+from spark_wan.log import notes
+from spark_wan.log.heads import Heads
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.manifest import fingerprint
 
@@ -24,16 +26,16 @@ def append(channel: Channel, stream: str, *epochs: int, head: bool = True) -> No
     """Append epochs as a writer does."""
     for epoch in epochs:
         data, previous = b"m%d" % epoch, fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
-        channel.append(stream, epoch, data, previous)
+        channel.append(stream, epoch, data, previous=previous)
         if head:
-            channel.put_head(stream, epoch, data)
+            notes.put_head(channel, stream, epoch, data)
 
 
 def test_a_channel_can_be_prepared_repeatedly(channel: Channel) -> None:
     channel.prepare()
     channel.prepare()
     assert channel.foreign() == []
-    assert (channel.epochs(), channel.heads(), channel.ack_tags()) == ({}, {}, {})
+    assert (channel.epochs(), Heads(channel).tags(), notes.ack_versions(channel)) == ({}, {}, {})
 
 
 def test_a_channel_can_be_pickled_for_tasks(channel: Channel) -> None:
@@ -129,18 +131,18 @@ def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
     other = STREAM + ".more"
     for stream in (STREAM, other):
         path = channel.put_frame(stream, ATTEMPT, 0, b"f")
-        channel.append(stream, 1, b"m1", "", [path])
-        channel.put_head(stream, 1, b"m1")
+        channel.append(stream, 1, b"m1", frames=[path])
+        notes.put_head(channel, stream, 1, b"m1")
         append(channel, stream, 2)
-        channel.put_ack(stream, "seattle", b"ack")
-        channel.put_sender_record(stream, b"record")
-        channel.announce(stream, 1, 1)
+        notes.put_ack(channel, stream, "seattle", b"ack")
+        channel.put_note(Note("sender", stream), b"record")
+        notes.announce(channel, stream, 1, 1)
     for _ in range(2):
         channel.remove(STREAM)
     assert channel.epochs() == {other: [1, 2]}
-    assert set(channel.heads(whole=True)) == {other} == set(channel.ack_tags())
-    assert (channel.acks(STREAM), channel.ack(STREAM, "seattle")) == ({}, None)
-    assert (channel.sender_record(STREAM), channel.announced(STREAM)) == (None, None)
+    assert set(Heads(channel).tags()) == {other} == set(notes.ack_versions(channel))
+    assert (notes.acks(channel, STREAM), notes.ack(channel, STREAM, "seattle")) == ({}, None)
+    assert (channel.note(Note("sender", STREAM)), notes.announced(channel, STREAM)) == (None, None)
     assert channel.frames(STREAM) == [] == channel.foreign()
     assert channel.get_frame(path) == b"f"
     append(channel, STREAM, 1)
@@ -152,7 +154,7 @@ def test_a_log_is_trimmed(channel: Channel) -> None:
     paths = [channel.put_frame(STREAM, ATTEMPT, index, b"f") for index in range(3)]
     for epoch, path in enumerate(paths, 1):
         previous = fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
-        channel.append(STREAM, epoch, b"m%d" % epoch, previous, [path])
+        channel.append(STREAM, epoch, b"m%d" % epoch, previous=previous, frames=[path])
     append(channel, STREAM + ".more", 1)
     for _ in range(2):
         channel.trim(STREAM, 2, paths[:2])
@@ -169,19 +171,20 @@ def test_the_head_of_a_stream_changes_with_every_epoch_and_announcement(channel:
     """Fails when a receiver would not hear of one."""
     append(channel, STREAM, 1)
     append(channel, "quiet", 1)
-    seen = [channel.heads()]
+    heads = Heads(channel)
+    seen = [heads.tags()]
     for change in (
         lambda: append(channel, STREAM, 2),
-        lambda: channel.announce(STREAM, 1, 1),
-        lambda: channel.announce(STREAM, 1, 2),
+        lambda: notes.announce(channel, STREAM, 1, 1),
+        lambda: notes.announce(channel, STREAM, 1, 2),
         lambda: append(channel, STREAM, 3),
     ):
         change()
-        assert channel.heads() == channel.heads()
-        seen.append(channel.heads())
-    assert len({heads[STREAM] for heads in seen}) == 5
-    assert len({heads["quiet"] for heads in seen}) == 1
-    assert channel.head(STREAM) == 3
+        assert heads.tags() == heads.tags()
+        seen.append(heads.tags())
+    assert len({tags[STREAM] for tags in seen}) == 5
+    assert len({tags["quiet"] for tags in seen}) == 1
+    assert notes.head(channel, STREAM) == 3
 
 
 def test_a_new_channel_object_sees_all_streams(channel: Channel) -> None:
@@ -189,73 +192,59 @@ def test_a_new_channel_object_sees_all_streams(channel: Channel) -> None:
     append(channel, STREAM, 1)
     append(channel, "half", 1, head=False)
     other = type(channel)(channel.url, channel.storage)
-    assert sorted(other.heads()) == ["half", STREAM]
-
-
-def test_a_whole_look_finds_what_no_head_shows(channel: Channel) -> None:
-    """Fails when a reader that starts in a process that has looked before misses it."""
-    append(channel, STREAM, 1)
-    before = channel.heads()
-    append(channel, "half", 1, head=False)
-    append(channel, STREAM, 2, head=False)
-    after = channel.heads(whole=True)
-    assert sorted(after) == ["half", STREAM]
-    assert after[STREAM] != before[STREAM]
+    assert sorted(Heads(other).tags()) == ["half", STREAM]
 
 
 def test_the_last_announcement_counts_until_it_is_withdrawn(channel: Channel) -> None:
-    assert channel.announced(STREAM) is None
+    assert notes.announced(channel, STREAM) is None
     append(channel, STREAM, 1, 2, 3)
-    channel.announce(STREAM, 2, 1)
-    channel.announce(STREAM, 3, 11)
-    assert (channel.announced(STREAM), channel.announced("other")) == ((3, 11), None)
+    notes.announce(channel, STREAM, 2, 1)
+    notes.announce(channel, STREAM, 3, 11)
+    assert (notes.announced(channel, STREAM), notes.announced(channel, "other")) == ((3, 11), None)
     assert channel.stream_epochs(STREAM) == [1, 2, 3]
     for _ in range(2):
-        channel.withdraw(STREAM)
-    assert channel.announced(STREAM) is None
+        notes.withdraw(channel, STREAM)
+    assert notes.announced(channel, STREAM) is None
 
 
 # --- acks
 
 
 def test_a_new_ack_replaces_the_one_before(channel: Channel) -> None:
-    channel.put_ack(STREAM, "seattle", b"1")
-    channel.put_ack(STREAM, "seattle", b"2")
-    channel.put_ack(STREAM, "denver.a-b_c", b"3")
-    channel.put_ack("other", "seattle", b"4")
-    assert channel.acks(STREAM) == {"seattle": b"2", "denver.a-b_c": b"3"}
-    assert channel.acks("nobody") == {}
-    assert channel.ack(STREAM, "seattle") == b"2"
-    assert channel.ack(STREAM, "tacoma") is channel.ack("nobody", "seattle") is None
+    notes.put_ack(channel, STREAM, "seattle", b"1")
+    notes.put_ack(channel, STREAM, "seattle", b"2")
+    notes.put_ack(channel, STREAM, "denver.a-b_c", b"3")
+    notes.put_ack(channel, "other", "seattle", b"4")
+    assert notes.acks(channel, STREAM) == {"seattle": b"2", "denver.a-b_c": b"3"}
+    assert notes.acks(channel, "nobody") == {}
+    assert notes.ack(channel, STREAM, "seattle") == b"2"
+    assert notes.ack(channel, STREAM, "tacoma") is notes.ack(channel, "nobody", "seattle") is None
 
 
 def test_a_replaced_ack_has_another_tag(channel: Channel) -> None:
     for site, data in (("seattle", b"1"), ("denver", b"1")):
-        channel.put_ack(STREAM, site, data)
-    channel.put_ack("other", "seattle", b"1")
-    before = channel.ack_tags()
+        notes.put_ack(channel, STREAM, site, data)
+    notes.put_ack(channel, "other", "seattle", b"1")
+    before = notes.ack_versions(channel)
     assert {stream: sorted(tags) for stream, tags in before.items()} == {
         STREAM: ["denver", "seattle"],
         "other": ["seattle"],
     }
-    channel.put_ack(STREAM, "seattle", b"2")
-    after = channel.ack_tags()
+    notes.put_ack(channel, STREAM, "seattle", b"2")
+    after = notes.ack_versions(channel)
     assert after[STREAM]["seattle"] != before[STREAM]["seattle"]
     assert after[STREAM]["denver"] == before[STREAM]["denver"]
     assert after["other"] == before["other"]
-    assert channel.ack_tags(STREAM) == {STREAM: after[STREAM]}
+    assert {note.site: each for note, each in channel.notes("acks", STREAM).items()} == after[
+        STREAM
+    ]
 
 
 def test_an_ack_has_the_time_at_which_it_was_written(channel: Channel) -> None:
     before = channel.now()
-    channel.put_ack(STREAM, "seattle", b"1")
-    channel.put_ack("other", "denver", b"1")
-    times = channel.ack_times()
-    assert {stream: sorted(sites) for stream, sites in times.items()} == {
-        STREAM: ["seattle"],
-        "other": ["denver"],
-    }
-    assert before <= times[STREAM]["seattle"] <= channel.now()
+    notes.put_ack(channel, STREAM, "seattle", b"1")
+    notes.put_ack(channel, "other", "denver", b"1")
+    assert before <= notes.ack_versions(channel)[STREAM]["seattle"].time <= channel.now()
 
 
 # --- senders' records
@@ -264,13 +253,14 @@ def test_an_ack_has_the_time_at_which_it_was_written(channel: Channel) -> None:
 def test_a_new_record_of_a_sender_replaces_the_one_before(channel: Channel) -> None:
     """It belongs to its stream alone, shows in no log, head or ack, and is not foreign."""
     forwarded = f"chicago.west~{STREAM}"
-    assert channel.sender_record(STREAM) is None
-    channel.put_sender_record(STREAM, b"1")
-    channel.put_sender_record(STREAM, b"2")
-    channel.put_sender_record(forwarded, b"3")
-    assert (channel.sender_record(STREAM), channel.sender_record(forwarded)) == (b"2", b"3")
-    assert channel.sender_record("other") is None
-    assert (channel.epochs(), channel.heads(), channel.ack_tags()) == ({}, {}, {})
+    assert channel.note(Note("sender", STREAM)) is None
+    channel.put_note(Note("sender", STREAM), b"1")
+    channel.put_note(Note("sender", STREAM), b"2")
+    channel.put_note(Note("sender", forwarded), b"3")
+    assert channel.note(Note("sender", STREAM)) == b"2"
+    assert channel.note(Note("sender", forwarded)) == b"3"
+    assert channel.note(Note("sender", "other")) is None
+    assert (channel.epochs(), Heads(channel).tags(), notes.ack_versions(channel)) == ({}, {}, {})
     assert channel.foreign() == []
 
 

@@ -12,6 +12,7 @@ from faulty_channel import Fault, FaultyChannel
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
+from spark_wan.log.notes import acks, put_ack
 from spark_wan.log.stream_log import StreamLog
 
 
@@ -25,11 +26,11 @@ def test_a_channel_without_a_script_works_as_usual() -> None:
     channel.prepare()
     channel.append(STREAM, 1, b"m")
     path = channel.put_frame(STREAM, "a", 0, b"f")
-    channel.put_ack(STREAM, "seattle", b"{}")
+    put_ack(channel, STREAM, "seattle", b"{}")
     assert channel.url == inner.url
     assert channel.epochs() == inner.epochs() == {STREAM: [1]}
     assert channel.get_frame(path) == b"f"
-    assert channel.acks(STREAM) == {"seattle": b"{}"}
+    assert acks(channel, STREAM) == {"seattle": b"{}"}
     assert channel.calls["append"] == 1
 
 
@@ -82,7 +83,7 @@ def test_a_vanished_call_raises_after_taking_effect() -> None:
 
 def test_a_duplicated_call_is_made_twice() -> None:
     inner, channel = faulty(Fault("put_ack", 1, "duplicate"), Fault("append", 1, "duplicate"))
-    channel.put_ack(STREAM, "seattle", b"{}")
+    put_ack(channel, STREAM, "seattle", b"{}")
     with pytest.raises(ManifestExists):
         channel.append(STREAM, 1, b"m")
     assert inner.epochs() == {STREAM: [1]}
@@ -99,8 +100,8 @@ def test_a_truncated_write_stores_the_first_half(method: str) -> None:
         with pytest.raises(ManifestError):
             StreamLog(inner, STREAM).newest_manifest()
     else:
-        channel.put_ack(STREAM, "seattle", b"12345678")
-        assert inner.acks(STREAM) == {"seattle": b"1234"}
+        put_ack(channel, STREAM, "seattle", b"12345678")
+        assert acks(inner, STREAM) == {"seattle": b"1234"}
 
 
 def test_a_read_can_fail_too() -> None:

@@ -27,6 +27,7 @@ from spark_wan.channels.kafka.client import KafkaBroker, KafkaChannel
 from spark_wan.channels.kafka.options import parse_options
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, ManifestExists
+from spark_wan.log.notes import acks, head, put_ack
 from spark_wan.wire.manifest import fingerprint
 
 QUICK = {"kafka.request.timeout.ms": "2000", "kafka.delivery.timeout.ms": "3000"}
@@ -41,7 +42,7 @@ def append(channel: Channel, epoch: int, frames: int = 0) -> list[str]:
     attempt = uuid.uuid4().hex
     paths = [channel.put_frame(STREAM, attempt, index, b"%d" % epoch) for index in range(frames)]
     previous = fingerprint(b"m%d" % (epoch - 1)) if epoch > 1 else ""
-    channel.append(STREAM, epoch, b"m%d" % epoch, previous, paths)
+    channel.append(STREAM, epoch, b"m%d" % epoch, previous=previous, frames=paths)
     return paths
 
 
@@ -139,7 +140,7 @@ def test_no_reader_unpacks_what_others_have_compressed(
         kinds.append(batch.compression_type)
 
     monkeypatch.setattr(DefaultRecordBatch, "__init__", noted)
-    assert channel.acks(STREAM) == {"seattle": bytes(500_000)}
+    assert acks(channel, STREAM) == {"seattle": bytes(500_000)}
     assert (channel.epochs(), len(channel.foreign())) == ({}, 1)
     assert len(kinds) >= 3
     assert {*kinds} == {DefaultRecordBatch.CODEC_NONE}
@@ -274,7 +275,7 @@ def test_a_producer_that_could_not_write_is_closed(kafka: Cluster) -> None:
     until(lambda: not [each for each in threads(channel) if each.endswith("network-thread")])
     channel.ensure_prepared(again=True)
     append(channel, 2)
-    assert channel.head(STREAM) == 2
+    assert head(channel, STREAM) == 2
 
 
 def test_a_thread_that_still_works_when_a_channel_is_closed_leaves_no_client(
@@ -311,7 +312,7 @@ def test_a_log_of_two_partitions_is_refused(kafka: Cluster) -> None:
 def test_topics_that_are_not_there_are_named(kafka: Cluster) -> None:
     """A wrong prefix. Fails when a reader takes them for an empty channel."""
     channel = opened(kafka, "wrong", **QUICK)
-    for ask in (channel.heads, channel.ack_tags, lambda: channel.get_frame(FRAME)):
+    for ask in (channel.epochs, lambda: channel.notes("acks"), lambda: channel.get_frame(FRAME)):
         with pytest.raises(ChannelError, match=r"check the prefix"):
             ask()
 
@@ -437,12 +438,12 @@ def test_brokers_that_die_one_after_the_other_lose_and_double_nothing(tmp_path: 
             try:
                 while not stop.is_set():
                     try:
-                        last = channel.head(STREAM)
+                        last = head(channel, STREAM)
                         before = channel.manifest(STREAM, last) if last else b""
                         data = b"%d by %d %s" % (last + 1, number, uuid.uuid4().hex.encode())
                         path = channel.put_frame(STREAM, uuid.uuid4().hex, 0, data)
                         previous = fingerprint(before) if last else ""
-                        channel.append(STREAM, last + 1, data, previous, [path])
+                        channel.append(STREAM, last + 1, data, previous=previous, frames=[path])
                         won.setdefault(last + 1, []).append(data)
                     except ManifestExists:
                         continue
@@ -488,9 +489,9 @@ def test_a_cluster_that_is_away_is_an_error_that_says_so_and_leaks_nothing(
         threads = set[int]()
         for _ in range(4):
             with pytest.raises(ChannelError, match=r"cannot (read|write).*reached from here"):
-                channel.heads()
+                channel.notes("heads")
             with pytest.raises(ChannelError, match="cannot write"):
-                channel.put_ack(STREAM, "seattle", b"a")
+                put_ack(channel, STREAM, "seattle", b"a")
             threads.add(threading.active_count())
         assert max(threads) - min(threads) <= 1
         broker.start()
@@ -498,7 +499,7 @@ def test_a_cluster_that_is_away_is_an_error_that_says_so_and_leaks_nothing(
 
         def works() -> bool:
             try:
-                return channel.head(STREAM) == 1
+                return head(channel, STREAM) == 1
             except ChannelError:
                 return False
 

@@ -22,10 +22,12 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, R
 from kafka_server import Cluster, running
 from many_sites import ManySites
 
-from spark_wan.channels.kafka.channel import ACKS, FRAMES, LOG
+from spark_wan.channels.base import Note
 from spark_wan.channels.kafka.client import KafkaChannel
+from spark_wan.channels.kafka.topics import ACKS, FRAMES, LOG
 from spark_wan.cli.app import main
 from spark_wan.errors import ChannelError, NotBegunError
+from spark_wan.log.notes import ack_versions, acks, announce, put_ack, withdraw
 from spark_wan.wire.manifest import fingerprint
 
 PASSWORD = "corr3ct-h0rse"
@@ -129,7 +131,7 @@ def test_a_channel_works_with_certificates_and_with_passwords(
     channel = secured.channel(listener, uuid.uuid4().hex, **changes)
     channel.prepare()
     path = channel.put_frame(STREAM, "c" * 32, 0, b"f")
-    channel.append(STREAM, 1, b"m", "", [path])
+    channel.append(STREAM, 1, b"m", frames=[path])
     assert (channel.get_frame(path), channel.epochs()) == (b"f", {STREAM: [1]})
     assert "kafka" in {record.name.partition(".")[0] for record in caplog.records}
     shown = caplog.text + repr(channel) + repr(channel.broker.options)
@@ -398,14 +400,14 @@ def do_all_that_a_sender_does(channel: KafkaChannel) -> None:
     for epoch in range(1, 9):
         frames = [channel.put_frame(STREAM, f"{epoch:032}", 0, b"frame")] if epoch < 8 else []
         manifest = b"manifest %d" % epoch
-        channel.announce(STREAM, epoch, 1)
-        channel.append(STREAM, epoch, manifest, previous, frames)
+        announce(channel, STREAM, epoch, 1)
+        channel.append(STREAM, epoch, manifest, previous=previous, frames=frames)
         previous = fingerprint(manifest)
-    channel.withdraw(STREAM)
-    channel.put_sender_record(STREAM, b"record")
-    assert channel.heads().keys() == {STREAM}
+    withdraw(channel, STREAM)
+    channel.put_note(Note("sender", STREAM), b"record")
+    assert {*channel.notes("heads")} == {Note("head", STREAM)}
     assert channel.now() > 0
-    channel.ack_tags()
+    ack_versions(channel)
     channel.trim_frames(STREAM, [channel.put_frame(STREAM, "f" * 32, 0, b"given up")])
     channel.trim(STREAM, 7, [])
 
@@ -416,10 +418,10 @@ def test_senders_need_what_the_page_lists(
     """Also to delete what all sites have acked. Fails when a sender asks for more than the page
     lists."""
     grant(secured, "limited", made.prefix, *documented("senders"))
-    made.put_ack(STREAM, "seattle", b"a")
+    put_ack(made, STREAM, "seattle", b"a")
     sender = opened_by(secured, "limited", made)
     do_all_that_a_sender_does(sender)
-    assert sender.acks(STREAM) == {"seattle": b"a"}
+    assert acks(sender, STREAM) == {"seattle": b"a"}
     assert [each.getMessage() for each in caplog.records if "spark_wan" in each.name] == []
     for part in ("frames", "log"):
         assert made.broker.beginning(f"{made.prefix}.{part}", 0) > 4
@@ -437,7 +439,7 @@ def test_a_permission_that_a_sender_lacks_is_named(
     """In an error, or in a warning where only trimming needs it. Fails when a sender gets along
     without a permission of the page, or does not say what it lacks."""
     topic, operation = missing
-    made.put_ack(STREAM, "seattle", b"a")
+    put_ack(made, STREAM, "seattle", b"a")
     grant(secured, "limited", made.prefix, *documented("senders"))
     deny(secured, "limited", made.prefix, missing)
     sender = opened_by(secured, "limited", made)
@@ -464,8 +466,8 @@ def test_b14_a_receiver_may_be_first_on_topics_that_an_administrator_made(
     do_all_that_a_sender_does(made)
     receiver.ensure_prepared()
     assert receiver.epochs() == {STREAM: [8]}
-    receiver.put_ack(STREAM, "seattle", b"a")
-    assert made.acks(STREAM) == {"seattle": b"a"}
+    put_ack(receiver, STREAM, "seattle", b"a")
+    assert acks(made, STREAM) == {"seattle": b"a"}
 
 
 def test_receivers_need_what_the_page_lists(secured: Secured) -> None:
@@ -474,19 +476,19 @@ def test_receivers_need_what_the_page_lists(secured: Secured) -> None:
     sender = secured.channel("SASL_SSL", "least")
     sender.prepare()
     path = sender.put_frame(STREAM, "c" * 32, 0, b"f")
-    sender.append(STREAM, 1, b"m", "", [path])
+    sender.append(STREAM, 1, b"m", frames=[path])
     receiver = secured.channel("SASL_SSL", "least", **{"sasl.jaas.config": login("receiver")})
     with pytest.raises(ChannelError, match=r"lacks a permission|not there"):
-        receiver.heads()
+        receiver.notes("heads")
     write_acks = ("acks", ACLOperation.WRITE)
     grant(secured, "receiver", "least", *({*documented("receivers")} - {write_acks}))
     receiver.close()
     receiver.prepare()
     assert receiver.get_frame(path) == b"f"
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
-        receiver.put_ack(STREAM, "seattle", b"a")
+        put_ack(receiver, STREAM, "seattle", b"a")
     grant(secured, "receiver", "least", write_acks)
-    receiver.put_ack(STREAM, "seattle", b"a")
-    assert sender.acks(STREAM) == {"seattle": b"a"}
+    put_ack(receiver, STREAM, "seattle", b"a")
+    assert acks(sender, STREAM) == {"seattle": b"a"}
     with pytest.raises(ChannelError, match=r"lacks a permission \(ACL\)"):
-        receiver.announce(STREAM, 1, 1)
+        announce(receiver, STREAM, 1, 1)

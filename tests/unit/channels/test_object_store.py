@@ -16,9 +16,11 @@ from obstore.exceptions import BaseError
 from s3_server import Server
 
 from spark_wan.channels import object_store
+from spark_wan.channels.base import Notes
 from spark_wan.channels.object_store import ObjectStoreChannel, open_store
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, WanError
+from spark_wan.log import notes
 from spark_wan.state.objects import StateObjects
 
 ATTEMPT = "c" * 32
@@ -171,17 +173,17 @@ def test_an_ack_that_is_deleted_after_its_listing_is_left_out(
 ) -> None:
     """Fails when acks() raises FileNotFoundError."""
     channel = open_channel(str(tmp_path))
-    channel.put_ack(STREAM, "seattle", b"1")
+    notes.put_ack(channel, STREAM, "seattle", b"1")
     assert isinstance(channel, ObjectStoreChannel)
-    real = channel.ack_tags
+    real = channel.notes
 
-    def list_then_delete(stream: str | None = None) -> dict[str, dict[str, str]]:
-        tags = real(stream)
+    def list_then_delete(*args: Any) -> Notes:
+        listed = real(*args)
         channel.delete([f"acks/{STREAM}/seattle.json"])
-        return tags
+        return listed
 
-    monkeypatch.setattr(channel, "ack_tags", list_then_delete)
-    assert channel.acks(STREAM) == {}
+    monkeypatch.setattr(channel, "notes", list_then_delete)
+    assert notes.acks(channel, STREAM) == {}
 
 
 def test_a_directory_that_is_removed_and_made_again_is_used_again(tmp_path: Path) -> None:
@@ -235,8 +237,7 @@ def test_an_unreachable_server_raises_a_channel_error(monkeypatch: pytest.Monkey
     for call in (
         channel.prepare,
         channel.epochs,
-        channel.heads,
-        channel.ack_tags,
+        lambda: channel.notes("acks"),
         lambda: channel.stream_epochs(STREAM),
         lambda: channel.frame_time("frames/x/y.frame"),
         lambda: channel.append(STREAM, 1, b"m"),

@@ -11,6 +11,7 @@ from fakes import Checkpoints, Clock, ack, manifest, publish, put_frame
 from receivers import TOPOLOGY, Streams
 
 from spark_wan.log.frame_age import ORPHAN_AGE
+from spark_wan.log.notes import announced, put_head
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import READ_AT_MOST, AckManager
@@ -35,7 +36,7 @@ def fill(channel: CountedChannel, stream: str, backlog: int) -> list[Manifest]:
         previous = made[-1].fingerprint if made else ""
         made.append(manifest(epoch, stream=stream, previous=previous))
         channel.append(stream, epoch, made[-1].encode())
-    channel.put_head(stream, backlog, made[-1].encode())
+    put_head(channel, stream, backlog, made[-1].encode())
     return made
 
 
@@ -132,10 +133,10 @@ def test_a_manager_is_due_when_something_happens(channel: CountedChannel) -> Non
     assert managed.tick() == ["s0"]
     assert managed.tick(57.0) == []
     assert managed.tick(1.0) == ["s0"]  # the epoch is overdue: 60 s since it was first seen
-    assert channel.announced("s0") == (1, 1)
+    assert announced(channel, "s0") == (1, 1)
     ack(log, "seattle", 1)
     assert managed.tick() == ["s0"]
-    assert channel.announced("s0") is None
+    assert announced(channel, "s0") is None
     channel.delete(["acks/s0/seattle.json"])
     assert managed.tick() == ["s0"]
     assert managed.tick() == []

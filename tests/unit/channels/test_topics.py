@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 from fake_broker import FakeBroker, FakeTopicChannel, Partition, Topics, clusters
-from fakes import STREAM, publish
+from fakes import STREAM, manifest, publish
 
-from spark_wan.channels.base import MAX_RECORD_BYTES
+from spark_wan.channels.base import MAX_RECORD_BYTES, Note
 from spark_wan.channels.kafka import channel as kafka_channel
 from spark_wan.channels.kafka import fold, parts
 from spark_wan.channels.kafka.broker import Record
-from spark_wan.channels.kafka.channel import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.offsets import OffsetRanges
 from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
+from spark_wan.channels.kafka.topics import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.registry import prepare_all
 from spark_wan.errors import (
     ChannelError,
@@ -37,6 +37,7 @@ from spark_wan.errors import (
     ManifestExists,
     NotBegunError,
 )
+from spark_wan.log import notes, stream_log
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.topology.parsing import load_topology
@@ -80,7 +81,8 @@ def append(channel: FakeTopicChannel, stream: str, epoch: int, frames: int = 0) 
         for index in range(frames)
     ]
     previous = fingerprint(channel.manifest(stream, epoch - 1)) if epoch > 1 else ""
-    channel.append(stream, epoch, b"%s %d" % (stream.encode(), epoch), previous, paths)
+    data = b"%s %d" % (stream.encode(), epoch)
+    channel.append(stream, epoch, data, previous=previous, frames=paths)
     return paths
 
 
@@ -104,7 +106,7 @@ def requests(channel: FakeTopicChannel) -> list[str]:
 
 def seen(channel: FakeTopicChannel) -> bytes:
     """Return all that a channel says of its log."""
-    return channel.with_fold(lambda fold: fold.state.encode())
+    return channel.log.fresh(lambda fold: fold.state.encode())
 
 
 # --- the fold
@@ -114,9 +116,9 @@ def test_of_rivals_the_first_counts_for_all_readers(url: str) -> None:
     """Fails when the last one does, as in a compacted topic."""
     first, second = opened(url), opened(url)
     append(first, STREAM, 1)
-    first.append(STREAM, 2, b"a", fingerprint(first.manifest(STREAM, 1)))
+    first.append(STREAM, 2, b"a", previous=fingerprint(first.manifest(STREAM, 1)))
     with pytest.raises(ManifestExists):
-        second.append(STREAM, 2, b"b", fingerprint(second.manifest(STREAM, 1)))
+        second.append(STREAM, 2, b"b", previous=fingerprint(second.manifest(STREAM, 1)))
     assert first.manifest(STREAM, 2) == second.manifest(STREAM, 2) == b"a"
     assert opened(url).manifest(STREAM, 2) == b"a"
 
@@ -131,10 +133,10 @@ def test_a_manifest_that_continues_nothing_does_not_count(
     channel = opened(url)
     append(channel, STREAM, 1)
     with pytest.raises(ManifestExists):
-        channel.append(STREAM, epoch, b"stray", previous)
+        channel.append(STREAM, epoch, b"stray", previous=previous)
     other = opened(url)
     with pytest.raises(ManifestExists):
-        other.append("new", epoch if epoch != 1 else 2, b"stray", previous)
+        other.append("new", epoch if epoch != 1 else 2, b"stray", previous=previous)
     assert opened(url).epochs() == {STREAM: [1]}
 
 
@@ -146,7 +148,7 @@ def test_f47_a_writer_frozen_before_a_trim_adds_nothing(url: str) -> None:
     previous = fingerprint(channel.manifest(STREAM, 1))
     channel.trim(STREAM, 3, [])
     with pytest.raises(ManifestExists):
-        opened(url).append(STREAM, 2, b"zombie", previous)
+        opened(url).append(STREAM, 2, b"zombie", previous=previous)
     assert channel.stream_epochs(STREAM) == [4]
 
 
@@ -200,12 +202,12 @@ def test_f15_a_request_without_an_answer_is_read_back(url: str, stays: bool) -> 
     broker.produce = produce  # type: ignore[method-assign, assignment]
     previous = fingerprint(channel.manifest(STREAM, 1))
     if stays:
-        channel.append(STREAM, 2, b"m", previous)
+        channel.append(STREAM, 2, b"m", previous=previous)
     else:
         with pytest.raises(ChannelError, match="timed out"):
-            channel.append(STREAM, 2, b"m", previous)
+            channel.append(STREAM, 2, b"m", previous=previous)
     broker.produce = real  # type: ignore[method-assign]
-    channel.append(STREAM, 2, b"m", previous)  # the caller tries again
+    channel.append(STREAM, 2, b"m", previous=previous)  # the caller tries again
     assert opened(url).stream_epochs(STREAM) == [1, 2]
 
 
@@ -215,7 +217,7 @@ def test_a_large_operation_is_several_records(url: str) -> None:
     topics(channel).most = 3_000
     large = random.Random(1).randbytes(50_000)
     path = channel.put_frame(STREAM, ATTEMPT, 0, large)
-    channel.append(STREAM, 1, large, "", [path])
+    channel.append(STREAM, 1, large, frames=[path])
     other = opened(url)
     assert (other.manifest(STREAM, 1), other.get_frame(path)) == (large, large)
     assert max(len(each.value) for each in log_topic(channel).records) <= 3_000
@@ -242,7 +244,7 @@ def test_parts_before_a_checkpoint_begins_are_void(url: str) -> None:
     keeper.broker.delete_before = lambda *_: None  # type: ignore[method-assign]
     keeper.keeper._checkpoint()
     assert channel.epochs() == {}  # it has read through the checkpoint
-    begin = keeper.with_fold(lambda fold: fold.checkpointed)
+    begin = keeper.log.fresh(lambda fold: fold.checkpointed)
     assert begin is not None
     topics(channel).cut("wan.log", 0, begin)
     broker.produce("wan.log", 0, [(b"", each) for each in rest])
@@ -369,16 +371,16 @@ def test_what_is_trimmed_is_deleted_from_the_topics(url: str) -> None:
         paths = append(channel, STREAM, epoch, frames=2)
         if epoch > 1:
             channel.trim(STREAM, epoch - 1, [])
-    channel.announce(STREAM, 100, 3)
-    channel.put_sender_record(STREAM, b"record")
+    notes.announce(channel, STREAM, 100, 3)
+    channel.put_note(Note("sender", STREAM), b"record")
     assert len(log_topic(channel).records) < 60
     assert log_topic(channel).beginning > 200
     for partition in topics(channel).partitions["wan.frames"]:
         assert len(partition.records) < 25
     new = opened(url)
     assert seen(new) == seen(channel)
-    assert (new.epochs(), new.announced(STREAM)) == ({STREAM: [100]}, (100, 3))
-    assert new.sender_record(STREAM) == b"record"
+    assert (new.epochs(), notes.announced(new, STREAM)) == ({STREAM: [100]}, (100, 3))
+    assert new.note(Note("sender", STREAM)) == b"record"
     assert [new.get_frame(path) for path in paths] == [b"frame 100 0", b"frame 100 1"]
     append(new, STREAM, 101)
     assert channel.stream_epochs(STREAM) == [100, 101]
@@ -425,7 +427,7 @@ def test_frames_that_no_manifest_names_yet_stay_a_day(url: str) -> None:
         append(channel, "other", epoch, frames=2)
         channel.trim("other", epoch - 1, [])
     assert [channel.get_frame(path) for path in under_way] == [b"f", b"f"]
-    channel.append(STREAM, 1, b"m", "", under_way)
+    channel.append(STREAM, 1, b"m", frames=under_way)
     topics(channel).time = 1e9 + 2 * UNNAMED_AGE
     channel.put_frame("left", ATTEMPT, 9, b"behind")
     channel.put_frame("left", ATTEMPT, 9, b"behind")
@@ -448,7 +450,7 @@ def test_a_manifest_whose_frames_were_deleted_does_not_count(url: str) -> None:
         append(channel, "other", epoch, frames=2)
         channel.trim("other", epoch - 1, [])
     with pytest.raises(ManifestExists, match="names frames that were trimmed"):
-        channel.append(STREAM, 1, b"m", "", frozen)
+        channel.append(STREAM, 1, b"m", frames=frozen)
 
 
 def test_a_floor_that_a_manifest_was_faster_than_does_not_count(url: str) -> None:
@@ -465,7 +467,7 @@ def test_a_frame_is_named_once(url: str) -> None:
     channel = opened(url)
     paths = append(channel, STREAM, 1, frames=1)
     with pytest.raises(ManifestExists):
-        channel.append("other", 1, b"m", "", paths)
+        channel.append("other", 1, b"m", frames=paths)
     assert channel.epochs() == {STREAM: [1]}
 
 
@@ -496,7 +498,7 @@ def test_the_newest_manifest_stays_without_its_frames(url: str) -> None:
     paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
     channel.trim(STREAM, 2, paths)
     assert channel.stream_epochs(STREAM) == [3]
-    assert channel.with_fold(lambda fold: fold.state.frames) == {}
+    assert channel.log.fresh(lambda fold: fold.state.frames) == {}
     channel.trim(STREAM, 2, paths)
     append(channel, STREAM, 4)
 
@@ -522,19 +524,19 @@ def test_frames_that_were_discarded_stay_so(url: str) -> None:
     channel.trim_frames(STREAM, [*paths, given_up, "no path"])
     channel.trim_frames(STREAM, [])
     with pytest.raises(ManifestExists):
-        channel.append("other", 1, b"m", "", [given_up])
+        channel.append("other", 1, b"m", frames=[given_up])
     channel.keeper._checkpoint()
     assert log_topic(channel).beginning > 0
     new = opened(url)
     assert seen(new) == seen(channel)
-    assert new.with_fold(lambda fold: fold.state.frames) == {}
+    assert new.log.fresh(lambda fold: fold.state.frames) == {}
     places = [place for path in [*paths, given_up] for place in parse_path(path).places]  # type: ignore[union-attr]
     ends = {partition: 0 for partition, _ in places}
     for partition, offset in places:
         ends[partition] = max(ends[partition], offset + 1)
     assert channel.submit(topic_log.FLOOR, {"floors": [*ends.items()]})
     channel.trim_frames(STREAM, paths)  # once more, after a crash
-    dead = channel.with_fold(lambda fold: [list(each) for each in fold.state.dead.values()])
+    dead = channel.log.fresh(lambda fold: [list(each) for each in fold.state.dead.values()])
     assert [each for each in dead if each] == []
 
 
@@ -547,7 +549,7 @@ def test_a_keeper_with_nothing_to_do_asks_the_brokers_nothing(url: str) -> None:
     asked = requests(channel)
     channel.keeper.keep_in_time()
     assert asked == []
-    channel.put_sender_record(STREAM, b"record")
+    channel.put_note(Note("sender", STREAM), b"record")
     assert asked == ["produce", "read"]
 
 
@@ -568,7 +570,7 @@ def test_a_keeper_whose_checkpoint_fails_keeps_no_copy_of_the_state(url: str) ->
     begin = read_operation(log_topic(channel).records[-1].value, "here")
     assert isinstance(begin, Operation)
     assert begin.kind == topic_log.BEGIN
-    assert channel.with_fold(lambda fold: fold.snapshot(begin.id)) is None
+    assert channel.log.fresh(lambda fold: fold.snapshots.get(begin.id)) is None
 
 
 def test_a_state_too_large_for_a_checkpoint_deletes_nothing(
@@ -580,12 +582,12 @@ def test_a_state_too_large_for_a_checkpoint_deletes_nothing(
     for epoch in range(1, 20):
         append(channel, STREAM, epoch, frames=1)
     for _ in range(30):
-        channel.put_sender_record(STREAM, b"record")
+        channel.put_note(Note("sender", STREAM), b"record")
     assert "too many for a checkpoint" in caplog.text
     assert opened(url).epochs() == {STREAM: [*range(1, 20)]}
     channel.trim(STREAM, 18, [])
     for _ in range(50):
-        channel.put_sender_record(STREAM, b"record")
+        channel.put_note(Note("sender", STREAM), b"record")
     assert log_topic(channel).beginning > 0
     assert opened(url).epochs() == {STREAM: [19]}
 
@@ -640,7 +642,7 @@ def test_a_checkpoint_half_written_is_no_checkpoint(url: str) -> None:
     append(channel, STREAM, 1)
     begin = Operation(topic_log.BEGIN, channel.channel_id())
     channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
-    state = channel.with_fold(lambda fold: fold.state.encode())
+    state = channel.log.fresh(lambda fold: fold.state.encode())
     half = Operation(
         topic_log.CHECKPOINT, channel.channel_id(), {"begin": begin.id, "offset": 2}, state
     )
@@ -705,7 +707,7 @@ def test_f17_a_topic_made_again_with_as_many_records_is_noticed(url: str) -> Non
     other = opened(url)
     append(other, "other", 1)
     with pytest.raises(ManifestExists):
-        channel.append(STREAM, 2, b"m", fingerprint(b"%s 1" % STREAM.encode()))
+        channel.append(STREAM, 2, b"m", previous=fingerprint(b"%s 1" % STREAM.encode()))
     assert channel.epochs() == {"other": [1]}
 
 
@@ -717,7 +719,7 @@ def test_f17_a_topic_made_again_with_fewer_records_is_noticed(url: str) -> None:
     topics(channel).delete("wan.log")
     opened(url)
     with pytest.raises(ManifestExists):
-        channel.append(STREAM, 4, b"m", fingerprint(b"%s 3" % STREAM.encode()))
+        channel.append(STREAM, 4, b"m", previous=fingerprint(b"%s 3" % STREAM.encode()))
     assert channel.epochs() == {}
     append(channel, STREAM, 1)
 
@@ -751,12 +753,12 @@ def test_all_acks_of_a_stream_are_one_read(url: str) -> None:
     channel = opened(url)
     acks = {site: site.encode() for site in ("seattle", "denver", "austin")}
     for site, ack in acks.items():
-        channel.put_ack(STREAM, site, ack)
-        channel.put_ack("other", site, b"other")
+        notes.put_ack(channel, STREAM, site, ack)
+        notes.put_ack(channel, "other", site, b"other")
     asked = requests(channel)
-    assert channel.acks(STREAM) == acks
+    assert notes.acks(channel, STREAM) == acks
     assert asked == ["end", "beginning", "read"]
-    assert channel.acks("new") == {}
+    assert notes.acks(channel, "new") == {}
     assert asked[3:] == ["end"]
 
 
@@ -798,12 +800,12 @@ def test_f15_a_read_that_fails_is_no_answer_for_those_who_wait(
     """Another thread begins to read after this one has asked, and its request fails. Fails when
     this one takes that for its own read: it gets what was known long ago, or an empty log."""
     channel, other = opened(url), opened(url)
-    ask: Callable[[], object] = channel.epochs if topic == "log" else lambda: channel.acks(STREAM)
-    reader = channel._log if topic == "log" else channel._acks
+    ask: Any = channel.epochs if topic == "log" else lambda: notes.acks(channel, STREAM)
+    reader = channel.log if topic == "log" else channel._acks
 
     def write(number: int) -> object:
         append(other, STREAM, number)
-        other.put_ack(STREAM, "seattle", b"%d" % number)
+        notes.put_ack(other, STREAM, "seattle", b"%d" % number)
         return {STREAM: [*range(1, number + 1)]} if topic == "log" else {"seattle": b"%d" % number}
 
     def meanwhile() -> None:
@@ -822,17 +824,17 @@ def test_f15_a_read_that_fails_is_no_answer_for_those_who_wait(
 def test_f17_acks_that_are_read_anew_in_vain_are_no_answer_for_those_who_wait(url: str) -> None:
     """Fails when they get none: those of before are forgotten, the new ones not read."""
     channel = opened(url)
-    channel.put_ack(STREAM, "seattle", b"1")
-    channel.put_ack(STREAM, "seattle", b"2")
+    notes.put_ack(channel, STREAM, "seattle", b"1")
+    notes.put_ack(channel, STREAM, "seattle", b"2")
 
     def meanwhile() -> None:
-        channel.acks(STREAM)
+        notes.acks(channel, STREAM)
         topics(channel).delete("wan.acks")
-        opened(url).put_ack(STREAM, "denver", b"9")
-        failing(channel, "read", lambda: channel.acks(STREAM))
+        notes.put_ack(opened(url), STREAM, "denver", b"9")
+        failing(channel, "read", lambda: notes.acks(channel, STREAM))
 
     channel._acks._lock = LateLock(meanwhile)  # type: ignore[assignment]
-    assert channel.acks(STREAM) == {"denver": b"9"}
+    assert notes.acks(channel, STREAM) == {"denver": b"9"}
 
 
 def test_a_read_that_breaks_off_goes_on_from_there(url: str) -> None:
@@ -860,7 +862,7 @@ def test_a_read_is_shared_by_those_who_wait_for_it(url: str) -> None:
     """Fails when each of them reads the topic once more."""
     channel = opened(url)
     asked = requests(channel)
-    channel._log._lock = LateLock(channel.epochs)  # type: ignore[assignment]
+    channel.log._lock = LateLock(channel.epochs)  # type: ignore[assignment]
     assert channel.epochs() == {}
     assert asked == ["end"]
 
@@ -868,12 +870,12 @@ def test_a_read_is_shared_by_those_who_wait_for_it(url: str) -> None:
 def test_f17_acks_made_again_are_read_anew(url: str) -> None:
     channel = opened(url)
     for ack in (b"1", b"2", b"3"):
-        channel.put_ack(STREAM, "seattle", ack)
-    assert channel.acks(STREAM) == {"seattle": b"3"}
+        notes.put_ack(channel, STREAM, "seattle", ack)
+    assert notes.acks(channel, STREAM) == {"seattle": b"3"}
     topics(channel).delete("wan.acks")
     other = opened(url)
-    other.put_ack(STREAM, "denver", b"9")
-    assert channel.acks(STREAM) == {"denver": b"9"}
+    notes.put_ack(other, STREAM, "denver", b"9")
+    assert notes.acks(channel, STREAM) == {"denver": b"9"}
 
 
 @pytest.mark.parametrize("more", [1, 2])
@@ -885,40 +887,40 @@ def test_f17_acks_made_again_with_as_many_records_are_noticed(
     the new one below that offset are never read."""
     channel, other = opened(url), opened(url)
     for ack in (b"1", b"2"):
-        channel.put_ack(STREAM, "seattle", ack)
-    assert channel.acks(STREAM) == {"seattle": b"2"}
+        notes.put_ack(channel, STREAM, "seattle", ack)
+    assert notes.acks(channel, STREAM) == {"seattle": b"2"}
     topics(channel).delete("wan.acks")
     other.prepare()
-    other.put_ack(STREAM, "denver", b"3")
+    notes.put_ack(other, STREAM, "denver", b"3")
     for number in range(1 + more):
-        other.put_ack(STREAM, "seattle" if compacted else "austin", b"%d" % number)
+        notes.put_ack(other, STREAM, "seattle" if compacted else "austin", b"%d" % number)
     if compacted:  # the new topic has no record at the old one's last offset
         topics(channel).compact("wan.acks")
     newest = {"seattle" if compacted else "austin": b"%d" % more, "denver": b"3"}
-    assert channel.acks(STREAM) == newest
+    assert notes.acks(channel, STREAM) == newest
     asked = requests(channel)
-    assert channel.acks(STREAM) == newest
+    assert notes.acks(channel, STREAM) == newest
     assert asked == ["end"]
 
 
 def test_f17_acks_made_again_with_as_many_records_are_noticed_when_a_job_starts(url: str) -> None:
     channel, other = opened(url), opened(url)
-    channel.put_ack(STREAM, "seattle", b"1")
-    assert channel.acks(STREAM) == {"seattle": b"1"}
+    notes.put_ack(channel, STREAM, "seattle", b"1")
+    assert notes.acks(channel, STREAM) == {"seattle": b"1"}
     topics(channel).delete("wan.acks")
     other.prepare()
-    other.put_ack(STREAM, "denver", b"2")
+    notes.put_ack(other, STREAM, "denver", b"2")
     channel.prepare()
-    assert channel.acks(STREAM) == {"denver": b"2"}
+    assert notes.acks(channel, STREAM) == {"denver": b"2"}
 
 
 def test_acks_that_follow_on_are_two_requests(url: str) -> None:
     channel, other = opened(url), opened(url)
-    other.put_ack(STREAM, "seattle", b"1")
-    channel.acks(STREAM)
-    other.put_ack(STREAM, "seattle", b"2")
+    notes.put_ack(other, STREAM, "seattle", b"1")
+    notes.acks(channel, STREAM)
+    notes.put_ack(other, STREAM, "seattle", b"2")
     asked = requests(channel)
-    assert channel.acks(STREAM) == {"seattle": b"2"}
+    assert notes.acks(channel, STREAM) == {"seattle": b"2"}
     assert asked == ["end", "read"]
 
 
@@ -926,15 +928,15 @@ def test_acks_compacted_behind_a_reader_are_read_anew(url: str) -> None:
     """Its last record is gone, as a newer one of that site is there; one of which nothing is left
     was removed. Fails when what a reader knew before stays."""
     channel, other = opened(url), opened(url)
-    other.put_ack(STREAM, "denver", b"1")
-    other.put_ack(STREAM, "seattle", b"2")
-    assert channel.acks(STREAM) == {"denver": b"1", "seattle": b"2"}
+    notes.put_ack(other, STREAM, "denver", b"1")
+    notes.put_ack(other, STREAM, "seattle", b"2")
+    assert notes.acks(channel, STREAM) == {"denver": b"1", "seattle": b"2"}
     other.remove(STREAM)
-    other.put_ack(STREAM, "seattle", b"3")
+    notes.put_ack(other, STREAM, "seattle", b"3")
     topics(channel).compact("wan.acks")
     topics(channel).partitions["wan.acks"][0].records.pop(0)  # one without a value goes at last
-    assert channel.acks(STREAM) == opened(url).acks(STREAM) == {"seattle": b"3"}
-    assert channel.ack_tags() == opened(url).ack_tags()
+    assert notes.acks(channel, STREAM) == notes.acks(opened(url), STREAM) == {"seattle": b"3"}
+    assert notes.ack_versions(channel) == notes.ack_versions(opened(url))
 
 
 def test_an_ack_that_is_too_large_is_none(url: str) -> None:
@@ -942,13 +944,13 @@ def test_an_ack_that_is_too_large_is_none(url: str) -> None:
     channel = opened(url)
     topics(channel).most = 10 * MAX_RECORD_BYTES
     for value, kept in ((bytes(MAX_RECORD_BYTES), None), (bytes(MAX_RECORD_BYTES + 1), NO_ACK)):
-        channel.put_ack(STREAM, "seattle", value)
-        assert channel.ack(STREAM, "seattle") == (kept or value)
+        notes.put_ack(channel, STREAM, "seattle", value)
+        assert notes.ack(channel, STREAM, "seattle") == (kept or value)
     assert StreamLog(channel, STREAM).acks() == {}
-    channel.put_ack("s" * MAX_KEY_BYTES, "seattle", b"1")
-    channel.put_ack(STREAM, "seattle", b"1")
-    assert {*channel.ack_tags()} == {STREAM}
-    assert channel.acks(STREAM) == {"seattle": b"1"}
+    notes.put_ack(channel, "s" * MAX_KEY_BYTES, "seattle", b"1")
+    notes.put_ack(channel, STREAM, "seattle", b"1")
+    assert {*notes.ack_versions(channel)} == {STREAM}
+    assert notes.acks(channel, STREAM) == {"seattle": b"1"}
 
 
 # --- what is too large
@@ -974,9 +976,9 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept_bytes(channel: FakeTopicChannel) -> int:
     """Return the size of the operations that are not whole yet, by what is kept of them."""
-    kept = channel.with_fold(lambda fold: [*fold._unfinished._unfinished.values()])
+    kept = channel.log.fresh(lambda fold: [*fold._unfinished._unfinished.values()])
     size = sum(len(part.data) + parts.PART_BYTES for each in kept for part in each.parts)
-    assert size == sum(channel._log._fold._unfinished._sizes.values())
+    assert size == sum(channel.log._fold._unfinished._sizes.values())
     return size
 
 
@@ -998,28 +1000,26 @@ def test_what_readers_would_not_take_is_not_written(
 ) -> None:
     """Fails when a writer learns of it by a verdict that says something else, or never."""
     channel = opened(url)
-    monkeypatch.setattr(kafka_channel, "MAX_MANIFEST_BYTES", 1_000)
+    monkeypatch.setattr(stream_log, "MAX_MANIFEST_BYTES", 100)
     monkeypatch.setattr(topic_log, "MAX_HEAD_BYTES", 1_000)
     before = log_topic(channel).end
-    with pytest.raises(
-        ManifestError, match=r"1,001 bytes; readers take 1,000\. It was not written"
-    ):
-        channel.append(STREAM, 1, bytes(1_001))
+    with pytest.raises(ManifestError, match=r"receivers read 100\. Raise batch_size"):
+        StreamLog(channel, STREAM).append(manifest(1))
     with pytest.raises(ChannelError, match=r"1,048,577 bytes; readers take 1,048,576"):
-        channel.put_sender_record(STREAM, bytes(MAX_RECORD_BYTES + 1))
+        channel.put_note(Note("sender", STREAM), bytes(MAX_RECORD_BYTES + 1))
     with pytest.raises(ChannelError, match=r"bytes without its payload; readers take 1,000"):
-        channel.announce("s" * 1_000, 1, 1)
+        notes.announce(channel, "s" * 1_000, 1, 1)
     assert log_topic(channel).end == before
 
 
 def test_a_senders_record_above_the_limit_does_not_count(url: str) -> None:
     channel = opened(url)
-    channel.put_sender_record(STREAM, b"record")
+    channel.put_note(Note("sender", STREAM), b"record")
     fields = {"stream": STREAM}
     for size, kept in ((MAX_RECORD_BYTES + 1, b"record"), (MAX_RECORD_BYTES, bytes(2**20))):
         large = Operation(topic_log.SENDER, channel.channel_id(), fields, bytes(size))
         write(channel, large.encode())
-        assert channel.sender_record(STREAM) == kept
+        assert channel.note(Note("sender", STREAM)) == kept
 
 
 def test_an_operation_with_a_head_above_the_limit_is_foreign(
@@ -1080,7 +1080,7 @@ def test_a_checkpoint_has_a_limit_of_its_own(url: str, small_limits: None) -> No
     chance = random.Random(1)
     for epoch in range(1, 10):
         previous = fingerprint(channel.manifest(STREAM, epoch - 1)) if epoch > 1 else ""
-        channel.append(STREAM, epoch, chance.randbytes(3_000), previous)
+        channel.append(STREAM, epoch, chance.randbytes(3_000), previous=previous)
     channel.keeper._checkpoint()
     assert log_topic(channel).beginning > 0
     assert sum(len(each.value) for each in log_topic(channel).records) > 2 * 12_000
@@ -1159,13 +1159,14 @@ def test_all_readers_agree_on_what_is_dropped(url: str, small_limits: None, seed
     for step in range(60):
         writer = chance.choice(writers)
         with suppress(ChannelError):
-            last = writer.head(STREAM)
+            last = notes.head(writer, STREAM)
             previous = fingerprint(writer.manifest(STREAM, last)) if last else ""
-            writer.append(STREAM, last + 1, b"%d " % step * chance.choice((1, 500)), previous)
+            data = b"%d " % step * chance.choice((1, 500))
+            writer.append(STREAM, last + 1, data, previous=previous)
             if last > 1 and chance.random() < 0.4:
                 writer.trim(STREAM, last - 1, [])
         assert kept_bytes(writer) <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
-        assert writer._log._fold._unfinished._sizes[False] <= parts.MAX_UNFINISHED_BYTES
+        assert writer.log._fold._unfinished._sizes[False] <= parts.MAX_UNFINISHED_BYTES
         assert seen(FakeTopicChannel(url)) == seen(writers[0]) == seen(writers[1]), f"seed {seed}"
     assert log_topic(writers[0]).beginning > 0
 
@@ -1198,12 +1199,12 @@ def test_f17_a_caller_is_told_of_an_operation_that_does_not_count(
     """Fails when it takes for done what is not: an announcement that nobody reads, say."""
     channel = opened(url)
     paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
-    channel.announce(STREAM, 1, 1)
-    channel.put_ack(STREAM, "seattle", b"1")
+    notes.announce(channel, STREAM, 1, 1)
+    notes.put_ack(channel, STREAM, "seattle", b"1")
     calls: dict[str, Callable[[], object]] = {
-        "announce": lambda: channel.announce(STREAM, 1, 2),
-        "withdraw": lambda: channel.withdraw(STREAM),
-        "put_sender_record": lambda: channel.put_sender_record(STREAM, b"record"),
+        "announce": lambda: notes.announce(channel, STREAM, 1, 2),
+        "withdraw": lambda: notes.withdraw(channel, STREAM),
+        "put_sender_record": lambda: channel.put_note(Note("sender", STREAM), b"record"),
         "remove": lambda: channel.remove(STREAM),
         "trim_frames": lambda: channel.trim_frames(STREAM, paths[:1]),
         "trim": lambda: channel.trim(STREAM, 2, []),
@@ -1221,7 +1222,7 @@ def test_f17_a_caller_is_told_of_an_operation_that_does_not_count(
     with pytest.raises(ChannelError, match=match):
         calls[ask]()
     if outcome == "voided":
-        assert channel.acks(STREAM) == {"seattle": b"1"}
+        assert notes.acks(channel, STREAM) == {"seattle": b"1"}
 
 
 def test_a_trim_that_another_process_was_faster_with_is_done(url: str) -> None:
@@ -1254,7 +1255,7 @@ def test_many_frames_are_discarded_in_several_operations(
     before = len(log_topic(channel).records)
     channel.trim_frames(STREAM, paths)
     assert len(log_topic(channel).records) == before + 3
-    dead = channel.with_fold(
+    dead = channel.log.fresh(
         lambda fold: [range(*each) for d in fold.state.dead.values() for each in d]
     )
     assert sum(map(len, dead)) == 5
@@ -1273,7 +1274,7 @@ def test_f16_a_log_cut_by_a_retention_is_loud(url: str) -> None:
             reader.prepare()
     topics(channel).cut("wan.log", 0, 10**9)
     with pytest.raises(ChannelError, match="does not begin"):
-        FakeTopicChannel(url).heads()
+        FakeTopicChannel(url).notes("heads")
 
 
 def test_f16_what_a_retention_cuts_before_a_checkpoint_is_not_missed(url: str) -> None:
@@ -1301,10 +1302,10 @@ def test_f16_frames_cut_by_a_retention_are_named(url: str) -> None:
 def test_acks_survive_compaction(url: str) -> None:
     channel = opened(url)
     for number in range(20):
-        channel.put_ack(STREAM, f"site{number % 3}", b"%d" % number)
+        notes.put_ack(channel, STREAM, f"site{number % 3}", b"%d" % number)
         topics(channel).compact("wan.acks")
     newest = {"site0": b"18", "site1": b"19", "site2": b"17"}
-    assert channel.acks(STREAM) == opened(url).acks(STREAM) == newest
+    assert notes.acks(channel, STREAM) == notes.acks(opened(url), STREAM) == newest
 
 
 def test_b14_a_receiver_waits_for_the_sender_to_begin_the_channel(
@@ -1349,7 +1350,7 @@ def test_a_topic_of_somebody_else_is_refused(url: str) -> None:
     other.append("wan.acks", 0, b"no stream", b"ack")
     assert seen(channel) == before
     assert channel.foreign() == [f"wan.log@{offset}" for offset in range(2, 8)]
-    assert channel.ack_tags() == {}
+    assert notes.ack_versions(channel) == {}
 
 
 @pytest.mark.parametrize("change", ["kind", "version", "part", "requires"])
@@ -1425,10 +1426,10 @@ def test_all_readers_agree_whatever_happens(url: str, seed: int) -> None:
             if chance.random() < 0.3:  # another one is faster
                 rival = chance.choice(processes)
                 with suppress(ChannelError):
-                    rival.append(stream, last + 1, b"rival %d" % step, previous)
+                    rival.append(stream, last + 1, b"rival %d" % step, previous=previous)
             manifest = b"%d" % step
             frames[stream, step] = list(zip(paths, data, strict=True))
-            process.append(stream, last + 1, manifest, previous, paths)
+            process.append(stream, last + 1, manifest, previous=previous, frames=paths)
             assert published[stream].setdefault(last + 1, manifest) == manifest
     for process in processes:
         broker = process.broker
@@ -1545,8 +1546,8 @@ def test_a_state_is_read_as_it_was_written(url: str) -> None:
     for epoch in range(1, 30):
         append(channel, STREAM, epoch, frames=1)
         channel.trim(STREAM, epoch - 1, [])
-    channel.announce("ünï", 1, 2)
-    state = channel.with_fold(lambda fold: fold.state)
+    notes.announce(channel, "ünï", 1, 2)
+    state = channel.log.fresh(lambda fold: fold.state)
     assert State.decode(state.encode()).encode() == state.encode()
     for damaged in (b"", b"x", state.encode()[:20]):
         with pytest.raises((ValueError, KeyError)):

@@ -314,10 +314,10 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     sink.clock.now = milliseconds()
     append = sink.channel.append
 
-    def slow(stream: str, epoch: int, *more: Any) -> None:
+    def slow(stream: str, epoch: int, *more: Any, **named: Any) -> None:
         sink.clock.pass_seconds(STALE_AGE + 1)
         sink.channel.trim_frames(STREAM, sink.frames())
-        append(stream, epoch, *more)
+        append(stream, epoch, *more, **named)
 
     sink.channel.append = slow  # type: ignore[method-assign]
     with pytest.raises(StaleWriteError, match="Write the rows again"):
@@ -544,11 +544,11 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, *manifest: Any) -> None:
+    def append(self, *manifest: Any, **more: Any) -> None:
         if not self.late:
-            self.late.append(lambda: self.inner.append(*manifest))
+            self.late.append(lambda: self.inner.append(*manifest, **more))
             raise ChannelError("the PUT timed out")
-        self.inner.append(*manifest)
+        self.inner.append(*manifest, **more)
 
 
 def test_a_manifest_that_arrives_after_its_write_was_aborted_has_its_frames() -> None:
@@ -579,12 +579,12 @@ def test_a_write_refused_after_its_manifest_was_tried_keeps_its_frames() -> None
     inner = memory_channel()
 
     class Overtaken(Late):
-        def append(self, *manifest: Any) -> None:
+        def append(self, *manifest: Any, **more: Any) -> None:
             if not self.late:
                 self.late.append(lambda: None)
                 Sink(inner, table="prices").write(row("e9"))
                 raise ManifestExists("another writer was faster")
-            self.inner.append(*manifest)
+            self.inner.append(*manifest, **more)
 
     sink = Sink(Overtaken(inner))  # type: ignore[arg-type]
     written = sink.task(row("e1"))
@@ -742,7 +742,7 @@ def test_a_commit_succeeds_although_its_acks_cannot_be_read(
     channel = open_channel(str(tmp_path))
     writer = stream_writer(tmp_path)
     message = writer.write(iter([pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])]))
-    faults = [Fault("acks", 2, "fail")]  # the first look is before the epoch is appended
+    faults = [Fault("read_notes_acks", 2, "fail")]  # the first look is before the epoch is appended
     monkeypatch.setattr(datasource, "open_channel", lambda *_: FaultyChannel(channel, faults))
     writer.commit([message], 0)
     assert StreamLog(channel, "newark.sink.orders").since(0) == [1]

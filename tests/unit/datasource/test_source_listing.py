@@ -8,6 +8,7 @@ import pytest
 from fakes import STREAM, memory_channel, publish
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_wan.channels.base import Notes
 from spark_wan.datasource import source as datasource
 from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
@@ -27,10 +28,13 @@ class Moving:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def heads(self, whole: bool) -> dict[str, str]:
+    def notes(self, folder: str) -> Notes:
         publish(StreamLog(self.inner, STREAM), 6)
         self.inner.trim_manifest(STREAM, 5)
         return {}
+
+    def entries(self) -> list[tuple[str, int, int]]:
+        return []
 
 
 @pytest.fixture

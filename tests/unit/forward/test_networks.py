@@ -350,7 +350,7 @@ def test_b26_a_sender_is_removed_and_the_others_go_on(tmp_path: Path) -> None:
     network.check_settled()
 
 
-WRITES = ("put_frame", "append", "put_head", "put_ack", "trim", "announce")
+WRITES = ("put_frame", "append", "put_head", "put_ack", "trim", "put_again")
 
 
 @pytest.mark.parametrize("seed", range(8))

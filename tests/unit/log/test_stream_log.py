@@ -19,6 +19,7 @@ from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, LogGapError, ManifestError, ManifestExists
 from spark_wan.ledger.progress import Progress
 from spark_wan.log.inbound import InboundLog
+from spark_wan.log.notes import head
 from spark_wan.log.stream_log import CACHED_MANIFESTS, StreamLog
 from spark_wan.wire.records import RENAMED
 
@@ -101,16 +102,16 @@ class FreezesInsideAppend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def append(self, *manifest: Any) -> None:
+    def append(self, *manifest: Any, **more: Any) -> None:
         self.meanwhile()
-        self.inner.append(*manifest)
+        self.inner.append(*manifest, **more)
 
 
 class FreezesAfterAppend(FreezesInsideAppend):
     """Other writers act right after the write."""
 
-    def append(self, *manifest: Any) -> None:
-        self.inner.append(*manifest)
+    def append(self, *manifest: Any, **more: Any) -> None:
+        self.inner.append(*manifest, **more)
         self.meanwhile()
 
 
@@ -445,9 +446,9 @@ def test_an_epoch_is_appended_although_its_head_cannot_be_written(
     log = faulty(Fault("put_head", 1, "fail"))
     log.append(manifest(1))
     assert "epoch 1 is appended, but scripted: put_head failed" in caplog.text
-    assert (log.channel.head(STREAM), log.told) == (0, None)
+    assert (head(log.channel, STREAM), log.told) == (0, None)
     log.tell(manifest(1))
-    assert (log.channel.head(STREAM), log.told) == (1, ("a" * 32, 1))
+    assert (head(log.channel, STREAM), log.told) == (1, ("a" * 32, 1))
 
 
 @pytest.mark.parametrize("change", [{"epoch": 2}, {"stream": "another"}])

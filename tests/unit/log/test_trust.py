@@ -23,6 +23,7 @@ from spark_wan.channels import registry
 from spark_wan.channels.kafka.channel import TopicChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import SigningKeyError, TopologyError
+from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.wire.ack import Ack
@@ -386,7 +387,7 @@ def test_acks_are_signed_and_forged_ones_do_not_count(sites: SignedSites) -> Non
         replace(forged, signature=ack.signature).encode(),
         forged.signed_by(replace(sending_signer(sites, "newark"), channel="")).encode(),
     ):
-        sites.channel.put_ack(ORDERS, "seattle", data)
+        put_ack(sites.channel, ORDERS, "seattle", data)
         found = log.ack("seattle")
         assert found is not None and (found.applied, found.log_id) == (0, "")
         assert found.cause is not None and "the ack of site seattle" in found.cause
@@ -409,7 +410,7 @@ def test_a_signature_may_be_any_text(sites: SignedSites, text: str) -> None:
         (replace(ack, signature=replace(ack.signature, hmac=text)).encode(), 0),
         (replace(ack, signature=replace(ack.signature, key=text)).encode(), 0),
     ):
-        sites.channel.put_ack(ORDERS, "seattle", data)
+        put_ack(sites.channel, ORDERS, "seattle", data)
         found = sites.log().ack("seattle")
         assert found is not None and found.applied == applied
 

@@ -23,6 +23,7 @@ from spark_wan.ledger import maintenance
 from spark_wan.ledger.folding import LEAST_MARKS
 from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.log.listing import Listing
+from spark_wan.log.notes import announce, put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver import job as job_module
 from spark_wan.receiver.channel_streams import ACKS_INTERVAL, ChannelStreams
@@ -178,11 +179,11 @@ def test_a_table_that_may_have_work_does_not_wait(channel: Any, why: str) -> Non
         receiver(channel).apply()
     if why == "held":
         held = replace(StreamLog(channel, "b").acks()["seattle"], held=2, cause="no column 'n'")
-        channel.put_ack("b", "seattle", held.encode())
+        put_ack(channel, "b", "seattle", held.encode())
     elif why == "announced again":
-        channel.announce("b", 1, 1)
+        announce(channel, "b", 1, 1)
     elif why == "not readable":
-        channel.put_ack("b", "seattle", b"{")
+        put_ack(channel, "b", "seattle", b"{")
     here = receiver(channel, first_looks=True)
     here.channel.look(SPARK)
     assert isinstance(here.tables.get("a").look(SPARK), Found)
@@ -266,7 +267,7 @@ def test_a_change_of_its_log_retries_a_held_stream(
     here.apply(SPARK)
     here.apply(SPARK)
     assert len(tried) == 1
-    channel.announce("orders", 1, 1)
+    announce(channel, "orders", 1, 1)
     here.apply(SPARK)
     assert len(tried) == 2
     bad[0] = False
@@ -408,7 +409,7 @@ def leave_hold(channel: Any) -> None:
     ack = replace(
         StreamLog(channel, "orders").acks()["seattle"], held=2, cause="orders: cannot be read"
     )
-    channel.put_ack("orders", "seattle", ack.encode())
+    put_ack(channel, "orders", "seattle", ack.encode())
 
 
 def test_a_hold_that_another_receiver_left_is_released(

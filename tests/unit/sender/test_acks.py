@@ -8,6 +8,8 @@ from fakes import MANIFEST, STREAM, manifest, publish, put_frame
 from managed_stream import TIMEOUT, ManagedStream, watched
 
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log.heads import Heads
+from spark_wan.log.notes import announce, head, put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import NO_ACKS_POLL_INTERVAL
 from spark_wan.sender.sweep import Sweep
@@ -44,7 +46,7 @@ def test_f51_an_ack_of_a_newer_spark_wan_trims_nothing_and_is_announced_to() -> 
     ends the round, and when it counts."""
     stream = ManagedStream(1, 2, sites=("denver", "seattle"))
     newer = b'{"version":3,"site":"seattle","through":2}'
-    stream.log.channel.put_ack(STREAM, "seattle", newer)
+    put_ack(stream.log.channel, STREAM, "seattle", newer)
     stream.ack("denver", 2)
     state = stream.round()
     stream.clock.pass_seconds(TIMEOUT + 1)
@@ -135,7 +137,7 @@ def test_f24_acks_are_checkpointed_before_anything_is_trimmed() -> None:
     stream = ManagedStream(1, 2)
     stream.ack("seattle", 2)
     stream.round()
-    assert [call[0] for call in stream.calls if call[0] != "withdraw"] == ["save", "trim"]
+    assert [call[0] for call in stream.calls if call[0] != "put_note"] == ["save", "trim"]
     assert stream.checkpoints.kept[STREAM] == SenderCheckpoint(
         "a" * 32, 2, {"seattle": 2}, PublishedState.by(manifest(2))
     )
@@ -445,7 +447,7 @@ def test_announcements_of_acked_epochs_are_withdrawn() -> None:
 def test_attempts_go_on_after_a_restart() -> None:
     stream = ManagedStream(1, 2)
     stream.ack("seattle", 1)
-    stream.log.channel.announce(STREAM, 2, 6)
+    announce(stream.log.channel, STREAM, 2, 6)
     stream.round()
     stream.clock.pass_seconds(TIMEOUT)
     stream.round()
@@ -488,16 +490,17 @@ def test_the_readers_are_told_of_an_epoch_whose_writer_died_before() -> None:
     stream = ManagedStream(1)
     second = manifest(2, previous=stream.log.read(1).fingerprint)
     stream.log.channel.append(STREAM, 2, second.encode())
-    assert stream.log.channel.head(STREAM) == 1
-    before = stream.log.channel.heads()
+    assert head(stream.log.channel, STREAM) == 1
+    reader = Heads(stream.log.channel)
+    before = reader.tags()
     for _ in range(2):
         stream.round()
-    assert stream.log.channel.head(STREAM) == 2
-    assert stream.log.channel.heads() != before
-    heads = stream.log.channel.heads()
+    assert head(stream.log.channel, STREAM) == 2
+    heads = reader.tags()
+    assert heads != before
     stream.log = StreamLog(stream.log.channel, STREAM)
     run(stream.new().round())
-    assert stream.log.channel.heads() == heads
+    assert reader.tags() == heads
 
 
 def test_an_empty_stream_needs_no_work() -> None:

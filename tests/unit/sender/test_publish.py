@@ -811,12 +811,12 @@ def test_f47_frames_that_were_swept_inside_append_are_not_named() -> None:
     append = site.channel.append
     frozen: list[int] = []
 
-    def slow(stream: str, epoch: int, *more: Any) -> None:
+    def slow(stream: str, epoch: int, *more: Any, **named: Any) -> None:
         if not frozen:
             frozen.append(epoch)
             site.clock.pass_seconds(STALE_AGE + 1)
             site.channel.trim_frames(STREAM, [path for path, _ in site.channel.frames(STREAM)])
-        append(stream, epoch, *more)
+        append(stream, epoch, *more, **named)
 
     site.channel.append = slow  # type: ignore[method-assign]
     manifest = site.published()

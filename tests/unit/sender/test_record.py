@@ -17,7 +17,7 @@ from faulty_channel import Fault, FaultyChannel
 from inline import Running, Woken
 from waiting import LONG, until
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Note
 from spark_wan.channels.parallel import AT_ONCE
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
@@ -264,13 +264,13 @@ def test_counters_begin_anew_with_the_sender(channel: CountedChannel) -> None:
 def test_f51_a_record_that_cannot_be_read_is_written_anew(
     channel: CountedChannel, damage: bytes
 ) -> None:
-    channel.put_sender_record(STREAM, damage)
+    channel.put_note(Note("sender", STREAM), damage)
     sender = Stream(channel)
     sender.look()
     assert (sender.record.epoch, sender.record.settings_generation) == (1, 1)
 
 
-@pytest.mark.parametrize("method", ["put_sender_record", "sender_record"])
+@pytest.mark.parametrize("method", ["put_sender", "sender"])
 def test_a_channel_that_refuses_the_record_stops_nothing(
     channel: CountedChannel, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -394,8 +394,8 @@ def test_a_sign_of_life_that_is_refused_comes_a_minute_later() -> None:
     channel = FaultyChannel(CountedChannel(f"dict://{uuid.uuid4().hex}"), [])
     sender = Stream(channel)
     sender.look(1.0)
-    nth = channel.calls["put_sender_record"] + 1
-    channel.script.append(Fault("put_sender_record", nth, "fail"))
+    nth = channel.calls["put_sender"] + 1
+    channel.script.append(Fault("put_sender", nth, "fail"))
     sender.clock.pass_seconds(NEXT_WITHIN / 1000)
     sender.keeper.keep_alive()
     assert sender.record.written < sender.clock.now
@@ -426,11 +426,11 @@ def test_the_sender_of_a_user_stream_adds_what_holds_it(channel: CountedChannel)
     record of a stream that the sink has not begun."""
     sender = Stream(channel, settings="mine", by_sink=True)
     sender.look()
-    assert channel.sender_record(STREAM) is None
+    assert channel.note(Note("sender", STREAM)) is None
     by_sink = SenderRecord(
         STREAM, 1, 2, "a" * 32, 7, events=9, settings="the sink's", settings_generation=4
     )
-    channel.put_sender_record(STREAM, by_sink.encode())
+    channel.put_note(Note("sender", STREAM), by_sink.encode())
     keeper = sender.stream.record
     assert keeper is not None
     fields = {"epoch": 0, "events": 0, "not_served": (), "alert": None}
@@ -455,7 +455,7 @@ def test_f43_a_sinks_alert_stays_until_the_policy_is_met(
     log = StreamLog(channel, STREAM)
     publish(log, 1)
     left = SenderRecord(STREAM, 1, 2, alert="epoch 1 does not meet the ack policy all")
-    channel.put_sender_record(STREAM, left.encode())
+    channel.put_note(Note("sender", STREAM), left.encode())
     for _ in range(2 if seen else 0):
         sender.stream.acks.look(0.0)
         sender.look(60.0)
@@ -480,12 +480,12 @@ def test_a_hold_that_the_sender_before_left_is_released_once_it_is_known_to_be_g
     captured.stream.publisher.seems_published = lambda: True  # type: ignore[method-assign]
     for sender in (captured, users):
         sender.stream.first_looks = first_looks
-    channel.put_sender_record(STREAM, left.encode())
+    channel.put_note(Note("sender", STREAM), left.encode())
     captured.look()
     assert captured.record == left
     users.look()
     assert users.record == replace(left, held=None, held_since=None, written=users.clock.now)
-    channel.put_sender_record(STREAM, left.encode())
+    channel.put_note(Note("sender", STREAM), left.encode())
     first_looks.done(other)
     captured.look()
     assert (captured.record.held, captured.record.epoch) == (None, 1)
@@ -541,7 +541,7 @@ def test_a_write_whose_record_is_refused_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    faulty = FaultyChannel(channel, [Fault("put_sender_record", 1, "fail")])
+    faulty = FaultyChannel(channel, [Fault("put_sender", 1, "fail")])
     monkeypatch.setattr(sink_module, "open_channel", lambda *_: faulty)
     sink.write_rows(row("e1"))
     assert StreamLog(channel, SINK_STREAM).newest_epoch() == 1
@@ -554,7 +554,7 @@ def test_a_write_whose_record_is_refused_succeeds(
 def test_a_sink_says_why_it_cannot_collect_acks(
     channel: CountedChannel, sink: WrittenHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faulty = FaultyChannel(channel, [Fault("acks", 2, "fail")])
+    faulty = FaultyChannel(channel, [Fault("read_notes_acks", 2, "fail")])
     monkeypatch.setattr(sink_module, "open_channel", lambda *_: faulty)
     sink.write_rows(row("e1"))
     record = read_record(channel, SINK_STREAM)

@@ -10,11 +10,12 @@ import pytest
 import yaml
 from fakes import manifest
 
-from spark_wan.channels.base import Channel
+from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.reports import exit_code
 from spark_wan.errors import ChannelError, TopologyError
+from spark_wan.log.notes import put_ack
 from spark_wan.status.reports import (
     ChannelReport,
     SenderReport,
@@ -107,7 +108,7 @@ def answer(
     topology: Topology, site: str, applied: int, log_id: str = "log-1", **more: object
 ) -> None:
     ack = Ack(site, STREAM, log_id, applied, **more)  # type: ignore[arg-type]
-    open_channel(topology.sender("east").channel).put_ack(STREAM, site, ack.encode())
+    put_ack(open_channel(topology.sender("east").channel), STREAM, site, ack.encode())
 
 
 def flights(topology: Topology) -> StreamReport:
@@ -247,7 +248,8 @@ def at(topology: Topology, seconds: float) -> StreamReport:
 
 def answered(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Let the acks of sites have been written so many seconds after 1970."""
-    monkeypatch.setattr(ObjectStoreChannel, "ack_times", lambda _: {STREAM: seconds})
+    versions = {Note("ack", STREAM, site): Version("", at) for site, at in seconds.items()}
+    monkeypatch.setattr(ObjectStoreChannel, "notes", lambda *_: versions)
 
 
 def test_a_site_is_behind_by_the_age_of_the_oldest_commit_that_it_lacks(
@@ -350,7 +352,7 @@ def record(topology: Topology, **changes: Any) -> None:
     settings = settings_fingerprint(topology, sender, table)
     made = SenderRecord(STREAM, began=500, written=900, settings=settings)
     channel = open_channel(sender.channel)
-    channel.put_sender_record(STREAM, replace(made, **changes).encode())
+    channel.put_note(Note("sender", STREAM), replace(made, **changes).encode())
 
 
 def test_what_the_sender_says_is_reported(topology: Topology) -> None:
@@ -517,7 +519,7 @@ def test_f51_a_record_that_cannot_be_read_is_reported_and_the_rest_is_read(
 ) -> None:
     """Fails when the status ends, or the stream counts as unreadable."""
     publish(topology, 1, events=10, size=1)
-    open_channel(topology.sender("east").channel).put_sender_record(STREAM, data)
+    open_channel(topology.sender("east").channel).put_note(Note("sender", STREAM), data)
     stream = flights(topology)
     assert problem in (stream.sender_problem or "")
     assert (stream.sender, stream.problem, stream.sites[0].backlog_events) == (None, None, 10)
@@ -530,7 +532,7 @@ def test_a_record_that_the_channel_does_not_give_is_reported_so(
         raise ChannelError("403: senders/ may not be read")
 
     publish(topology, 1, events=10, size=1)
-    monkeypatch.setattr(ObjectStoreChannel, "sender_record", refuse)
+    monkeypatch.setattr(ObjectStoreChannel, "note", refuse)
     stream = flights(topology)
     assert stream.sender_problem == "403: senders/ may not be read"
     assert stream.sites[0].backlog_events == 10

@@ -13,6 +13,7 @@ import pytest
 from fakes import ack, publish
 
 import spark_wan
+from spark_wan.channels.base import Note
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, OptionError, TopologyError
 from spark_wan.log.stream_log import StreamLog
@@ -163,7 +164,7 @@ def test_a_commit_that_some_sender_has_not_published_is_waited_for() -> None:
     links.publish(1, sender="west")
     assert links.wait(9, policy="none") == {"newark"}
     record = SenderRecord("newark.west.orders", 1, 2, held="the table is missing")
-    links.log("west").channel.put_sender_record(record.stream, record.encode())
+    links.log("west").channel.put_note(Note("sender", record.stream), record.encode())
     message = str(refused(links, 10, policy="none"))
     assert "newark.east.orders has everything through version 9 in the channel. Check" in message
     assert "through version 9 in the channel, and is held: the table is missing" in message
@@ -178,7 +179,7 @@ def test_f47_no_version_of_a_table_that_was_made_again_counts_as_published() -> 
     assert links.wait(3) == set(SITES)
     for name in links.remotes:
         record = SenderRecord(f"newark.{name}.orders", 1, 2, held="made again", replaced=True)
-        links.log(name).channel.put_sender_record(record.stream, record.encode())
+        links.log(name).channel.put_note(Note("sender", record.stream), record.encode())
     assert "and is held: made again" in str(refused(links, 3))
 
 

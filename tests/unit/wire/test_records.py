@@ -12,6 +12,7 @@ import pytest
 from fakes import STREAM, ack, memory_channel
 
 from spark_wan.errors import NewerRecordError
+from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
@@ -53,7 +54,7 @@ def test_b82_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
 def test_an_unreadable_ack_is_ignored(data: bytes) -> None:
     log = StreamLog(memory_channel(), STREAM)
     assert Ack.decode(data) is None
-    log.channel.put_ack(STREAM, "seattle", data)
+    put_ack(log.channel, STREAM, "seattle", data)
     ack(log, "denver", 1)
     assert list(log.acks()) == ["denver"]
 
@@ -75,7 +76,7 @@ def test_f51_an_ack_of_a_newer_spark_wan_acks_nothing_and_says_why(data: bytes, 
     with pytest.raises(NewerRecordError, match=what):
         Ack.decode(data)
     log = StreamLog(memory_channel(), STREAM)
-    log.channel.put_ack(STREAM, "seattle", data)
+    put_ack(log.channel, STREAM, "seattle", data)
     ack(log, "denver", 1)
     acks = log.acks()
     assert acks["denver"].applied == 1
@@ -93,8 +94,8 @@ def test_f51_an_ack_whose_required_fields_are_known_is_read() -> None:
 
 def test_an_ack_of_another_site_or_stream_is_ignored() -> None:
     log = StreamLog(memory_channel(), STREAM)
-    log.channel.put_ack(STREAM, "denver", ACK_V1)
-    log.channel.put_ack(STREAM, "seattle", ACK_V1.replace(b"east", b"west"))
+    put_ack(log.channel, STREAM, "denver", ACK_V1)
+    put_ack(log.channel, STREAM, "seattle", ACK_V1.replace(b"east", b"west"))
     assert log.acks() == {}
 
 

@@ -1,0 +1,71 @@
+"""What the notes of a stream mean: acks, head, announcement, and what its sender says of itself.
+
+All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
+that is damaged is none. Nothing is decided by what a sender says of itself: it is for reports.
+"""
+
+from __future__ import annotations
+
+from spark_wan.channels.base import Channel, Note, Version
+from spark_wan.wire.head import Announcement, Head
+from spark_wan.wire.sender_record import SenderRecord
+
+
+def put_head(channel: Channel, stream: str, epoch: int, manifest: bytes) -> None:
+    """Show readers that a manifest was appended. Called right after it was: they find it without
+    this hint, but up to some minutes later."""
+    channel.put_note(Note("head", stream), Head.by(epoch, manifest).encode())
+
+
+def head(channel: Channel, stream: str) -> int:
+    """Return the epoch of the last head, 0 without one."""
+    found = Head.of(channel.note(Note("head", stream)))
+    return 0 if found is None else found.epoch
+
+
+def announce(channel: Channel, stream: str, epoch: int, attempt: int) -> None:
+    """Announce again that the stream has epochs from ``epoch`` on. ``attempt`` is from 1."""
+    channel.put_note(Note("again", stream), Announcement(epoch, attempt).encode())
+
+
+def announced(channel: Channel, stream: str) -> tuple[int, int] | None:
+    """Return epoch and attempt of the stream's announcement, if there is one."""
+    found = Announcement.of(channel.note(Note("again", stream)))
+    return None if found is None else (found.epoch, found.attempt)
+
+
+def withdraw(channel: Channel, stream: str) -> None:
+    """Delete the stream's announcement, once it is answered."""
+    channel.put_note(Note("again", stream), None)
+
+
+def put_ack(channel: Channel, stream: str, site: str, data: bytes) -> None:
+    channel.put_note(Note("ack", stream, site), data)
+
+
+def ack(channel: Channel, stream: str, site: str) -> bytes | None:
+    """Return the newest ack of a site for a stream, if there is one."""
+    return channel.note(Note("ack", stream, site))
+
+
+def acks(channel: Channel, stream: str) -> dict[str, bytes]:
+    """Return the newest ack of every site for a stream."""
+    return {note.site: data for note, data in channel.read_notes("acks", stream).items()}
+
+
+def ack_versions(channel: Channel) -> dict[str, dict[str, Version]]:
+    """Return the version of each ack, by stream and site."""
+    versions: dict[str, dict[str, Version]] = {}
+    for note, version in channel.notes("acks").items():
+        versions.setdefault(note.stream, {})[note.site] = version
+    return versions
+
+
+def put_sender_record(channel: Channel, record: SenderRecord) -> None:
+    channel.put_note(Note("sender", record.stream), record.encode())
+
+
+def sender_record(channel: Channel, stream: str) -> SenderRecord | None:
+    """Return what the sender of a stream says, if that can be read. Raises NewerRecordError."""
+    data = channel.note(Note("sender", stream))
+    return None if data is None else SenderRecord.of(data, stream)
