@@ -8,8 +8,9 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 
 ``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
-to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on.
-``read_status`` returns how far every stream is at every site, without Spark.
+to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``read_status``
+returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
+both without Spark.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
 from spark_wan.errors import AckTimeoutError, WanError
+from spark_wan.ledger.dead_letters import dead_letters
 from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
@@ -39,6 +41,7 @@ __all__ = [
     "Sender",
     "Topology",
     "WanError",
+    "dead_letters",
     "decode",
     "load_topology",
     "read_status",

@@ -1777,7 +1777,7 @@ GUARDS = {
     "unit/target/test_dead_letters.py": """
     [letterdays]
     test_a_sender_records_rows_outside_of_pythons_range[times]
-    _readable
+    _readable_type
     - if types.is_date(kind) or types.is_timestamp(kind):
     -     return pa.string()
     + pass

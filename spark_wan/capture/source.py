@@ -24,7 +24,6 @@ from spark_wan.capture.tasks import (
     CapturedTable,
     CaptureReport,
     CaptureTask,
-    SenderDeadLetter,
 )
 from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
@@ -45,6 +44,7 @@ from spark_wan.errors import FULL_COPY, KeylessChangeError, SchemaError, SourceE
 from spark_wan.log.frames import BatchLimits
 from spark_wan.runtime.progress import under_way
 from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.ledger import DeadLetter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,7 +63,7 @@ class DeltaSource:
     table: CapturedTable
     channel: Channel
     limits: BatchLimits
-    record_dead_letters: Callable[[Sequence[SenderDeadLetter]], None]
+    record_dead_letters: Callable[[Sequence[DeadLetter]], None]
     note_duplicates: Callable[[int], None]
     """Takes a number of rows whose key has another row."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -26,12 +26,13 @@ from spark_wan.capture.netting import (
 )
 from spark_wan.capture.ranges import CaptureResult
 from spark_wan.channels.base import Channel, new_attempt
-from spark_wan.events.arrow_types import arrow_ready, as_type
-from spark_wan.events.dead_letters import EventIds, ipc_stream, row_payloads
+from spark_wan.events.arrow_types import arrow_ready
+from spark_wan.events.dead_letters import EventIds, ipc_stream, readable, row_payloads
 from spark_wan.events.operations import OP, VERSION, Operation
 from spark_wan.log.frames import BatchLimits, BatchPublisher
 from spark_wan.topology.model import MAX_DEAD_LETTERS
 from spark_wan.wire.frame import FrameHeader, FrameRef
+from spark_wan.wire.ledger import DeadLetter
 
 SHOWN = 1_000
 """Characters, bytes or items of a value that a dead letter shows, at most."""
@@ -59,26 +60,6 @@ class CapturedTable:
     """Maximum number of rows of an epoch without a usable key; beyond, the stream is held."""
 
 
-@dataclass(frozen=True)
-class SenderDeadLetter:
-    """A source row that cannot become an event."""
-
-    event_id: str
-    table: str
-    stream: str
-    version: int
-    operation: str
-    cause: str
-    row: str
-    """For people, as JSON."""
-    payload: bytes | None
-    """The row as an Arrow IPC stream, so that it can be replayed; None: :data:`PAYLOAD_BYTES`."""
-
-    def __str__(self) -> str:
-        row = self.row if len(self.row) <= 200 else self.row[:200] + " …"
-        return f"{self.cause} in version {self.version}: {row}"
-
-
 @dataclass
 class CaptureReport:
     """What the driver must know: filled by a task, sent as rows, added up by the driver."""
@@ -86,7 +67,7 @@ class CaptureReport:
     frames: list[FrameRef] = field(default_factory=list)
     versions: set[int] = field(default_factory=set)
     split_runs: bool = False
-    dead_letters: list[SenderDeadLetter] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
     too_many: str = ""
     """One dead letter, in place of all those of a task that has too many and ends early."""
     changes: list[tuple[int, str]] = field(default_factory=list)
@@ -142,7 +123,7 @@ class CaptureReport:
             self.too_many = content
         elif kind == "dead":
             payload = content["payload"] and base64.b64decode(content["payload"])
-            self.dead_letters.append(SenderDeadLetter(**{**content, "payload": payload}))
+            self.dead_letters.append(DeadLetter(**{**content, "payload": payload}))
         elif kind == "replaced":
             self.replaced = True
         elif kind == "duplicates":
@@ -294,20 +275,21 @@ class CaptureTask:
         ids: EventIds,
         report: CaptureReport,
     ) -> None:
-        readable = pa.RecordBatch.from_arrays(
-            [as_type(column, _readable(column.type)) for column in content.columns],
-            names=content.schema.names,
-        )
+        shown = readable(content)
         event_ids = ids.of(content, versions, operations)
         for index, operation in enumerate(operations):
-            letter = SenderDeadLetter(
-                event_id=event_ids[index],
+            values = _shortened(shown.slice(index, 1).to_pylist()[0])
+            key = {name: values[name] for name in self.table.keys}
+            letter = DeadLetter(
+                side="sender",
                 table=self.header.table,
                 stream=self.header.stream,
-                version=versions[index],
+                event_id=event_ids[index],
+                origin_version=versions[index],
                 operation=operation.name.lower(),
+                key=json.dumps(key, separators=(",", ":"), default=str) if key else None,
                 cause=cause,
-                row=json.dumps(_shortened(readable.slice(index, 1).to_pylist()[0]), default=str),
+                row=json.dumps(values, default=str),
                 payload=report.payload_of(content.slice(index, 1)),
             )
             report.dead_letters.append(letter)
@@ -346,21 +328,3 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, bytes) and len(value) > SHOWN:
         return f"{value[:SHOWN]!r} … ({len(value):,} bytes)"
     return value
-
-
-def _readable(kind: pa.DataType) -> pa.DataType:
-    """A type with text in place of dates and timestamps, at every depth.
-
-    Python has none before year 1 or after 9999.
-    """
-    types = pa.types
-    if types.is_date(kind) or types.is_timestamp(kind):
-        return pa.string()
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
-    if types.is_map(kind):
-        fields = (kind.key_field, kind.item_field)
-        return pa.map_(*(field.with_type(_readable(field.type)) for field in fields))
-    return kind

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
+from spark_wan.events.arrow_types import as_type
 from spark_wan.events.operations import Operation, keyed_event_id, keyless_event_id
 from spark_wan.events.row_hash import hex_ids, row_hashes
 
@@ -62,6 +64,42 @@ def ipc_stream(batches: Sequence[pa.RecordBatch]) -> bytes:
         for batch in batches:
             writer.write_batch(batch)
     return bytes(sink.getvalue())
+
+
+def row_values(payload: bytes) -> dict[str, Any]:
+    """Return the values of a row of :func:`row_payloads` by column. A day or a time that Python has
+    no value for is text. Raises ArrowInvalid for anything else."""
+    with pa.ipc.open_stream(payload) as reader:
+        row = reader.read_next_batch()
+    values, texts = {}, readable(row)
+    for name, column, text in zip(row.schema.names, row.columns, texts.columns, strict=True):
+        try:
+            [values[name]] = column.to_pylist()
+        except (ValueError, OverflowError):  # before year 1, or after 9999
+            [values[name]] = text.to_pylist()
+    return values
+
+
+def readable(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with text in place of dates and timestamps: Python has none before year 1 or
+    after 9999."""
+    columns = [as_type(column, _readable_type(column.type)) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with text in place of dates and timestamps, at every depth."""
+    types = pa.types
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_readable_type(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_readable_type(kind.value_type)))
+    if types.is_map(kind):
+        fields = (kind.key_field, kind.item_field)
+        return pa.map_(*(field.with_type(_readable_type(field.type)) for field in fields))
+    return kind
 
 
 def _key_texts(rows: pa.RecordBatch, keys: Sequence[str]) -> list[tuple[str, ...] | None]:

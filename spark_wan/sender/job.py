@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_wan.capture.source import DeltaSource
-from spark_wan.capture.tasks import CapturedTable, SenderDeadLetter
+from spark_wan.capture.tasks import CapturedTable
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import TopologyError
@@ -40,6 +40,7 @@ from spark_wan.topology.routes import reached
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.ledger import DeadLetter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -252,13 +253,10 @@ class Sender:
 
 
 def _record_dead_letters(
-    ledger: LedgerTables, status: StreamStatus, letters: Sequence[SenderDeadLetter]
+    ledger: LedgerTables, status: StreamStatus, letters: Sequence[DeadLetter]
 ) -> None:
     ledger.ensure()
-    rows = [{"side": "sender", **asdict(letter)} for letter in letters]
-    for row in rows:
-        row["origin_version"] = row.pop("version")  # the ledger's own column is its format's
-    ledger.merge_dead_letters(rows)
+    ledger.merge_dead_letters([asdict(letter) for letter in letters])
     status.dead_letters += len(letters)
     log.warning(
         "%s: %d rows became dead letters (%s)", status.stream, len(letters), letters[0].cause

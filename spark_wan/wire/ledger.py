@@ -56,7 +56,8 @@ stream          string   the stream's name
 event_id        string   the event's ID; computed for captured streams
 origin_version  bigint   source version of the change; the epoch in a user stream
 operation       string   ``create``, ``put`` or ``destroy``
-key             string   JSON of the key columns; null without keys, and for a sender
+key             string   JSON of the key columns; null without keys, and in a sender's rows of
+                         version 0.1.0
 cause           string   why the event could not be applied or sent
 row             string   JSON of the row, for people to read
 payload         binary   the row as an Arrow IPC stream, exact in every type; null for rows of a
@@ -73,6 +74,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from spark_wan.events.dead_letters import row_values
 from spark_wan.wire.mark import Mark
 from spark_wan.wire.records import check_requires, from_fields, known_names, read_json
 
@@ -224,6 +226,41 @@ class Summary:
 
 LedgerRecord = LedgerRow | HistoryPosition | Summary
 """A row of the ledger's table ``applied``."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An event that a site could not apply or send, with the columns of ``dead_letters``."""
+
+    side: str
+    """``receiver`` or ``sender``."""
+    table: str
+    """In the topology."""
+    stream: str
+    event_id: str
+    origin_version: int
+    """Source version of the change; of a user stream, the epoch."""
+    operation: str
+    """``create``, ``put`` or ``destroy``."""
+    key: str | None
+    """The key as JSON; None: a table without keys."""
+    cause: str
+    row: str
+    """The row as JSON, for people: long values are cut at the sender."""
+    payload: bytes | None
+    """The row as an Arrow IPC stream; None: only the source has it."""
+    token: str | None = None
+    """Of the apply that recorded it; None: a sender did."""
+
+    def __str__(self) -> str:
+        row = self.row if len(self.row) <= 200 else self.row[:200] + " …"
+        return f"{self.cause} in version {self.origin_version}: {row}"
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """The row's values by column, exact: :func:`spark_wan.events.dead_letters.row_values`. None
+        without a payload."""
+        return None if self.payload is None else row_values(self.payload)
 
 
 def encode_row(row: LedgerRecord) -> dict[str, Any]:

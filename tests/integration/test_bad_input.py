@@ -268,10 +268,13 @@ def test_rows_without_a_usable_key_are_dead_letters(spark: Any, wan: Sites) -> N
         ("null_in_key", "nameless"),
         ("null_in_key", "nameless"),
     ]
-    with pa.ipc.open_stream(
-        next(letter["payload"] for letter in letters if letter["cause"] == "duplicate_key")
-    ) as reader:
-        assert reader.read_all().to_pylist() == [{"id": 5, "item": set_aside, "amount": 5.0}]
+    [twice] = [
+        letter
+        for letter in spark_wan.dead_letters(wan.topology, NEWARK, "orders")
+        if letter.cause == "duplicate_key"
+    ]
+    assert twice.values == {"id": 5, "item": set_aside, "amount": 5.0}
+    assert (twice.key, twice.token) == ('{"id":5}', None)
     assert wan.dead_letters("readings", NEWARK) == []
     wan.apply(spark)
     arrived = {row[1]: row[2] for row in wan.rows("orders")}

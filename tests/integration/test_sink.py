@@ -217,10 +217,10 @@ def test_an_event_id_used_again_is_a_duplicate_or_a_dead_letter(spark: Any, wan:
     assert wan.rows("prices") == {("p1", 1, 1.0, 0): 1, ("p2", 2, 2.0, 0): 1, ("p3", 3, 3.0, 0): 1}
     assert wan.rows("clicks") == {(at(0), f"c{n}", "/"): 1 for n in (1, 2, 3)}
 
-    (letter,) = wan.dead_letters("prices")
-    assert (letter["event_id"], letter["operation"], letter["side"]) == ("p2", "put", "receiver")
-    assert letter["cause"] == "event ID used again with other content"
-    assert json.loads(letter["row"]) == price("p2", 2, 99.0)
+    (letter,) = spark_wan.dead_letters(wan.topology, SEATTLE, "prices")
+    assert (letter.event_id, letter.operation, letter.side) == ("p2", "put", "receiver")
+    assert letter.cause == "event ID used again with other content"
+    assert letter.values == json.loads(letter.row) == price("p2", 2, 99.0)
     ack = wan.ack("prices")
     assert ack is not None and (ack.applied, ack.held, ack.dead_letters) == (2, None, 1)
 

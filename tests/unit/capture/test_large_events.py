@@ -61,7 +61,7 @@ def test_f19_an_event_that_cannot_fit_is_a_dead_letter_that_names_both_limits() 
     assert letter.cause.endswith(
         "bytes; max_frame_bytes is 10,000 at the sender, 20,000 at site seattle"
     )
-    assert (letter.version, letter.operation) == (7, "create")
+    assert (letter.origin_version, letter.operation) == (7, "create")
     assert letter.event_id == keyed_event_id(HEADER.table_id, 7, ("2",))
     shown = json.loads(letter.row)
     assert shown["id"] == 2 and shown["text"] == "x" * 1_000 + " … (50,000 characters)"

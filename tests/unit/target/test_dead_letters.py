@@ -173,7 +173,7 @@ def test_the_event_id_of_a_users_event_is_the_users() -> None:
 def test_a_sender_records_rows_outside_of_pythons_range(kind: str) -> None:
     """Python has no such days. JSON is for people; the payload is the exact row.
 
-    Fails with ``_readable`` taken out.
+    Fails with ``_readable_type`` taken out.
     """
     values = ODD[kind]
     batch = pa.RecordBatch.from_arrays(
