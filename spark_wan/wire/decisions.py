@@ -34,7 +34,7 @@ from spark_wan.wire.records import (
     read_json,
 )
 
-_NEWEST = 2
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Decisions:
 
     def encode(self) -> bytes:
         record = {
-            "version": _NEWEST if self.withdrawn else 1,
+            "version": VERSION if self.withdrawn else 1,
             "operations": {str(v): action for v, action in sorted(self.operations.items())},
             "new_logs": sorted(self.new_logs),
         }
@@ -81,7 +81,7 @@ class Decisions:
         """Raises LedgerError for any other record: no decision may be forgotten silently."""
         try:
             record = read_json(data)
-            check_version(record["version"], _NEWEST)
+            check_version(record["version"], VERSION)
             check_requires(record, known_names(_Entry))
             entry = from_fields(_Entry, record, renamed=False)
             operations = {int(version): action for version, action in entry.operations.items()}

@@ -7,15 +7,33 @@ import importlib.metadata
 import json
 import re
 import shlex
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 
-from spark_wan.cli.app import command_line
+import spark_wan
+from spark_wan.cli.app import COMMANDS, command_line
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.local.java import OLDEST_JAVA
+from spark_wan.receiver.stream import TableStatus
+from spark_wan.sender.outbound_stream import StreamStatus
+from spark_wan.status.reports import (
+    STATES,
+    ChannelReport,
+    SenderReport,
+    SiteReport,
+    StreamReport,
+)
+from spark_wan.topology import parsing
+from spark_wan.topology.ack_policy import AckPolicy
+from spark_wan.topology.model import Sender, Site, Table
 from spark_wan.topology.parsing import load_topology
+from spark_wan.wire import decisions, ledger, records, topic_log, topic_state
+from spark_wan.wire import head as head_format
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
@@ -161,3 +179,138 @@ def test_the_page_of_the_benchmark_has_the_figures_of_its_results() -> None:
     for name, value in figures.items():
         if name not in ("python", "cpus"):
             assert f" {value:,} " in section, name
+
+
+# --- the pages for operators
+
+
+def section(page: str, heading: str) -> str:
+    """Return a page's text below a heading, up to the next heading of any level."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.search(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    assert found is not None, f"{page} has no heading {heading!r}"
+    return found[1]
+
+
+def table_rows(text: str) -> Iterator[list[str]]:
+    """Yield the cells of the rows of a text's tables, without the lines below their heads."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and not set(line) <= set("|- "):
+            yield cells
+
+
+def names_in(text: str) -> set[str]:
+    """Return the words in backticks."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind"),
+    [
+        ("A channel", ChannelReport),
+        ("A stream", StreamReport),
+        ("A sender", SenderReport),
+        ("A site", SiteReport),
+    ],
+)
+def test_the_fields_of_status_on_the_page_are_those_that_are_printed(
+    heading: str, kind: type
+) -> None:
+    """``status --output json`` prints all fields of these (``cli/output.py``)."""
+    head, *rows = table_rows(section("monitoring.md", heading))
+    assert head == ["field", "type", "meaning"]
+    assert [row[0] for row in rows] == [f"`{field.name}`" for field in fields(kind)]
+    for row, field in zip(rows, fields(kind), strict=True):
+        assert ("null" in row[1]) == ("None" in str(field.type)), field.name
+
+
+def test_the_states_of_a_link_on_the_pages_are_those_that_exist() -> None:
+    (state,) = (
+        row for row in table_rows(section("monitoring.md", "A site")) if row[0] == "`state`"
+    )
+    assert names_in(state[2]) == set(STATES)
+    _, *rows = table_rows(section("operations.md", "How far behind each site is"))
+    assert tuple(row[0].strip("`") for row in rows) == STATES
+
+
+def test_the_events_of_jobs_on_the_page_have_the_fields_of_their_status() -> None:
+    rows = {row[0]: row[1] for row in table_rows(section("monitoring.md", "Logs"))}
+    for who, kind in (("a sender", StreamStatus), ("a receiver", TableStatus)):
+        listed = re.findall(r"`(\w+)`", rows[f"`progress`, of {who}"])
+        assert listed == [field.name for field in fields(kind)]
+
+
+def test_the_page_has_the_exit_codes_of_every_command() -> None:
+    _, *rows = table_rows(section("monitoring.md", "Exit codes"))
+    assert set().union(*(names_in(row[0]) for row in rows)) == set(COMMANDS)
+
+
+def test_the_service_files_on_the_page_are_what_they_are_for() -> None:
+    """That they run is for systemd and Kubernetes to say."""
+    text = (ROOT / "docs" / "monitoring.md").read_text()
+    (unit,) = re.findall(r"```ini\n(.*?)```", text, re.DOTALL)
+    parser = configparser.ConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(unit)
+    assert parser["Service"]["KillMode"] == "mixed"
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    spec = yaml.safe_load(manifest)["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    (container,) = spec["template"]["spec"]["containers"]
+    commands = typer.main.get_command(command_line()).commands
+    for words in (parser["Service"]["ExecStart"].split(), container["args"]):
+        name, *options = words[1:]
+        valid = {option for parameter in commands[name].params for option in parameter.opts}
+        assert {word for word in options if word.startswith("-")} <= valid, words
+
+
+def test_the_versions_of_formats_on_the_page_are_those_of_the_code() -> None:
+    head, *rows = table_rows(section("upgrade.md", "Formats"))
+    assert head[:6] == ["format", "where", "written by", "read by", "written", "read"]
+    versions = {row[0]: (row[4], row[5]) for row in rows}
+    record = str(records.VERSION), ", ".join(map(str, range(1, records.VERSION + 1)))
+    of_records = ("frame", "manifest", "ack", "sender's record", "mark", "sender's checkpoint")
+    through = ", ".join(map(str, range(1, ledger.SUMMARY_VERSION + 1)))
+    assert versions == dict.fromkeys(of_records, record) | {
+        "head, announcement": (str(head_format.VERSION),) * 2,
+        "channel marker": (str(head_format.VERSION),) * 2,
+        "Kafka operation": (str(topic_log.VERSION),) * 2,
+        "Kafka checkpoint": (str(topic_state.VERSION),) * 2,
+        "ledger row": (str(ledger.LEDGER_VERSION), through),
+        "ledger summary": (str(ledger.SUMMARY_VERSION), through),
+        "decision": ("1, " + str(decisions.VERSION),) * 2,
+        "topology file": (str(parsing.VERSION),) * 2,
+    }
+
+
+def test_the_settings_in_tables_of_the_page_of_sizes_exist_with_their_defaults() -> None:
+    """A setting of a site, sender or table is written ``name`` with its default behind it."""
+    defaults = {
+        field.name: field.default for kind in (Site, Sender, Table) for field in fields(kind)
+    }
+    sizes = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "": 1}
+    head, *rows = table_rows(section("sizing.md", "Settings that bound memory"))
+    assert head == ["setting", "default", "bounds"]
+    assert len(rows) >= 6
+    for setting, default, _ in rows:
+        number, _, unit = default.replace(",", "").partition(" ")
+        assert defaults[setting.strip("`")] == int(number) * sizes[unit], setting
+
+
+def test_the_names_with_underscores_on_the_pages_exist() -> None:
+    """Settings, fields of statuses, tables and columns of the ledger, and the Python API."""
+    kinds = (Site, Sender, Table, ChannelReport, StreamReport, SenderReport, SiteReport)
+    known = {field.name for kind in (*kinds, StreamStatus, TableStatus) for field in fields(kind)}
+    for table, columns in ledger.SCHEMAS.items():
+        known |= {table, *(column.split()[0] for column in columns.split(", "))}
+    known |= {*spark_wan.__all__, *(policy.value for policy in AckPolicy)}
+    # A module, a function of another one, causes of dead letters, and a setting of Databricks.
+    known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert len(pages) >= 13
+    for page in pages:
+        names = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)(?=[`:])", page.read_text()))
+        assert names <= known, f"{page.name}: {sorted(names - known)}"
