@@ -27,7 +27,13 @@ NO_HOLDS = {
 }
 ELSEWHERE = ("cli", "datasource", "demo", "local", "status", "topology")
 """Packages that raise no holds of their own."""
-CALLED_BY_USERS = ("row_hash.py", "wait.py", "sender/events.py", "kafka/options.py")
+CALLED_BY_USERS = (
+    "row_hash.py",
+    "wait.py",
+    "datasource/events.py",
+    "kafka/options.py",
+    "ledger/dead_letters.py",
+)
 FEWEST_LETTERS = 40
 """A message with fewer consists of others, which are given to it."""
 
