@@ -255,6 +255,7 @@ class Sites:
             Running(), topology.sender("east"), topology.table(table), watch, True
         )
         assert stream.publisher is not None
+        stream.session.spark = spark
         return stream.publisher
 
     def write_events(self, table: str, frame: Any, **options: object) -> None:

@@ -354,18 +354,18 @@ def test_a_stop_that_has_given_up_sends_no_more_requests(
     senders = [Stream(channel) for _ in range(AT_ONCE + 2)]
     for sender in senders:
         sender.look()
-    read, put = channel.sender_record, channel.put_sender_record
+    read, put = channel.note, channel.put_note
 
-    def late(stream: str) -> bytes | None:
-        asked.append(stream)
+    def late(note: Note) -> bytes | None:
+        asked.append(note.stream)
         assert answers.wait(LONG)
-        return read(stream)
+        return read(note)
 
-    def noted(stream: str, data: bytes) -> None:
-        written.append(stream)
-        put(stream, data)
+    def noted(note: Note, data: bytes | None) -> None:
+        written.append(note.stream)
+        put(note, data)
 
-    channel.sender_record, channel.put_sender_record = late, noted  # type: ignore[method-assign]
+    channel.note, channel.put_note = late, noted  # type: ignore[method-assign]
     out = OutboundChannel(
         AckWatch(channel), [sender.stream for sender in senders], Woken(), Pace(NEVER, NEVER)
     )
