@@ -107,7 +107,8 @@ def databricks(
 def tables_of(workspace: Databricks) -> set[str]:
     """The tables in the schema of the notebook's volume."""
     schema = f"spark_catalog.{workspace.folder.parent.name}"
-    return {table.tableName for table in workspace.spark.sql(f"SHOW TABLES IN {schema}").collect()}
+    tables = workspace.spark.sql(f"SHOW TABLES IN {schema}").collect()
+    return {table.tableName for table in tables if not table.isTemporary}
 
 
 def test_the_notebook_replicates_its_table(databricks: Callable[[str], Databricks]) -> None:

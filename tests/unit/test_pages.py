@@ -20,6 +20,7 @@ from spark_wan.cli.app import COMMANDS, command_line
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.local.java import OLDEST_JAVA
 from spark_wan.receiver.stream import TableStatus
+from spark_wan.runtime.progress import Progress
 from spark_wan.sender.outbound_stream import StreamStatus
 from spark_wan.status.reports import (
     STATES,
@@ -307,8 +308,10 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     for table, columns in ledger.SCHEMAS.items():
         known |= {table, *(column.split()[0] for column in columns.split(", "))}
     known |= {*spark_wan.__all__, *(policy.value for policy in AckPolicy)}
-    # A module, a function of another one, causes of dead letters, and a setting of Databricks.
+    # A module, a function of another one, causes of dead letters, a setting of Databricks, and a
+    # field that is computed when it is printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
+    known |= {"rows_per_s", *(field.name for field in fields(Progress))}
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert len(pages) >= 13
     for page in pages:
