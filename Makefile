@@ -22,7 +22,7 @@ demo: $(VENV)/.demo ## replicate a year of flights between two sites; a receiver
 demo-sites: $(VENV)/.demo ## the same with four sites, one of which sends on what it receives (2 min)
 	$(BIN)/spark-wan demo --sites 4
 
-# --- tests. tests/README.md says what each tier proves.
+# --- tests. CONTRIBUTING.md says what each tier proves, tests/README.md where each test is.
 
 # Run pytest with channels of a kind, as several processes with a Spark session each.
 define pytest

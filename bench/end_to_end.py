@@ -222,7 +222,7 @@ class Bench:
         return self.merged - began
 
     def sink(self, place: Path) -> float:
-        """Write cached events as gateway batches to a channel."""
+        """Write cached events as frames to a channel."""
         events = self.spark.read.format("delta").load(str(SCRATCH / "events")).persist()
         events.count()
         began = time.monotonic()

@@ -4,7 +4,8 @@
         --config topology.yaml --site seattle
 
 The session comes from spark-submit, with Delta's extension and catalog configured. The options
-and the output are those of ``spark-wan receive``, without ``--conf``.
+and the output are those of ``spark-wan receive``, without ``--conf`` and
+``--log-file``.
 """
 
 from spark_wan.cli.app import run_job

@@ -4,7 +4,8 @@
         --config topology.yaml --site newark
 
 The session comes from spark-submit, with Delta's extension and catalog configured. The options
-and the output are those of ``spark-wan send``, without ``--conf``.
+and the output are those of ``spark-wan send``, without ``--conf`` and
+``--log-file``.
 """
 
 from spark_wan.cli.app import run_job

@@ -118,6 +118,7 @@ display(spark.sql(f"SELECT * FROM {seattle} ORDER BY id"))
 # MAGIC ## Dead letters
 # MAGIC The site's ledger has the whole row, the cause, and the stream of the event. A letter is
 # MAGIC final once its `token` is in `applied`, or begins with `marked`.
+# MAGIC `spark_wan.dead_letters(topology, "seattle")` returns the same letters without Spark.
 
 # COMMAND ----------
 

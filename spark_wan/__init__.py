@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
 from spark_wan.errors import AckTimeoutError, WanError
-from spark_wan.ledger.dead_letters import dead_letters
 from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
@@ -29,6 +28,7 @@ from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from spark_wan.datasource.format import register
+    from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
     from spark_wan.status.reports import read_status
@@ -52,6 +52,7 @@ __all__ = [
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
+    "dead_letters": "spark_wan.ledger.dead_letters",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
 }

@@ -285,7 +285,7 @@ class TableApplier:
         yield "apply.7 ledgered"
         result.applied = epochs[-1].manifest.epoch
         result.epochs += len(epochs)
-        result.events += sum(epoch.manifest.rows for epoch in epochs)
+        result.events += rows
         result.duplicates += change.duplicates
         result.dead_letters += change.dead_letters
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -287,12 +287,16 @@ class CaptureTask:
                 event_id=event_ids[index],
                 origin_version=versions[index],
                 operation=operation.name.lower(),
-                key=json.dumps(key, separators=(",", ":"), default=str) if key else None,
+                key=_key_json(key) if key else None,
                 cause=cause,
                 row=json.dumps(values, default=str),
                 payload=report.payload_of(content.slice(index, 1)),
             )
             report.dead_letters.append(letter)
+
+
+def _key_json(key: Mapping[str, Any]) -> str:
+    return json.dumps(key, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def _note_destroyed(keys: pa.RecordBatch | None, report: CaptureReport) -> None:

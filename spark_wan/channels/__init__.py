@@ -1,1 +1,1 @@
-"""Channels: where the gateway queue between a sender and its receivers is kept."""
+"""Channels: where the queue between a sender and its receivers is kept."""

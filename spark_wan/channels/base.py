@@ -188,7 +188,8 @@ class Channel(ABC):
 
     @abstractmethod
     def put_note(self, note: Note, data: bytes | None) -> None:
-        """Write a note, in place of the one that is there. None: delete it, if there is one."""
+        """Write a note, in place of the one that is there. None: delete it, if there is one; only
+        acks and announcements are deleted."""
 
     @abstractmethod
     def note(self, note: Note) -> bytes | None:
@@ -198,12 +199,13 @@ class Channel(ABC):
     @abstractmethod
     def notes(self, folder: Literal["heads", "acks"], stream: str | None = None) -> Notes:
         """Return the version of each head and announcement, or of each ack: of all streams in one
-        request (per :data:`PAGE` notes), which jobs make at every tick; or of one stream."""
+        request (per :data:`PAGE` notes), which jobs make at every tick. ``stream``: of acks, those
+        of one stream."""
 
-    def read_notes(self, folder: Literal["heads", "acks"], stream: str) -> dict[Note, bytes]:
-        """Return the notes of a stream that :meth:`notes` lists."""
-        found = ((note, self.note(note)) for note in self.notes(folder, stream))
-        return {note: data for note, data in found if data is not None}
+    def read_acks(self, stream: str) -> dict[str, bytes]:
+        """Return the acks of a stream, by site."""
+        found = ((note.site, self.note(note)) for note in self.notes("acks", stream))
+        return {site: data for site, data in found if data is not None}
 
     # --- upkeep ---------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
-error, in one line; 2 wrong usage. To add a command, write its function in a module of this package
-and list it in ``COMMANDS``.
+error; 2 wrong usage; ``status`` also 3 and 4 (``docs/monitoring.md``). To add a command, write its
+function in a module of this package and list it in ``COMMANDS``.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from spark_wan.cli.options import JobOptions
 from spark_wan.cli.output import Output
@@ -18,7 +19,7 @@ from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
 from spark_wan.runtime.handle import JobHandle, S, Status
-from spark_wan.runtime.progress import Progress, progress
+from spark_wan.runtime.progress import Progress, Work, works
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -66,12 +67,14 @@ def launch(
     try:
         job = new_job(None)  # refuses unknown names before Spark takes its time to start
         memory = MEMORY + MEMORY_PER_TABLE * len(job.topology.tables)
-        log_file = None if _has_session(options) else options.log_path(kind)
+        is_local = not _has_session(options)
+        log_file = options.log_path(kind) if is_local else None
         _set_up_logging(options.verbose, log_file)
         where = {"log": str(log_file)} if log_file is not None else {}
         out.job_event("starting", kind, options.site, **where)
         name = f"spark-wan {kind} {options.site}"
-        with _session(name, settings, options, memory, log_file) as spark:
+        conf = {"spark.driver.memory": f"{memory}m", **settings} if is_local else settings
+        with _session(name, conf, is_local, log_file) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
@@ -101,8 +104,7 @@ def watch(
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     reported: dict[str, S] = {}
-
-    told: dict[tuple[str, int], int] = {}
+    told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
 
     def poll() -> None:
         for status in job.status():
@@ -110,11 +112,10 @@ def watch(
                 reported[status.stream] = copy.deepcopy(status)
                 report(reported[status.stream])
         now = milliseconds()
-        for work in progress():
-            last = told.setdefault((work.stream, work.began_ms), work.began_ms)
-            if now - last >= WORK_INTERVAL * 1000:
-                told[work.stream, work.began_ms] = now
-                report_work(work)
+        for work in works():
+            if now - told.get(work, work.begun.began_ms) >= WORK_INTERVAL * 1000:
+                told[work] = now
+                report_work(work.progress())
 
     try:
         while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
@@ -156,7 +157,7 @@ def _has_session(options: JobOptions) -> bool:
 
 @contextmanager
 def _session(
-    name: str, settings: dict[str, Any], options: JobOptions, memory: int, log_file: Path | None
+    name: str, conf: dict[str, Any], is_local: bool, log_file: Path | None
 ) -> Iterator[SparkSession]:
     """Yield the session of spark-submit or of a notebook, else a local one, which ends here."""
     from pyspark.accumulators import AccumulatorTCPServer
@@ -164,11 +165,10 @@ def _session(
 
     from spark_wan.local import local_session
 
-    if _has_session(options):
-        yield SparkSession.builder.appName(name).config(map=settings).getOrCreate()
+    if not is_local:
+        yield SparkSession.builder.appName(name).config(map=conf).getOrCreate()
         return
     try:
-        conf = {"spark.driver.memory": f"{memory}m", **settings}
         spark = local_session(name, log_file=log_file, **conf)
     except WanError:
         raise

@@ -70,7 +70,14 @@ class JobOptions:
             metavar="KEY=VALUE", help="Set a property of the local Spark session. May be repeated."
         ),
     ] = None
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error.")] = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Log more. Without --log-file, the log goes to standard error.",
+        ),
+    ] = False
     log_file: Annotated[
         Path | None,
         typer.Option(
@@ -92,16 +99,21 @@ class JobOptions:
     def log_path(self, kind: str) -> Path | None:
         """Return the file for the log of a local session; None: standard error. Raises OptionError
         if it cannot be written."""
-        if self.log_file is None:
-            return None if self.verbose else log_path(f"{kind}-{self.site}")
+        if self.log_file is None and self.verbose:
+            return None
         try:
-            self.log_file.open("ab").close()
+            path = self.log_file or log_path(f"{kind}-{self.site}")
+            path.open("ab").close()
         except OSError as error:
-            raise OptionError(f"--log-file {self.log_file}: {error.strerror}") from None
-        return self.log_file
+            raise OptionError(
+                f"the log cannot be written to {error.filename} ({error.strerror}). Name a file "
+                "with --log-file, or log to standard error with --verbose."
+            ) from None
+        return path
 
     def session_settings(self) -> dict[str, Any]:
-        """Return the settings in ``--conf``. Raises OptionError for what is no setting."""
+        """Return the settings in ``--conf``. Raises OptionError for what is no setting, and for
+        options of a local session under spark-submit."""
         settings = {}
         for text in self.conf or ():
             name, equals, value = text.partition("=")
@@ -110,6 +122,8 @@ class JobOptions:
             settings[name] = value
         if settings and self.submitted:
             raise OptionError("--conf is for a local session; pass it to spark-submit instead")
+        if self.log_file is not None and self.submitted:
+            raise OptionError("--log-file is for a local session; configure Spark's log instead")
         return settings
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,8 +130,8 @@ class TextOutput:
     def __init__(self) -> None:
         width = None if sys.stdout.isatty() else _PIPE_WIDTH
         self.console = Console(width=width, highlight=False, soft_wrap=True)
-        self._causes: dict[tuple[str, str], tuple[str | None, str]] = {}
-        """(stream, whose) -> the cause that was printed, and when."""
+        self._causes: dict[str, dict[str, tuple[str, str]]] = {}
+        """Stream -> what -> the cause as it was printed, and when."""
 
     def valid_topology(self, topology: Topology) -> None:
         streams = all_streams(topology)
@@ -214,29 +213,37 @@ class TextOutput:
         self._progress(describe_work(work, milliseconds()), is_held=False)
 
     def sender_progress(self, status: StreamStatus) -> None:
-        told = partial(self._whole_once, status.stream)
+        remote = {f"held by {site}": why for site, why in status.remote_holds.items()}
+        told = self._whole_once(status, alert=status.alert, **remote)
         shown = replace(
             status,
-            held=told("", status.held),
-            alert=told("alert", status.alert),
-            remote_holds={site: told(site, why) or "" for site, why in status.remote_holds.items()},
+            held=told.get("held"),
+            alert=told.get("alert"),
+            remote_holds={site: told[f"held by {site}"] for site in status.remote_holds},
         )
         self._progress(describe_sent(shown), bool(status.held or status.remote_holds))
 
     def receiver_progress(self, status: TableStatus) -> None:
-        shown = replace(status, held=self._whole_once(status.stream, "", status.held))
+        shown = replace(status, held=self._whole_once(status).get("held"))
         self._progress(describe_applied(shown), bool(status.held))
 
     def error(self, error: Exception) -> None:
         print(f"spark-wan: {error}", file=sys.stderr, flush=True)
 
-    def _whole_once(self, stream: str, whose: str, cause: str | None) -> str | None:
-        """Return a cause, or when it was printed if it is still the same."""
-        known, at = self._causes.get((stream, whose), (None, ""))
-        if cause is not None and cause == known:
-            return f"as printed at {at}"
-        self._causes[stream, whose] = cause, _clock()
-        return cause
+    def _whole_once(
+        self, status: StreamStatus | TableStatus, **others: str | None
+    ) -> dict[str, str]:
+        """Return the causes of a stream that there are; of one that was printed before, when."""
+        causes = {what: why for what, why in {"held": status.held, **others}.items() if why}
+        before = self._causes.get(status.stream, {})
+        known = {what: why for what, why in causes.items() if before.get(what, ("",))[0] == why}
+        self._causes[status.stream] = {
+            what: before[what] if what in known else (why, _clock()) for what, why in causes.items()
+        }
+        return {
+            what: f"as printed at {before[what][1]}" if what in known else why
+            for what, why in causes.items()
+        }
 
     def _progress(self, text: str, is_held: bool) -> None:
         style = "red" if is_held else ""

@@ -1,4 +1,4 @@
-"""From gateway batches to a table's rows, for readers of the source that want rows."""
+"""From frames to a table's rows, for readers of the source that want rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ table ID, version and key: :func:`spark_wan.events.operations.keyed_event_id`)."
 
 
 def decode(batches: DataFrame, schema: Mapping[str, Any] | Any) -> DataFrame:
-    """Decode the gateway batches of one table.
+    """Decode the frames of one table.
 
     ``schema``: the table's columns, a StructType or Spark's schema JSON. A column that a batch does
     not have is null. The query raises FrameError for a frame that is not the one its manifest

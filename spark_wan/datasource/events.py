@@ -1,4 +1,4 @@
-"""A user stream: the rows of any DataFrame become gateway batches, and each micro-batch an epoch.
+"""A user stream: the rows of any DataFrame become frames, and each micro-batch an epoch.
 
 The numbered path of a write:
 

@@ -1,4 +1,4 @@
-"""``format("wan")``: a sink that turns rows into gateway batches, and a source that reads them."""
+"""``format("wan")``: a sink that turns rows into frames, and a source that reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of the source: one row per gateway batch."""
+"""The columns of the source: one row per frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink of ``format("wan")``: rows become gateway batches."""
+"""The sink of ``format("wan")``: rows become frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of ``format("wan")``: one row per gateway batch."""
+"""The source of ``format("wan")``: one row per frame."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AGAIN_FACTOR = 1_000_000
 
 @dataclass
 class FramePartition(InputPartition):
-    """One gateway batch: its row without the payload, and the channel that has it."""
+    """One frame: its row without the payload, and the channel that has it."""
 
     channel: str
     storage: Mapping[str, str]
@@ -47,7 +47,7 @@ class FramePartition(InputPartition):
 
 
 class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming source: one row per gateway batch, :data:`spark_wan.datasource.schema.SCHEMA`,
+    """The streaming source: one row per frame, :data:`spark_wan.datasource.schema.SCHEMA`,
     as Kafka's source has one row per record. :func:`spark_wan.datasource.decode.decode` turns them
     into a table's rows."""
 

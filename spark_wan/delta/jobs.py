@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from spark_wan.delta.sessions import is_connect
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -31,18 +35,21 @@ def watched_jobs(spark: SparkSession, stages: int) -> Iterator[Callable[[], floa
     try:
         yield partial(_share, context, tag, stages)
     finally:
-        context.removeJobTag(tag)
+        with suppress(Exception):  # the context has ended, which the jobs themselves say better
+            context.removeJobTag(tag)
 
 
 def _share(context: SparkContext, tag: str, stages: int) -> float | None:
-    if context._jsc is None:  # it was stopped meanwhile
-        return None
-    tracker = context._jsc.sc().statusTracker()
     done: dict[int, float] = {}
-    for job in tracker.getJobIdsForTag(tag):
-        known = tracker.getJobInfo(job)
-        for stage in known.get().stageIds() if known.isDefined() else ():
-            info = tracker.getStageInfo(stage)
-            if info.isDefined() and info.get().submissionTime() > 0:  # others are skipped
-                done[stage] = info.get().numCompletedTasks() / max(1, info.get().numTasks())
+    try:
+        tracker = context._jsc.sc().statusTracker()
+        for job in tracker.getJobIdsForTag(tag):
+            known = tracker.getJobInfo(job)
+            for stage in known.get().stageIds() if known.isDefined() else ():
+                info = tracker.getStageInfo(stage)
+                if info.isDefined() and info.get().submissionTime() > 0:  # others are skipped
+                    done[stage] = info.get().numCompletedTasks() / max(1, info.get().numTasks())
+    except Exception as error:  # the context has ended
+        log.debug("the jobs cannot be watched: %s", error)
+        return None
     return min(1.0, sum(done.values()) / stages)

@@ -27,7 +27,8 @@ class Forwarding:
     @property
     def held(self) -> str | None:
         """Why nothing is forwarded at the moment."""
-        return self.hold.cause if self.hold is not None else None
+        hold = self.hold  # a worker replaces it at any time
+        return hold.cause if hold is not None else None
 
     @property
     def through(self) -> int:

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from spark_wan.errors import LedgerError, WanError
 from spark_wan.topology.model import Site, Topology
-from spark_wan.wire.ledger import LEDGER_VERSION, DeadLetter, token_range
+from spark_wan.wire.ledger import LEDGER_VERSION, DeadLetter, ledger_location, token_range
 
 
 def dead_letters(topology: Topology, site: str, table: str | None = None) -> list[DeadLetter]:
     """Return the events that a site could not apply or send, in the order of table, stream and
-    version. Both ends record the same of an event.
+    version. Both ends record an event with the same ID and payload.
 
     Those of an apply that was not finished are left out: it is repeated, and records them again.
 
@@ -35,17 +35,18 @@ def dead_letters(topology: Topology, site: str, table: str | None = None) -> lis
     place = topology.site(site)
     name = None if table is None else topology.table(table).name
     # The tokens first: a fold that ends meanwhile has given the letters one that always counts.
-    tokens = {row["token"] for row in _rows(place, "applied", ["token"])}
+    tokens = {row["token"] for row in _rows(place, "applied", ["token"], name)}
     columns = ["version", *(each.name for each in fields(DeadLetter))]
     found = []
-    for row in _rows(place, "dead_letters", columns):
+    for row in _rows(place, "dead_letters", columns, name):
         if row["version"] > LEDGER_VERSION:
             raise LedgerError(
-                f"{_location(place, 'dead_letters')} has rows of version {row['version']}; this "
-                f"spark_wan reads version {LEDGER_VERSION}. Update spark_wan here."
+                f"{ledger_location(place.state, 'dead_letters')} has rows of version "
+                f"{row['version']}; this spark_wan reads version {LEDGER_VERSION}. Update "
+                "spark_wan here."
             )
         letter = DeadLetter(**{column: row[column] for column in columns[1:]})
-        if name in (None, letter.table) and _counts(letter, tokens):
+        if _counts(letter, tokens):
             found.append(letter)
     return sorted(found, key=lambda each: (each.table, each.stream, each.origin_version))
 
@@ -56,18 +57,21 @@ def _counts(letter: DeadLetter, tokens: set[str]) -> bool:
     return token is None or token in tokens or token_range(token) is not None
 
 
-def _rows(site: Site, table: str, columns: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table of the ledger; none while there is no such table."""
+def _rows(site: Site, name: str, columns: list[str], table: str | None) -> list[dict[str, Any]]:
+    """Return the rows about a table (None: all) of the ledger's table ``name``; none while there is
+    no such table."""
     try:
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import TableNotFoundError
     except ModuleNotFoundError as error:
         raise WanError("dead letters are read with deltalake: pip install deltalake") from error
-    location = _location(site, table)
+    location = ledger_location(site.state, name)
     try:
         found = DeltaTable(location, storage_options=dict(site.storage))
         # By its engine, which knows deletion vectors.
         query = "SELECT " + ", ".join(f'"{column}"' for column in columns) + " FROM ledger"
+        if table is not None:
+            query += f""" WHERE "table" = '{table.replace("'", "''")}'"""
         result = QueryBuilder().register("ledger", found).execute(query).read_all()
         rows: list[dict[str, Any]] = pa.table(result).to_pylist()
     except TableNotFoundError:
@@ -78,7 +82,3 @@ def _rows(site: Site, table: str, columns: list[str]) -> list[dict[str, Any]]:
             "be read from here, and its storage options."
         ) from error
     return rows
-
-
-def _location(site: Site, table: str) -> str:
-    return f"{site.state.rstrip('/')}/ledger/{table}"

@@ -1,4 +1,4 @@
-"""What a ledger asks of its store and of a target table, and the rows that it stores."""
+"""What a ledger asks of its store and of a target table, and how both are named."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
 from spark_wan.errors import LedgerError, WanError, resend_advice
-from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS
+from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS, ledger_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,14 +34,14 @@ class LedgerTables:
 
     def __init__(self, session: CurrentSession, state: str) -> None:
         self.session = session
-        self.state = state.rstrip("/")
+        self.state = state
 
     @property
     def spark(self) -> SparkSession:
         return self.session.spark
 
     def location(self, name: str) -> str:
-        return f"{self.state}/ledger/{name}"
+        return ledger_location(self.state, name)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

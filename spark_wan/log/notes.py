@@ -1,12 +1,13 @@
 """What the notes of a stream mean: acks, head, announcement, and what its sender says of itself.
 
 All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
-that is damaged is none. Nothing is decided by what a sender says of itself: it is for reports.
+that is damaged is none. What a sender says of itself is for reports, and for ``wait_for_ack``.
 """
 
 from __future__ import annotations
 
 from spark_wan.channels.base import Channel, Note, Version
+from spark_wan.errors import NewerRecordError
 from spark_wan.wire.head import Announcement, Head
 from spark_wan.wire.sender_record import SenderRecord
 
@@ -14,7 +15,8 @@ from spark_wan.wire.sender_record import SenderRecord
 def put_head(channel: Channel, stream: str, epoch: int, manifest: bytes) -> None:
     """Show readers that a manifest was appended. Called right after it was: they find it without
     this hint, but up to some minutes later."""
-    channel.put_note(Note("head", stream), Head.by(epoch, manifest).encode())
+    if not channel.orders_appends:  # else readers find it in the log
+        channel.put_note(Note("head", stream), Head.by(epoch, manifest).encode())
 
 
 def head(channel: Channel, stream: str) -> int:
@@ -50,7 +52,7 @@ def ack(channel: Channel, stream: str, site: str) -> bytes | None:
 
 def acks(channel: Channel, stream: str) -> dict[str, bytes]:
     """Return the newest ack of every site for a stream."""
-    return {note.site: data for note, data in channel.read_notes("acks", stream).items()}
+    return channel.read_acks(stream)
 
 
 def ack_versions(channel: Channel) -> dict[str, dict[str, Version]]:
@@ -66,6 +68,9 @@ def put_sender_record(channel: Channel, record: SenderRecord) -> None:
 
 
 def sender_record(channel: Channel, stream: str) -> SenderRecord | None:
-    """Return what the sender of a stream says, if that can be read. Raises NewerRecordError."""
+    """Return what the sender of a stream says; None when there is no record that can be read."""
     data = channel.note(Note("sender", stream))
-    return None if data is None else SenderRecord.of(data, stream)
+    try:
+        return None if data is None else SenderRecord.of(data, stream)
+    except NewerRecordError:
+        return None  # a newer spark_wan ran there; this one's sender writes it anew

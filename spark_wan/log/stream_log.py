@@ -1,8 +1,7 @@
 """The log of a stream on a channel: manifests 1, 2, 3 …, and the acks that answer them.
 
-Any writer may extend a log, but only from its newest manifest (invariant 2):
-:meth:`StreamLog.append` takes the epoch after the one that was read. A writer that loses the race
-reloads the log and replans.
+Any writer may extend a log, but only from its newest manifest: :meth:`StreamLog.append` takes the
+epoch after the one that was read. A writer that loses the race reloads the log and replans.
 """
 
 from __future__ import annotations

@@ -184,11 +184,11 @@ class LogWriter:
         writer keeps them."""
         try:
             return self._append_in_time(manifest, began)
-        except (ManifestExists, StaleWriteError):
+        except (ManifestExists, StaleWriteError) as error:
             if not self.keeps_frames:
                 paths = [frame.path for frame in manifest.frames]
                 self.log.channel.trim_frames(self.log.stream, paths)
-            elif not are_there(self.log, manifest.frames):
+            elif isinstance(error, ManifestExists) and not are_there(self.log, manifest.frames):
                 # The append may have counted all the same, and the epoch may be acked and trimmed
                 # since: then its frames are gone.
                 raise self._stale() from None

@@ -1,1 +1,1 @@
-"""The gateway receiver: its job, its channels, its tables and their streams."""
+"""The receiver: its job, its channels, its tables and their streams."""

@@ -1,4 +1,4 @@
-"""The gateway receiver as a job: its inbound channels and their tables."""
+"""The receiver as a job: its inbound channels and their tables."""
 
 from __future__ import annotations
 

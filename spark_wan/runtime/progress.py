@@ -34,22 +34,36 @@ class Progress:
 
 
 Share = Callable[[], float | None]
-_under_way: dict[object, tuple[Progress, Share]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A capture or an apply that is under way."""
+
+    begun: Progress
+    share: Share
+
+    def progress(self) -> Progress:
+        """Ask how far it is."""
+        return replace(self.begun, share=self.share())
+
+
+_under_way: list[Work] = []
 
 
 @contextmanager
 def under_way(
     work: str, stream: str, *, rows: int, size: int | None, share: Share = lambda: None
 ) -> Iterator[None]:
-    """Have :func:`progress` return this work until it ends. ``share`` returns how much is done."""
-    key = object()
-    _under_way[key] = Progress(stream, work, rows, size, milliseconds()), share
+    """Have :func:`works` return this work until it ends. ``share`` returns how much is done."""
+    begun = Work(Progress(stream, work, rows, size, milliseconds()), share)
+    _under_way.append(begun)
     try:
         yield
     finally:
-        del _under_way[key]
+        _under_way.remove(begun)
 
 
-def progress() -> list[Progress]:
-    """Return how far the captures and applies of this process are, the oldest first."""
-    return [replace(begun, share=share()) for begun, share in [*_under_way.values()]]
+def works() -> list[Work]:
+    """Return the captures and applies of this process that are under way, the oldest first."""
+    return [*_under_way]

@@ -1,1 +1,1 @@
-"""The gateway sender: publishes epochs, collects their acks, trims what is done."""
+"""The sender: publishes epochs, collects their acks, trims what is done."""

@@ -172,7 +172,7 @@ class AckManager:
         applied = acked_through(last, acks, self.addressees(last))
         acked_by_all = min(applied.values(), default=last.epoch)
         state.backlog = max(0, last.epoch - max(acked_by_all, epochs[0] - 1))
-        acked = self._record_acks(last, acks)
+        acked = self._record_acks(last, applied)
         yield "acks.2 checkpointed"
         if self.log.told != (last.log_id, last.epoch):
             self.log.tell(last)
@@ -343,11 +343,11 @@ class AckManager:
             )
         self._logged = gone
 
-    def _record_acks(self, last: Manifest, acks: Mapping[str, Ack]) -> Mapping[str, int]:
+    def _record_acks(self, last: Manifest, applied: Mapping[str, int]) -> Mapping[str, int]:
         """Save what was acked. Returns the highest epoch that each site has ever acked, as far back
         as the checkpoint goes."""
         checkpoint = self.checkpoint()
-        acked = self.ever_acked(last, acks, checkpoint)
+        acked = ever_acked(last, applied, checkpoint)
         published = PublishedState.by(last)
         if checkpoint is None:
             checkpoint = SenderCheckpoint(last.log_id, last.epoch, {}, published)
@@ -358,17 +358,6 @@ class AckManager:
             if following != checkpoint:
                 self.save_checkpoint(following)
         return acked
-
-    def ever_acked(
-        self, last: Manifest, acks: Mapping[str, Ack], checkpoint: SenderCheckpoint | None
-    ) -> dict[str, int]:
-        """Return the highest epoch that each addressee has ever acked, as far back as the
-        checkpoint goes: an ack may be lost, or go back."""
-        known: Mapping[str, int] = {}
-        if checkpoint is not None and checkpoint.log_id == last.log_id:
-            known = checkpoint.acked
-        applied = acked_through(last, acks, self.addressees(last))
-        return {site: max(epoch, known.get(site, 0)) for site, epoch in applied.items()}
 
     def checkpoint(self) -> SenderCheckpoint | None:
         """Read the checkpoint of the stream."""
@@ -410,3 +399,14 @@ class AckManager:
                 attempt,
             )
         self._waiting = (last.log_id, lowest, now)
+
+
+def ever_acked(
+    last: Manifest, applied: Mapping[str, int], checkpoint: SenderCheckpoint | None
+) -> dict[str, int]:
+    """Return the highest epoch that each site has ever acked, as far back as the checkpoint goes:
+    an ack may be lost, or go back. ``applied``: by the acks that are there."""
+    known: Mapping[str, int] = {}
+    if checkpoint is not None and checkpoint.log_id == last.log_id:
+        known = checkpoint.acked
+    return {site: max(epoch, known.get(site, 0)) for site, epoch in applied.items()}

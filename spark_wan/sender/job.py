@@ -1,4 +1,4 @@
-"""The gateway sender as a job: captures the tables attached to a site's senders.
+"""The sender as a job: captures the tables attached to a site's senders.
 
 Each stream (one table of one sender) is an activity of the scheduler; one that is held stops no
 other.

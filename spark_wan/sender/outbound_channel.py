@@ -1,5 +1,5 @@
-"""One outbound channel of a running sender: which of its streams have new acks, and that the sender
-is there."""
+"""One outbound channel of a running job, a sender or a receiver that forwards: which of its streams
+have new acks, and that the job is there."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def note_stop(channels: Iterable[OutboundChannel]) -> None:
 
 @dataclass(eq=False)
 class OutboundChannel(Activity):
-    """An outbound channel of a running sender. It lists the acks of all streams at once."""
+    """An outbound channel of a running job. It lists the acks of all streams at once."""
 
     watch: AckWatch
     streams: list[OutboundStream]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_wan.channels.base import Channel
-from spark_wan.errors import NewerRecordError, WanError
+from spark_wan.errors import WanError
 from spark_wan.log.notes import put_sender_record, sender_record
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.sender_record import SenderRecord
@@ -146,7 +146,7 @@ class RecordKeeper:
                 return
             now, mine = self.clock(), self._record
             try:
-                there = read_record(self.channel, self.stream)
+                there = sender_record(self.channel, self.stream)
                 is_mine = there is not None and (
                     (there.began, there.written) == (mine.began, mine.written)
                 )
@@ -158,14 +158,14 @@ class RecordKeeper:
     def _take_over(self, now: int) -> None:
         """Say that the sender is there, before it knows anything of the stream."""
         self._alive_at = now + NEXT_WITHIN
-        there = read_record(self.channel, self.stream)
+        there = sender_record(self.channel, self.stream)
         if there is not None:
             self._put(replace(there, stopped=None, next_within=NEXT_WITHIN, written=now))
 
     def _write(self, fields: dict[str, Any], now: int) -> None:
         before = self._record
         if before is None or self.by_sink:
-            before = read_record(self.channel, self.stream)
+            before = sender_record(self.channel, self.stream)
         if self.by_sink:
             known = before or SenderRecord(self.stream, self._began, now)
             if all(getattr(known, name) == value for name, value in fields.items()):
@@ -201,7 +201,7 @@ def record_write(
     """
     stream = manifest.stream
     try:
-        before = read_record(channel, stream)
+        before = sender_record(channel, stream)
         counted = before or SenderRecord(stream, now, now)
         fields: dict[str, Any] = {"held": held, "not_served": not_served, "alert": alert}
         if (counted.log_id, counted.epoch) != (manifest.log_id, manifest.epoch):
@@ -216,15 +216,6 @@ def record_write(
         put_sender_record(channel, following(before, stream, now, settings, fields))
     except WanError as error:
         log.warning("%s: the sender's record is not written: %s", stream, error)
-
-
-def read_record(channel: Channel, stream: str) -> SenderRecord | None:
-    """Return the record of a stream; None when there is none that can be read. Raises
-    ChannelError."""
-    try:
-        return sender_record(channel, stream)
-    except NewerRecordError:
-        return None  # a newer spark_wan ran here; the record is written anew
 
 
 def following(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from spark_wan.channels.base import PAGE, write_of
 from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
-from spark_wan.sender.acks import AckManager
+from spark_wan.log.progress import acked_through
+from spark_wan.sender.acks import AckManager, ever_acked
 from spark_wan.wire.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -130,7 +131,8 @@ class Sweep:
         lost = checkpoint is not None and (
             checkpoint.log_id != last.log_id or checkpoint.epoch > last.epoch
         )
-        acked = self.acks.ever_acked(last, self.acks.read_acks(), checkpoint)
+        applied = acked_through(last, self.acks.read_acks(), self.acks.addressees(last))
+        acked = ever_acked(last, applied, checkpoint)
         lacking = sorted(site for site, epoch in acked.items() if epoch < lowest - 1)
         if lost:
             cause = "the log does not follow from the sender's checkpoint"

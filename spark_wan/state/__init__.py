@@ -1,1 +1,1 @@
-"""Small objects in the state of a site: the user's decisions, and what stores them."""
+"""Small objects in the state of a site: decisions and checkpoints, and what stores them."""

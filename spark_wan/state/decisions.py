@@ -44,8 +44,9 @@ class StoredDecisions:
         return decisions
 
     def record(self, table: str, new: Decisions) -> None:
-        """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError."""
-        if new.is_empty:
+        """Add ``new`` to the recorded decisions. Raises ChannelError, LedgerError. When nothing was
+        decided, the state is not read: a start asks for each table."""
+        if new == Decisions():
             return
         before = self.load(table)
         if before | new != before:

@@ -274,13 +274,13 @@ class StatusReader:
         try:
             if _exists(url):
                 channel = open_channel(url, sender.storage)
-                epochs, times = channel.epochs(), ack_versions(channel)
+                epochs, acks = channel.epochs(), ack_versions(channel)
                 names = sorted({*planned, *epochs})
 
                 def read(name: str) -> StreamReport:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
-                    reading = _Reading(name, channel, of, plan, times.get(name, {}))
+                    reading = _Reading(name, channel, of, plan, acks.get(name, {}))
                     try:
                         return self._stream(reading, epochs.get(name, []))
                     except UntrustedError as error:  # its name could lead out of a folder

@@ -1,6 +1,7 @@
 """``wait_for_ack``: a writer waits until its commit is permanent, before it goes on.
 
-Needs the channels' logs and acks and nothing else: no Spark, no running sender in this process.
+Needs the channels' logs, acks and senders' records, and nothing else: no Spark, no running sender
+in this process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import AckTimeoutError, LogGapError, NewerRecordError, OptionError
+from spark_wan.errors import AckTimeoutError, LogGapError, OptionError
 from spark_wan.log.notes import sender_record
 from spark_wan.log.progress import acked_through, lowest
 from spark_wan.log.stream_log import StreamLog
@@ -20,7 +21,6 @@ from spark_wan.topology.routes import streams_of
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.sender_record import SenderRecord
 
 POLL_INTERVAL = 0.2
 """Seconds between looks at the channels."""
@@ -103,7 +103,7 @@ class _Sent:
         newest = self.log.newest_manifest()
         if newest is None or newest.through is None or newest.through < version:
             return
-        record = self._record()
+        record = sender_record(self.log.channel, self.stream.name)
         if record is not None and record.replaced:
             return  # the version may be one of another table, or of another state of it
         applied = acked_through(newest, acks, sites)
@@ -151,17 +151,10 @@ class _Sent:
         through = newest.through if newest is not None else None
         done = "nothing" if through is None else f"everything through version {through}"
         text = f"{self.stream.name} has {done} in the channel"
-        record = self._record()
+        record = sender_record(self.log.channel, self.stream.name)
         if record is not None and record.held is not None:
             return f"{text}, and is held: {record.held}"
         return f"{text}. Check that the sender runs"
-
-    def _record(self) -> SenderRecord | None:
-        """Return what the sender says of the stream, if that can be read."""
-        try:
-            return sender_record(self.log.channel, self.stream.name)
-        except NewerRecordError:
-            return None
 
 
 class _Wait:

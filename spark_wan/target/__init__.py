@@ -1,1 +1,1 @@
-"""A Delta table as the target of an apply: decode, deduplicate, judge, resolve, write."""
+"""A Delta table as the target of an apply: decode, deduplicate, judge, resolve, record, write."""

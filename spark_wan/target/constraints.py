@@ -108,7 +108,6 @@ class ConstraintReader:
         Raises SchemaError for constraints that no row can satisfy.
         """
         self._check_identities()
-        self._check_defaults()
         rules = (
             self._of_columns,
             self._of_partition_columns,
@@ -134,12 +133,14 @@ class ConstraintReader:
         return constraints if constraints.all else None
 
     def _of_columns(self) -> Iterator[Constraint]:
-        """NOT NULL and lengths. Columns that neither travel nor are computed keep their values."""
+        """NOT NULL and lengths. Columns that neither travel nor are computed keep their values, and
+        new rows have their defaults."""
         for own in self._fields.values():
             if own.name in self._carried:
                 yield from self._of_carried_column(own)
             elif own.name in self._computed:
                 yield from self._of_computed_column(own)
+        self._check_defaults()
 
     def _of_carried_column(self, own: StructField) -> Iterator[Constraint]:
         here, at_origin = declared(own), declared(self._origin[own.name.lower()])

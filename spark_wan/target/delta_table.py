@@ -1,9 +1,9 @@
 """A Delta table as a target: the stages through which a change goes, and what the ledger reads.
 
-Each stage is a module with a function from rows to rows (:mod:`spark_wan.target.rows`):
+Each stage is a module; what they pass on is :mod:`spark_wan.target.rows`:
 
     apply.3 read        *decode*, once :mod:`~spark_wan.target.evolve` has brought the columns
-    apply.4 resolved    *deduplicate*, *judge*, *resolve*
+    apply.4 resolved    *deduplicate*, *judge*, *resolve*; *record* counts the dead letters
     apply.5 recorded    *record*
     apply.6 written     *write*
 """

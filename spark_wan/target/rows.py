@@ -57,7 +57,7 @@ class EventRows:
             frame.unpersist()
 
     def without(self, rejected: DataFrame) -> EventRows:
-        """Return the same with more dead letters. Their events are no longer in ``frame``."""
+        """Return the same with more dead letters. ``frame`` stays: the caller takes them out."""
         dead = self.dead
         if dead is not None:
             rejected = dead.unionByName(rejected, allowMissingColumns=True)

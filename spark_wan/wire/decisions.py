@@ -5,17 +5,14 @@ only if absent.
 An entry is a JSON object:
 
 ==============  ===============  ==================================================================
-``version``     int              1; 2 if it withdraws something
+``version``     int              1
 ``operations``  object           version of a whole-table operation -> ``distribute`` or ``skip``
 ``new_logs``    list of strings  log IDs: lost ones (sender), accepted ones (receiver)
-``withdrawn``   list of strings  versions and log IDs whose earlier decisions no longer count;
-                                 absent: none
 ==============  ===============  ==================================================================
 
-The entries count in the order of their numbers: a later one adds to those before, replaces what
-they say of the same version, and takes back what it withdraws. Version 1 has no ``withdrawn``: an
-earlier spark_wan would go on with what was taken back, so it must not read such an entry. Unknown
-fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
+The entries count in the order of their numbers: a later one adds to those before, and replaces what
+they say of the same version. Unknown fields are ignored, unless ``requires`` lists them
+(:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from spark_wan.wire.records import (
     read_json,
 )
 
-VERSION = 2
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -45,35 +42,17 @@ class Decisions:
     """Version of a whole-table operation -> ``distribute`` or ``skip``."""
     new_logs: frozenset[str] = frozenset()
     """Log IDs: lost ones (sender), accepted ones (receiver)."""
-    withdrawn: frozenset[str] = field(default=frozenset(), compare=False)
-    """Versions and log IDs whose earlier decisions do not count."""
 
     def __or__(self, later: Decisions) -> Decisions:
-        """Return what both come to: ``later`` withdraws first, then decides."""
-        operations = {
-            version: action
-            for version, action in self.operations.items()
-            if str(version) not in later.withdrawn
-        }
-        return Decisions(
-            {**operations, **later.operations},
-            (self.new_logs - later.withdrawn) | later.new_logs,
-            self.withdrawn | later.withdrawn,
-        )
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is decided or withdrawn."""
-        return not (self.operations or self.new_logs or self.withdrawn)
+        """Return what both come to."""
+        return Decisions({**self.operations, **later.operations}, self.new_logs | later.new_logs)
 
     def encode(self) -> bytes:
         record = {
-            "version": VERSION if self.withdrawn else 1,
+            "version": VERSION,
             "operations": {str(v): action for v, action in sorted(self.operations.items())},
             "new_logs": sorted(self.new_logs),
         }
-        if self.withdrawn:
-            record["withdrawn"] = sorted(self.withdrawn)
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
@@ -85,7 +64,7 @@ class Decisions:
             check_requires(record, known_names(_Entry))
             entry = from_fields(_Entry, record, renamed=False)
             operations = {int(version): action for version, action in entry.operations.items()}
-            return cls(operations, frozenset(entry.new_logs), frozenset(entry.withdrawn))
+            return cls(operations, frozenset(entry.new_logs))
         except NewerRecordError as error:
             raise LedgerError(
                 f"{where}: the recorded decisions were {error}. Update spark_wan at this site."
@@ -103,4 +82,3 @@ class _Entry:
 
     operations: Mapping[str, str]
     new_logs: tuple[str, ...]
-    withdrawn: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Frames: gateway batches as bytes. No Spark, no pickle, no eval.
+"""Frames as bytes. No Spark, no pickle, no eval.
 
 ``frames/<stream>/<attempt>-<index>.frame`` in the channel. Integers are little-endian:
 
@@ -76,7 +76,7 @@ MAX_FRAME_BYTES = 2**30
 
 @dataclass(frozen=True)
 class FrameHeader:
-    """Where a gateway batch comes from, which sites get it, and what its rows are."""
+    """Where a frame comes from, which sites get it, and what its rows are."""
 
     origin: str
     sent_to: tuple[str, ...]
@@ -113,7 +113,7 @@ class FrameRef:
 
 
 def encode_frame(header: FrameHeader, batch: pa.RecordBatch) -> bytes:
-    """Return a gateway batch as a frame."""
+    """Return header and events as a frame."""
     sink = pa.BufferOutputStream()
     columns = [c.dictionary_encode() if _repeats(c) else c for c in batch.columns]
     packed = _with_columns(batch, columns)

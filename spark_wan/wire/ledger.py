@@ -56,8 +56,8 @@ stream          string   the stream's name
 event_id        string   the event's ID; computed for captured streams
 origin_version  bigint   source version of the change; the epoch in a user stream
 operation       string   ``create``, ``put`` or ``destroy``
-key             string   JSON of the key columns; null without keys, and in a sender's rows of
-                         version 0.1.0
+key             string   JSON of the key columns, of which a sender cuts long values; null
+                         without keys, and in a sender's rows of version 0.1.0
 cause           string   why the event could not be applied or sent
 row             string   JSON of the row, for people to read
 payload         binary   the row as an Arrow IPC stream, exact in every type; null for rows of a
@@ -117,6 +117,11 @@ def token_range(token: str) -> tuple[int, int] | None:
     or of a floor."""
     found = _RANGE.fullmatch(token)
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+def ledger_location(state: str, name: str) -> str:
+    """Return where a table of the ledger is, in the ``state`` of a site."""
+    return f"{state.rstrip('/')}/ledger/{name}"
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,7 @@ class DeadLetter:
     operation: str
     """``create``, ``put`` or ``destroy``."""
     key: str | None
-    """The key as JSON; None: a table without keys."""
+    """The key as JSON, cut as ``row`` is; None: a table without keys."""
     cause: str
     row: str
     """The row as JSON, for people: long values are cut at the sender."""

@@ -1,7 +1,7 @@
 """What all persisted formats have in common.
 
 A record is one JSON object in UTF-8. Manifests, headers of frames, acks, marks, checkpoints and
-sites' records are written in version 2, and version 1 is read (decision 18). Version 2 has other
+senders' records are written in version 2, and version 1 is read (decision 18). Version 2 has other
 names for some fields (:data:`RENAMED`) and no ``generation``, which nothing read. The other formats
 have versions of their own.
 
@@ -93,9 +93,9 @@ def upgraded(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def known_names(kind: Any) -> frozenset[str]:
     """Return the names that a record may require: fields of ``kind``, and those of records that
     they hold, such as ``frames`` with ``frames.rows``."""
-    names = set()
-    for name, hint in get_type_hints(kind).items():
-        inner = _record_in(hint)
+    names, hints = set(), get_type_hints(kind)
+    for name in (each.name for each in fields(kind)):
+        inner = _record_in(hints[name])
         names |= {name} | {f"{name}.{each}" for each in (known_names(inner) if inner else ())}
     return frozenset(names)
 

@@ -39,9 +39,9 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           than the record has; the first is 1
 =======================  ===============  =========================================================
 
-A report for people and scripts. Nothing is decided by it, so it may be lost, old, or written by two
-senders in turn. Unknown fields are ignored, unless ``requires`` lists them
-(:mod:`spark_wan.wire.records`).
+A report for people and scripts, so it may be lost, old, or written by two senders in turn. Nothing
+is decided by it, except that ``wait_for_ack`` waits on while it says ``replaced``. Unknown fields
+are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations

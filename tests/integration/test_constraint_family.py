@@ -424,7 +424,7 @@ def test_f53_valid_rows_arrive_and_the_target_computes_its_own_columns(
     """Defaults, generated columns and partitions of the target alone, for inserts and updates;
     existing values stay.
 
-    Fails without the join in `Constraints._view`: updates are checked as new rows, or not at all.
+    Fails without the join in `Judge._view`: updates are checked as new rows, or not at all.
     """
     assert {family.second[table].held for table in ("keyed", "keyless")} == {None}
     columns = ("id", "amount", "note", "top", "total", "part", "year", "code", "st")

@@ -1,4 +1,4 @@
-"""Decoding: gateway batches become a table's rows, with columns for message each event did."""
+"""Decoding: frames become a table's rows, with columns for what each event did."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from sites import NEWARK, SEATTLE, Sites
 from waiting import wait_until
 
 from spark_wan import Receiver, Sender
+from spark_wan.log.notes import sender_record
 from spark_wan.receiver.inbound import InboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream
-from spark_wan.sender.record import read_record
 from spark_wan.wire.ledger import SCHEMAS
 
 TABLES = ("orders", "readings")
@@ -71,7 +71,7 @@ def test_an_idle_sender_and_receiver_write_nothing_and_run_no_jobs(
     def recorded(table: str) -> bool:
         """Whether the sender's record, which it writes every few seconds, has all epochs."""
         log, newest = wan.log(table), wan.numbers(table)[-1]
-        record = read_record(log.channel, log.stream)
+        record = sender_record(log.channel, log.stream)
         return record is not None and record.epoch == record.epochs == newest
 
     def settled() -> bool:

@@ -16,8 +16,8 @@ from waiting import children, connections, wait_until, wan_threads, workers
 import spark_wan.receiver.table as receiver_table
 import spark_wan.sender.outbound_stream as sender_stream
 from spark_wan import Receiver, Sender
+from spark_wan.log.notes import sender_record
 from spark_wan.runtime.handle import JobHandle
-from spark_wan.sender.record import read_record
 from spark_wan.steps import reached
 
 TABLES = ("orders", "readings")
@@ -107,7 +107,7 @@ def test_b14_b15_b17_nothing_is_left_behind_after_stop(spark: Any, wan: Sites) -
         assert not handle.is_active
         assert handle.exception() is None
     channel = wan.channel()
-    record = read_record(channel, wan.log("orders").stream)
+    record = sender_record(channel, wan.log("orders").stream)
     channel.close()
     assert record is not None and record.stopped is not None
 

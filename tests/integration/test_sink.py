@@ -1,4 +1,4 @@
-"""The sink: rows of any DataFrame become gateway batches, a micro-batch becomes an epoch, and
+"""The sink: rows of any DataFrame become frames, a micro-batch becomes an epoch, and
 the rows arrive in the remote site's table.
 """
 

@@ -1,4 +1,4 @@
-"""The source: one row per gateway batch, in order and without gaps, within the read limits; an
+"""The source: one row per frame, in order and without gaps, within the read limits; an
 error where epochs are missing.
 """
 
@@ -30,7 +30,7 @@ from spark_wan.log.notes import announce
 from spark_wan.wire.frame import decode_frame
 
 Batches = list[list[tuple[str, int]]]
-"""Stream and epoch of each gateway batch, by micro-batch; those without rows are left out."""
+"""Stream and epoch of each frame, by micro-batch; those without rows are left out."""
 
 COLUMNS = (
     "stream string, log_id string, epoch bigint, batch int, kind string, origin string, sent_to "
@@ -100,7 +100,7 @@ def next_offset(source: WanStreamReader, start: dict[str, Any]) -> dict[str, Any
 def epochs_between(
     source: WanStreamReader, start: dict[str, Any], end: dict[str, Any]
 ) -> list[tuple[str, int]]:
-    """Return stream and epoch of each gateway batch of a micro-batch."""
+    """Return stream and epoch of each frame of a micro-batch."""
     return [(each.row["stream"], each.row["epoch"]) for each in source.partitions(start, end)]
 
 
@@ -117,7 +117,7 @@ def read_without_spark(wan: Sites, **options: object) -> Batches:
 # --- rows
 
 
-def test_a_row_is_a_gateway_batch(spark: Any, wan: Sites) -> None:
+def test_a_row_is_a_frame(spark: Any, wan: Sites) -> None:
     """Header and manifest as columns, the frame unchanged; the columns are fixed."""
     rows: list[Any] = []
     source = load(spark, wan)

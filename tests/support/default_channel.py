@@ -7,7 +7,6 @@ starts when the first test needs it. Processes that a test starts find it by the
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s3_server import Server, serving
-from waiting import until, wait_until
+from waiting import until
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.objects import ObjectChannel
@@ -135,36 +134,6 @@ def delete_channel(channel: Channel) -> None:
         channel.delete([each.path for each in channel.list_objects("")])
     else:
         _delete_topics(f"{channel.prefix}.")  # type: ignore[attr-defined]
-
-
-@contextmanager
-def unreachable(channel: Channel) -> Iterator[None]:
-    """Make a channel in a directory or on Kafka inaccessible."""
-    if KIND == "directory":
-        folder = Path(channel.url)
-        file = folder.with_name("obstacle")
-        file.write_text("not a directory")
-        _exchange(folder, file)
-        try:
-            yield
-        finally:
-            _exchange(folder, file)
-    else:
-        [broker] = _kafka().brokers
-        broker.kill()
-        try:
-            yield
-        finally:
-            broker.start()
-            wait_until(broker.is_listening, "the broker listens")
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """Swap two names atomically: between two renames a store would create the directory again."""
-    at_cwd, exchange_flag = -100, 2
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(at_cwd, bytes(one), at_cwd, bytes(other), exchange_flag):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def stop_servers() -> None:

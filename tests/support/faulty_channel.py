@@ -20,7 +20,7 @@ _WRITES = {"put_frame": 3, "append": 2, "put_note": 1}
 
 def call_name(method: str, args: tuple[Any, ...]) -> str:
     """Return the name of a call in scripts. Those for notes say what they are about: ``put_ack``,
-    ``delete_again``, ``ack``, ``notes_acks``, ``read_notes_acks``."""
+    ``delete_again``, ``ack``, ``notes_acks``."""
     if not method.endswith(("note", "notes")):
         return method
     about = args[0] if method.endswith("notes") else args[0].kind

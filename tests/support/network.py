@@ -23,6 +23,7 @@ from spark_wan.forward.forwarding import Forwarding
 from spark_wan.forward.job import Forwards
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import TableStatus
@@ -84,7 +85,7 @@ class NetworkForwards(Forwards):
     def _outbound_of(self, sender: Sender) -> OutboundChannel:
         outbound = super()._outbound_of(sender)
         if outbound.watch.channel.__class__.__name__ != "AsSeen":
-            outbound.watch.channel = self.network.channel(sender.channel, self.site.name)
+            outbound.watch = AckWatch(self.network.channel(sender.channel, self.site.name))
         return outbound
 
 

@@ -354,12 +354,6 @@ class Sites:
             return False
         return True
 
-    # --- checkpoints
-
-    @property
-    def sender_checkpoint(self) -> Path:
-        return self.folder / NEWARK / "_wan" / "checkpoints" / "sender"
-
 
 def at(second: int) -> datetime.datetime:
     """Return the time so many seconds after 2024-01-01 UTC."""

@@ -282,7 +282,7 @@ def test_the_versions_of_formats_on_the_page_are_those_of_the_code() -> None:
         "Kafka checkpoint": (str(topic_state.VERSION),) * 2,
         "ledger row": (str(ledger.LEDGER_VERSION), through),
         "ledger summary": (str(ledger.SUMMARY_VERSION), through),
-        "decision": ("1, " + str(decisions.VERSION),) * 2,
+        "decision": (str(decisions.VERSION),) * 2,
         "topology file": (str(parsing.VERSION),) * 2,
     }
 

@@ -198,13 +198,18 @@ class TopicChannel(Topics):
         if note.kind == "ack":
             record = self._acks.fresh().get((note.stream, note.site))
             return None if record is None else record.value
-        stream = self.log.fresh(lambda fold: fold.state.stream(note.stream))
-        if note.kind == "sender":
-            return stream.record
-        if note.kind == "again":
-            return None if stream.announced is None else Announcement(*stream.announced).encode()
-        newest = stream.newest
-        return Head(newest, stream.epochs[newest].fingerprint).encode() if newest else None
+
+        def look(fold: Fold) -> bytes | None:
+            stream = fold.state.stream(note.stream)
+            if note.kind == "sender":
+                return stream.record
+            if note.kind == "again":
+                again = stream.announced
+                return None if again is None else Announcement(*again).encode()
+            newest = stream.newest
+            return Head(newest, stream.epochs[newest].fingerprint).encode() if newest else None
+
+        return self.log.fresh(look)
 
     def notes(self, folder: Literal["heads", "acks"], stream: str | None = None) -> Notes:
         if folder == "acks":
@@ -217,7 +222,7 @@ class TopicChannel(Topics):
         def heads(fold: Fold) -> Notes:
             notes = Notes()
             for name, state in fold.state.streams.items():
-                if state.epochs and stream in (None, name):
+                if state.epochs:
                     tag = f"{state.newest} {state.epochs[state.newest].fingerprint}"
                     notes[Note("head", name)] = Version(tag, 0.0)
                     if state.announced is not None:
@@ -226,11 +231,9 @@ class TopicChannel(Topics):
 
         return self.log.fresh(heads)
 
-    def read_notes(self, folder: Literal["heads", "acks"], stream: str) -> dict[Note, bytes]:
-        if folder == "heads":
-            return super().read_notes(folder, stream)
+    def read_acks(self, stream: str) -> dict[str, bytes]:
         acks = self._acks.fresh().items()  # one read for all of them
-        return {Note("ack", *key): record.value for key, record in acks if key[0] == stream}
+        return {site: record.value for (name, site), record in acks if name == stream}
 
     # --- upkeep ---------------------------------------------------------------------------------
 

@@ -716,12 +716,12 @@ def test_f08_frames_trimmed_after_another_receiver_applied_them_do_not_hold() ->
     site = Site(1, 2)
     real = site.target.read
 
-    def read(epochs: Any, applied: Any) -> Any:
+    def read(change: Any, applied: Any) -> Any:
         site.target.read = real  # type: ignore[method-assign]
         run(site.new().round())
         for number in (1, 2):
             delete_frame(site, number)
-        return real(epochs, applied)
+        return real(change, applied)
 
     site.target.read = read  # type: ignore[method-assign]
     outcome = site.round()

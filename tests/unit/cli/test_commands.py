@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from spark_wan.cli import jobs
+from spark_wan.cli import jobs, options
 from spark_wan.cli.app import COMMANDS, main, run_job
 from spark_wan.cli.options import JobOptions
+from spark_wan.errors import OptionError
 from spark_wan.topology.model import Site
 from spark_wan.topology.settings import settings_of
 
@@ -105,6 +106,37 @@ def test_without_options_and_settings_there_are_defaults(
     (sender, _), (receiver, _) = launched
     assert sender.parallel == 2
     assert (receiver.interval, receiver.parallel, receiver.max_bytes) == (0.5, 2, 256 << 20)
+
+
+def test_a_log_file_is_refused_under_spark_submit(
+    run: Run, launched: list[tuple[Any, JobOptions]]
+) -> None:
+    """Spark's own log is configured there. Fails when the file is named and never written."""
+    assert run(*SENDING, "--log-file", "log", job="send") == run("send", *SENDING) == 0
+    (_, submitted), (_, local) = launched
+    with pytest.raises(OptionError, match="--log-file is for a local session"):
+        submitted.session_settings()
+    assert local.session_settings() == {}
+
+
+def test_a_log_that_cannot_be_written_is_a_wrong_option(
+    run: Run,
+    launched: list[tuple[Any, JobOptions]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The default file too: the cache folder may be another user's."""
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    monkeypatch.setattr(options, "log_path", lambda _: in_the_way / "log")
+    assert run("send", *SENDING) == 0
+    assert run("send", *SENDING, "--log-file", str(in_the_way / "log"), "--verbose") == 0
+    assert run("send", *SENDING, "--verbose") == 0
+    (_, default), (_, named), (_, verbose) = launched
+    for each in (default, named):
+        with pytest.raises(OptionError, match=f"cannot be written to {in_the_way}/log"):
+            each.log_path("sender")
+    assert verbose.log_path("sender") is None
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from spark_wan.cli import launcher
 from spark_wan.cli.launcher import watch
 from spark_wan.cli.options import Format
 from spark_wan.cli.output import open_output
+from spark_wan.delta.jobs import watched_jobs
 from spark_wan.errors import SessionLostError, WanError
 from spark_wan.local import cache
 from spark_wan.local.session import children_print_to
-from spark_wan.runtime.progress import Progress
+from spark_wan.runtime.progress import Progress, Work, under_way, works
 from spark_wan.sender.outbound_stream import StreamStatus
 
 
@@ -138,10 +139,20 @@ def test_the_first_line_is_the_jobs_own_and_names_the_log(
 
 
 def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of before the first poll too. What is known of nothing is not reported."""
+    """What is known of nothing is not reported. Fails when Spark is asked at each poll how far the
+    work is."""
     now = 1_700_000_000_000
     reported: list[tuple[int, str]] = []
-    work = [Progress("a.b.t", "capturing", 9, None, now), Progress("a.b.u", "applying", 9, 9, now)]
+    asked: list[float] = []
+
+    def share() -> float:
+        asked.append(0.5)
+        return 0.5
+
+    work = [
+        Work(Progress("a.b.t", "capturing", 9, None, now), share),
+        Work(Progress("a.b.u", "applying", 9, 9, now), share),
+    ]
     stopped = threading.Event()
 
     class Clocked(Job):
@@ -157,7 +168,7 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(launcher, "POLL_INTERVAL", 0.0)
     monkeypatch.setattr(launcher, "milliseconds", lambda: now)
-    monkeypatch.setattr(launcher, "progress", lambda: work)
+    monkeypatch.setattr(launcher, "works", lambda: work)
     streams: list[str] = []
     watch(
         Clocked(None),
@@ -167,6 +178,29 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert reported == [(12, "a.b.t"), (12, "a.b.u"), (24, "a.b.t"), (24, "a.b.u")]
     assert streams == ["a.b.u"]
+    assert len(asked) == len(reported)
+
+
+def test_work_is_under_way_until_it_ends() -> None:
+    """Also if it fails."""
+    with pytest.raises(ValueError), under_way("applying", "a.b.t", rows=3, size=9):
+        [work] = works()
+        assert (work.progress().stream, work.progress().share) == ("a.b.t", None)
+        raise ValueError
+    assert works() == []
+
+
+def test_jobs_of_a_context_that_has_ended_have_no_share() -> None:
+    """The error of the jobs is raised, not that of the context."""
+
+    def ended(*_: object) -> None:
+        raise ConnectionRefusedError
+
+    context = SimpleNamespace(_jsc=None, addJobTag=lambda _: None, removeJobTag=ended)
+    session: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(ValueError), watched_jobs(session, 1) as share:
+        assert share() is None
+        raise ValueError
 
 
 def test_a_log_file_is_appended_to_and_renamed_when_it_is_large(

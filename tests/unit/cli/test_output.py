@@ -67,6 +67,21 @@ def test_a_hold_is_printed_whole_once(capsys: pytest.CaptureFixture[str]) -> Non
     assert "held by seattle: as printed at" in lines[5] and "held by denver: y" in lines[5]
 
 
+def test_a_hold_at_a_remote_site_that_comes_back_is_printed_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Fails when a released hold is remembered. A site may have the name of another cause."""
+    out = open_output(Format.TEXT)
+    held = StreamStatus("a.b.u", "u", published=2, held="full", remote_holds={"held": "full"})
+    for status in (held, replace(held, held=None, remote_holds={}), held):
+        out.sender_progress(status)
+    first, free, again = (
+        line.partition("acks yet")[2] for line in capsys.readouterr().out.splitlines()
+    )
+    assert first == again == "; held by held: full; HELD: full"
+    assert free == ""
+
+
 def test_work_that_takes_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     now = 1_700_000_020_000
     work = Progress("a.b.t", "capturing", 3_000_000, 74_300_000, now - 20_000, share=0.25)

@@ -742,7 +742,7 @@ def test_a_commit_succeeds_although_its_acks_cannot_be_read(
     channel = open_channel(str(tmp_path))
     writer = stream_writer(tmp_path)
     message = writer.write(iter([pa.RecordBatch.from_pylist([{"event": "e1", "id": 1}])]))
-    faults = [Fault("read_notes_acks", 2, "fail")]  # the first look is before the epoch is appended
+    faults = [Fault("read_acks", 2, "fail")]  # the first look is before the epoch is appended
     monkeypatch.setattr(datasource, "open_channel", lambda *_: FaultyChannel(channel, faults))
     writer.commit([message], 0)
     assert StreamLog(channel, "newark.sink.orders").since(0) == [1]

@@ -67,7 +67,8 @@ def write(topology: Topology, *letters: DeadLetter, tokens: tuple[str, ...], **m
     rows = [{**asdict(each), "version": 1, **more} for each in letters]
     schema = pa.schema([*SCHEMA, *((name, pa.string()) for name in more if name != "version")])
     write_deltalake(ledger / "dead_letters", pa.Table.from_pylist(rows, schema))
-    write_deltalake(ledger / "applied", pa.table({"token": pa.array([*tokens, None], pa.string())}))
+    applied = pa.array([*tokens, None], pa.string()), pa.array(["orders"] * (len(tokens) + 1))
+    write_deltalake(ledger / "applied", pa.table(applied, ["token", "table"]))
 
 
 def test_letters_of_both_ends_are_read_with_their_rows(topology: Topology) -> None:
@@ -80,6 +81,16 @@ def test_letters_of_both_ends_are_read_with_their_rows(topology: Topology) -> No
     assert found == [other, SENT, APPLIED, folded]
     assert [letter.values for letter in found] == [None, VALUES, VALUES, VALUES]
     assert spark_wan.dead_letters(topology, "seattle", "cities") == [other]
+
+
+def test_newer_rows_of_another_table_disturb_nobody(topology: Topology) -> None:
+    write(topology, SENT, tokens=())
+    rows = [{**asdict(replace(SENT, table="cities")), "version": 2}]
+    folder = Path(topology.site("seattle").state) / "ledger/dead_letters"
+    write_deltalake(folder, pa.Table.from_pylist(rows, SCHEMA), mode="append")
+    assert spark_wan.dead_letters(topology, "seattle", "orders") == [SENT]
+    with pytest.raises(LedgerError, match="rows of version 2"):
+        spark_wan.dead_letters(topology, "seattle")
 
 
 def test_a_site_without_a_ledger_has_no_dead_letters(topology: Topology) -> None:

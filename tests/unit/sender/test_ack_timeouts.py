@@ -14,10 +14,10 @@ from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
 from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.errors import OptionError
+from spark_wan.log.notes import sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.ack_timeouts import AckTimeout, AckTimeouts, Decide, check_decide
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.record import read_record
 from spark_wan.steps import run
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.units import milliseconds
@@ -328,7 +328,7 @@ def test_f43_a_commit_that_ends_without_the_policy_leaves_an_alert_in_the_record
     more = {"on_ack_timeout": on_ack_timeout, "block_on_ack": limit, "ack_timeout": 0.2}
     sink = WaitingSink(Sink(**more).options, SCHEMA, None)
     sink.write_row("e1", 1)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and record.alert is not None
     assert record.alert.endswith("ack policy quorum: acked by no site, not by seattle, tacoma")
     log = StreamLog(channel, SINK_STREAM)
@@ -338,7 +338,7 @@ def test_f43_a_commit_that_ends_without_the_policy_leaves_an_alert_in_the_record
         ack(log, site, newest.epoch, newest.log_id)
     sink.options = Sink(**{**more, "ack_policy": AckPolicy.NONE}).options
     sink.write_row("e2", 2)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and record.alert is None
 
 
@@ -354,5 +354,5 @@ def test_f43_commits_after_a_late_epoch_do_not_wait(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sink_module, "milliseconds", lambda: now + 60_000)
     later = WaitingSink(Sink(block_on_ack=3_600, ack_timeout=60.0).options, SCHEMA, None)
     later.write_row("e2", 2)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and record.alert is not None and record.alert.startswith("epoch 1, ")

@@ -23,6 +23,7 @@ from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceError
+from spark_wan.log.notes import sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.first_looks import FirstLooks
@@ -38,7 +39,6 @@ from spark_wan.sender.record import (
     RECORD_INTERVAL,
     REFUSED_INTERVAL,
     RecordKeeper,
-    read_record,
     record_write,
 )
 from spark_wan.topology.ack_policy import AckPolicy
@@ -107,7 +107,7 @@ class Stream:
 
     @property
     def record(self) -> SenderRecord:
-        record = read_record(self.inner, STREAM)
+        record = sender_record(self.inner, STREAM)
         assert record is not None
         return record
 
@@ -234,7 +234,7 @@ def test_a_hold_lasts_over_a_restart_and_another_cause(channel: CountedChannel) 
     clock.pass_seconds(60)
     second = RecordKeeper(channel, STREAM, "a", clock)
     second.keep(held="the table cannot be read", not_served=())
-    record = read_record(channel, STREAM)
+    record = sender_record(channel, STREAM)
     assert record is not None
     assert (record.held, record.held_since) == ("the table cannot be read", since)
 
@@ -285,7 +285,7 @@ def test_a_channel_that_refuses_the_record_stops_nothing(
             sender.commit()
         assert StreamLog(channel, STREAM).newest_epoch() == 5
         assert sender.stream.status.held is None
-        assert read_record(channel, STREAM) is None
+        assert sender_record(channel, STREAM) is None
         calls = cast(FaultyChannel, faulty).calls
         assert calls[method] == 1
         sender.look(REFUSED_INTERVAL / 1000)
@@ -411,10 +411,10 @@ def test_the_record_of_a_sender_that_ends_promises_no_other(channel: CountedChan
     keeper = RecordKeeper(channel, STREAM, "a", clock)
     fields: dict[str, Any] = {"held": None, "not_served": (), "alert": None, "epoch": 3}
     assert keeper.keep(**fields) is None
-    record = read_record(channel, STREAM)
+    record = sender_record(channel, STREAM)
     assert record is not None and record.next_within == NEXT_WITHIN
     assert keeper.keep(last=True, **fields) is None
-    record = read_record(channel, STREAM)
+    record = sender_record(channel, STREAM)
     assert record is not None and (record.next_within, record.stopped) == (0, None)
 
 
@@ -511,7 +511,7 @@ def test_a_sink_records_each_write_once(channel: CountedChannel, sink: WrittenHe
     sink.write_rows(row("e1"), row("e2", 2), batch=1)
     sink.write_rows(row("e3"), batch=2)
     sink.write_rows(row("e3"), batch=2)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     newest = StreamLog(channel, SINK_STREAM).newest_manifest()
     assert record is not None and newest is not None and newest.kind == EVENTS
     assert (record.log_id, record.epoch, record.through) == (newest.log_id, 2, None)
@@ -547,20 +547,20 @@ def test_a_write_whose_record_is_refused_succeeds(
     assert StreamLog(channel, SINK_STREAM).newest_epoch() == 1
     assert "the sender's record is not written: scripted" in caplog.text
     sink.write_rows(row("e2"), batch=1)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and (record.epoch, record.epochs) == (2, 1)
 
 
 def test_a_sink_says_why_it_cannot_collect_acks(
     channel: CountedChannel, sink: WrittenHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faulty = FaultyChannel(channel, [Fault("read_notes_acks", 2, "fail")])
+    faulty = FaultyChannel(channel, [Fault("read_acks", 2, "fail")])
     monkeypatch.setattr(sink_module, "open_channel", lambda *_: faulty)
     sink.write_rows(row("e1"))
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and record.held is not None and "scripted" in record.held
     sink.write_rows(row("e2"), batch=1)
-    record = read_record(channel, SINK_STREAM)
+    record = sender_record(channel, SINK_STREAM)
     assert record is not None and (record.held, record.held_since) == (None, None)
 
 

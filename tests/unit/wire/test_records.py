@@ -1,12 +1,13 @@
 """Acks, marks, checkpoints and senders' records: what can be read is, the rest is none.
 
-The golden bytes of marks are in tests/unit/ledger, those of checkpoints in tests/unit/sender.
+The golden bytes of marks are in tests/unit/ledger, those of checkpoints in tests/unit/state.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 from fakes import STREAM, ack, memory_channel
@@ -17,6 +18,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
+from spark_wan.wire.records import known_names
 from spark_wan.wire.sender_record import SenderRecord
 
 ACK_V1 = (
@@ -221,3 +223,21 @@ def test_no_record_moves_the_cursor_of_who_reads_the_status(escape: str) -> None
     assert (ack.cause, sender.held) == (shown, shown)
     assert sender.alert == escape.replace(escape[0], "\ufffd")
     assert sender.not_served == (sender.alert, "tacoma")
+
+
+@dataclass(frozen=True)
+class Inner:
+    rows: int
+    unit: ClassVar[str] = "rows"
+
+
+@dataclass(frozen=True)
+class Outer:
+    clock: int
+    frames: list[Inner]
+    FORMAT: ClassVar[int] = 2
+
+
+def test_the_names_that_a_record_may_require_are_its_fields() -> None:
+    """Fails when a constant of the class counts: a record that requires its name would be read."""
+    assert known_names(Outer) == {"clock", "frames", "frames.rows"}
