@@ -277,7 +277,7 @@ GUARDS = {
 
     [b05]
     test_b05_several_tables_on_one_channel_and_a_sender_for_others
-    Sender._stream
+    Sender._settings
     - stream_name(sender.site, sender.name, table.name)
     + stream_name(sender.site, sender.name, table.name.replace('lines', 'orders'))
     """,
@@ -912,6 +912,18 @@ GUARDS = {
     + (causes[0], 'It failed.')
     """,
     "unit/channels/test_channels.py": """
+    [receivers record is no ack]
+    test_a_record_of_a_receiver_is_no_ack[topics]
+    TopicChannel.read_acks
+    - (note.kind, note.stream) == ("ack", stream)
+    + note.stream == stream
+
+    [receivers record removed]
+    test_a_removed_stream_leaves_nothing[memory]
+    ObjectChannel.remove
+    - ("log", "frames", "receivers", "acks")
+    + ("log", "frames", "acks")
+
     [one channel per process]
     test_a_channel_can_be_pickled_for_tasks[memory]
     unit/channels/test_object_store.py::test_a_process_opens_a_channel_once
@@ -1884,7 +1896,7 @@ GUARDS = {
 
     [turns]
     test_a_turn_ends_although_the_sender_keeps_publishing
-    InboundTable._apply_stream
+    InboundTable._apply_listed
     - listing.epochs
     + listing.log.since(0)
 
@@ -1955,16 +1967,59 @@ GUARDS = {
     - try:
     -     ...
     - finally:
-    -     forwards.stopped()
+    -     note_stop([*forwards.channels, *(each.streams for each in channels)])
     + writer.write(spark)
-    + forwards.stopped()
+    + note_stop([*forwards.channels, *(each.streams for each in channels)])
 
     [one tables decisions]
     test_unreadable_decisions_hold_their_table_alone
-    InboundTable._apply_stream
+    InboundTable._apply_listed
     - stream.refuse(listing, None, str(error), self.site.name)
     - return
     + raise
+    """,
+    "unit/receiver/test_receiver_record.py": """
+    [no other receivers record]
+    test_a_run_with_available_now_leaves_its_counters
+    ReceiverRecordKeeper.keep
+    - 0 if last else NEXT_WITHIN
+    + NEXT_WITHIN
+
+    [receivers record refused]
+    test_a_channel_that_refuses_the_record_stops_nothing
+    ReceiverRecordKeeper.keep
+    - try:
+    -     ...
+    - except WanError as error:
+    -     ...
+    + try:
+    +     ...
+    + except KeyError as error:
+    +     ...
+
+    [overtaken receiver]
+    test_a_receiver_that_was_overtaken_does_not_say_that_it_was_stopped
+    ReceiverRecordKeeper.stop
+    - (there.began, there.written) == (mine.began, mine.written)
+    + True
+
+    [receiver stopped too late]
+    test_a_receiver_that_was_overtaken_does_not_say_that_it_was_stopped
+    ReceiverRecordKeeper.stop
+    - is_mine and not is_late()
+    + is_mine
+
+    [records a few at a time]
+    test_the_records_of_many_streams_are_written_a_few_at_a_time
+    ChannelStreams.keep_records
+    - due[:AT_ONCE]
+    + due
+
+    [work of the site]
+    test_a_long_apply_is_in_the_record_until_it_ends
+    long_work
+    - (begun.work, begun.stream, begun.site) != (work, stream, site)
+    + (begun.work, begun.stream) != (work, stream)
     """,
     "unit/runtime/test_handle.py": """
     [b15 channels closed]
@@ -2546,7 +2601,7 @@ GUARDS = {
     [record on change]
     test_an_idle_stream_costs_no_request_and_no_look
     test_a_start_costs_one_read_and_one_write
-    RecordKeeper.keep
+    SenderRecordKeeper.keep
     - if told == self._told:
     -     return None
     + pass
@@ -2571,14 +2626,14 @@ GUARDS = {
 
     [record of a hold]
     test_a_hold_and_its_release_are_written_at_once
-    RecordKeeper._is_urgent
+    SenderRecordKeeper._is_urgent
     - (fields["held"] is None) != (self._told["held"] is None)
     + False
 
     [record refused]
     test_a_channel_that_refuses_the_record_stops_nothing[put_sender]
     test_a_channel_that_refuses_the_record_stops_nothing[sender]
-    RecordKeeper.keep
+    SenderRecordKeeper.keep
     - try:
     -     ...
     - except WanError as error:
@@ -2590,19 +2645,19 @@ GUARDS = {
 
     [record by sink]
     test_the_sender_of_a_user_stream_adds_what_holds_it
-    RecordKeeper.keep
+    SenderRecordKeeper.keep
     - self.by_sink
     + False
 
     [last record]
     test_the_record_of_a_sender_that_ends_promises_no_other
-    RecordKeeper.keep
+    SenderRecordKeeper.keep
     - 0 if last else NEXT_WITHIN
     + NEXT_WITHIN
 
     [kept alive]
     test_a_sender_says_that_it_is_there_and_that_it_was_stopped
-    RecordKeeper.is_due
+    SenderRecordKeeper.is_due
     - now >= self._alive_at
     + False
 
@@ -2614,13 +2669,13 @@ GUARDS = {
 
     [started again]
     test_a_sender_that_starts_is_not_stopped_any_more
-    RecordKeeper._take_over
+    SenderRecordKeeper._take_over
     - there is not None
     + False
 
     [overtaken]
     test_a_sender_that_was_overtaken_does_not_say_that_it_was_stopped
-    RecordKeeper.stop
+    SenderRecordKeeper.stop
     - (there.began, there.written) == (mine.began, mine.written)
     + True
 
@@ -2632,13 +2687,13 @@ GUARDS = {
 
     [stopped a little late]
     test_a_stop_that_has_given_up_sends_no_more_requests
-    RecordKeeper.stop
+    SenderRecordKeeper.stop
     - is_mine and not is_late()
     + is_mine
 
     [refused sign]
     test_a_sign_of_life_that_is_refused_comes_a_minute_later
-    RecordKeeper.keep_alive
+    SenderRecordKeeper.keep_alive
     - self._alive_at = now + REFUSED_INTERVAL
     + self._alive_at = now + NEXT_WITHIN
 
@@ -2964,7 +3019,13 @@ GUARDS = {
     test_a_record_of_a_sender_with_an_impossible_time_is_none[4611686018427387904]
     test_a_record_of_a_sender_with_an_impossible_time_is_none[-1]
     SenderRecord._is_valid
-    - all(time is None or 0 <= time <= _LATEST for time in times)
+    - all(map(is_time, times))
+    + True
+
+    [numbers of receivers]
+    test_a_record_of_a_receiver_with_impossible_numbers_is_none
+    ReceiverRecord.of
+    - record._is_valid()
     + True
 
     [version 1 acks, marks and checkpoints]

@@ -254,7 +254,7 @@ class TableApplier:
         change = Change(epochs)
         rows = sum(epoch.manifest.rows for epoch in epochs)
         size = sum(epoch.manifest.bytes for epoch in epochs)
-        with under_way("applying", self.log.stream, rows=rows, size=size):
+        with under_way("applying", self.log.stream, self.site, rows=rows, size=size):
             self.target.read(change, self.ledger.columns)
             try:
                 yield "apply.3 read"
@@ -356,7 +356,12 @@ class TableApplier:
         acks = {acked.log_id: acked.in_table} if acked is not None else {}
         progress = self.ledger.progress
         planner = StreamPlanner(
-            self._inbound, self.site, progress, acks, self.max_bytes, self.max_epochs
+            self._inbound,
+            self.site,
+            progress=progress,
+            acked=acks,
+            max_bytes=self.max_bytes,
+            max_epochs=self.max_epochs,
         )
         return planner.plan(epochs)
 

@@ -319,7 +319,9 @@ class DeltaSource:
         stages = 2 if self.table.keys else 1
         with (
             watched_jobs(self.spark, stages) as share,
-            under_way("capturing", header.stream, rows=estimate, size=size, share=share),
+            under_way(
+                "capturing", header.stream, header.origin, rows=estimate, size=size, share=share
+            ),
         ):
             reported = map_in_arrow(rows, task, REPORT_SCHEMA).collect()
         for kind, content in reported:

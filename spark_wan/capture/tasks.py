@@ -247,7 +247,9 @@ class CaptureTask:
             for rank in rows.column(RANK_COLUMN).to_pylist()
         ]
         versions = rows.column(COMMIT_VERSION).to_pylist()
-        self._add_letters(own_columns(rows), versions, operations, cause, ids, report)
+        self._add_letters(
+            own_columns(rows), versions, operations=operations, cause=cause, ids=ids, report=report
+        )
 
     def _too_large(
         self, ids: EventIds, report: CaptureReport, event: pa.RecordBatch, size: int
@@ -263,13 +265,21 @@ class CaptureTask:
                 return smaller
         content = event.select([name for name in event.schema.names if name not in (VERSION, OP)])
         cause = f"too_large: {self.limits.exceeded(size)}"
-        self._add_letters(content, [version], [Operation(operation)], cause, ids, report)
+        self._add_letters(
+            content,
+            [version],
+            operations=[Operation(operation)],
+            cause=cause,
+            ids=ids,
+            report=report,
+        )
         return None
 
     def _add_letters(
         self,
         content: pa.RecordBatch,
         versions: list[int],
+        *,
         operations: list[Operation],
         cause: str,
         ids: EventIds,

@@ -33,17 +33,18 @@ def write_of(path: str) -> str:
     return path.rpartition("/")[2][:_WRITE_DIGITS]
 
 
-Kind = Literal["head", "again", "ack", "sender"]
+Kind = Literal["head", "again", "ack", "sender", "receiver"]
 
 
 class Note(NamedTuple):
     """The name of a small object of a stream that is replaced as a whole."""
 
     kind: Kind
-    """The newest epoch, an announcement, a site's ack, or what the sender says of itself."""
+    """The newest epoch, an announcement, a site's ack, or what the sender or a receiver says of
+    itself."""
     stream: str
     site: str = ""
-    """Of an ack."""
+    """Of an ack, and of a receiver."""
 
 
 class Version(NamedTuple):

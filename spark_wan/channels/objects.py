@@ -7,6 +7,7 @@
     frames/<stream>/<attempt>-<index>.frame     frames; only a manifest makes them count
     acks/<stream>/<site>.json                   the newest ack of each site
     senders/<stream>.json                       the sender's record
+    receivers/<stream>/<site>.json              the receiver's record
     wan-writable, wan-clock-<32 hex digits>     probes: there for a moment, or left by a crash
 
 ``<attempt>`` is 32 hexadecimal digits: the first 16 name the write, the others one attempt of one
@@ -45,7 +46,9 @@ _NOTES: dict[Kind, str] = {
     "again": "heads/{}.again",
     "ack": "acks/{}/{}.json",
     "sender": "senders/{}.json",
+    "receiver": "receivers/{}/{}.json",
 }
+_BY_SITE = ("ack", "receiver")
 _NOTE = {
     kind: re.compile(re.escape(path).replace(r"\{\}", "([^/]+)")) for kind, path in _NOTES.items()
 }
@@ -267,8 +270,8 @@ class ObjectChannel(Channel):
             self.delete([path])
 
     def remove(self, stream: str) -> None:
-        self.delete(_path(Note(kind, stream)) for kind in _NOTES if kind != "ack")
-        for folder in ("log", "frames", "acks"):
+        self.delete(_path(Note(kind, stream)) for kind in _NOTES if kind not in _BY_SITE)
+        for folder in ("log", "frames", "receivers", "acks"):
             paths = self.list_paths(f"{folder}/{stream}/")
             # Of a log, the oldest first: what is left always ends where it did.
             self.delete(sorted(paths))
@@ -301,6 +304,6 @@ def _path(note: Note) -> str:
 def _note_at(path: str) -> Note | None:
     for kind, form in _NOTE.items():
         match = form.fullmatch(path)
-        if match is not None and (kind != "ack" or is_safe(match[2])):
+        if match is not None and (kind not in _BY_SITE or is_safe(match[2])):
             return Note(kind, *match.groups())
     return None

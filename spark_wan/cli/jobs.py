@@ -41,7 +41,7 @@ def send(
             parallel=parallel,
             idle_interval=idle_interval,
         )
-        launch("sender", sender, options, out, out.sender_progress)
+        launch("sender", sender, options=options, out=out, report=out.sender_progress)
 
 
 @takes(JobOptions)
@@ -72,4 +72,4 @@ def receive(
             idle_interval=idle_interval,
             decisions=decisions,
         )
-        launch("receiver", receiver, options, out, out.receiver_progress)
+        launch("receiver", receiver, options=options, out=out, report=out.receiver_progress)

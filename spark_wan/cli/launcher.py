@@ -19,7 +19,7 @@ from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
 from spark_wan.errors import SessionLostError, WanError
 from spark_wan.runtime.handle import JobHandle, S, Status
-from spark_wan.runtime.progress import Progress, Work, works
+from spark_wan.runtime.progress import LONG, Progress, Work, works
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
-WORK_INTERVAL = 10.0
-"""Seconds between two lines about a capture or an apply that is under way."""
 LOG_LINES = 20
 """Number of lines of the log that are shown when Spark does not start."""
 SIGNAL_WAIT = 1.0
@@ -44,6 +42,7 @@ def launch(
     kind: str,
     new_job: Callable[[Any], Any],
     options: JobOptions,
+    *,
     out: Output,
     report: Callable[[S], None],
 ) -> None:
@@ -113,7 +112,7 @@ def watch(
                 report(reported[status.stream])
         now = milliseconds()
         for work in works():
-            if now - told.get(work, work.begun.began_ms) >= WORK_INTERVAL * 1000:
+            if now - told.get(work, work.begun.began_ms) >= LONG * 1000:
                 told[work] = now
                 report_work(work.progress())
 

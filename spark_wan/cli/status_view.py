@@ -32,6 +32,7 @@ from spark_wan.status.reports import (
     ChannelReport,
     SiteReport,
     StreamReport,
+    WorkReport,
 )
 from spark_wan.units import format_bytes, format_duration
 
@@ -48,6 +49,8 @@ _STYLES = {
 _FINE = (UP_TO_DATE, NOTHING_SENT)
 _DEAD_LETTERS = "rows and causes are in ledger/dead_letters in the state"
 _DAY = 86_400_000
+_OLD_WORK = 60_000
+"""Milliseconds after which the status says when a job has said last how far it is."""
 _NARROWEST = 20
 """Columns that a text gets at least, beside its label."""
 
@@ -172,6 +175,8 @@ class StatusView:
                 + (f" This finds them: {query}" if query else ""),
                 "yellow",
             )
+        if sender.work is not None and sender.stopped_ms is None:
+            yield Text(f"{at} captures {self._work(sender.work)}", "dim")
         job = "sender" if stream.from_site in ("", stream.origin) else "receiver"
         if sender.stopped_ms is not None:
             yield Text(
@@ -209,11 +214,24 @@ class StatusView:
                 f"receiver will hold the stream. {advice}",
                 "red",
             )
-        if site.applying is not None:
+        receiver = site.receiver
+        if receiver is not None and receiver.work is not None and receiver.stopped_ms is None:
+            yield Text(f"{site.site} applies {self._work(receiver.work)}", "dim")
+        elif site.applying is not None:
             yield Text(
                 f"{site.site} applies epoch {site.applying}{self._since(site.answered_at_ms)}. A "
                 "large epoch takes its time; if it takes too long, check its receiver.",
                 "dim",
+            )
+        if receiver is not None and receiver.stopped_ms is not None:
+            since = self._since(receiver.stopped_ms)
+            yield Text(f"the receiver of {site.site} has been stopped{since}. Start it.", "yellow")
+        elif receiver is not None and receiver.silent_since_ms is not None:
+            yield Text(
+                f"the receiver of {site.site} has said nothing"
+                f"{self._since(receiver.silent_since_ms)}. Check that it runs, and writes to "
+                "receivers/ in this channel.",
+                "yellow",
             )
         if site.overdue_since_ms is not None:
             never = ", and never before" if site.answered_at_ms is None else ""
@@ -228,6 +246,16 @@ class StatusView:
                 f"{site.site}",
                 "yellow",
             )
+
+    def _work(self, work: WorkReport) -> str:
+        """Return what is done, since when, and how far it was at the last record."""
+        size = f" ({format_bytes(work.bytes)})" if work.bytes is not None else ""
+        text = f"{work.rows:,} rows{size}{self._since(work.began_ms)}"
+        if work.share is not None and work.rows_per_s is not None:
+            text += f", about {work.share:.0%} done, {work.rows_per_s:,} rows/s"
+        if self.now - work.written_ms > _OLD_WORK:
+            text += f", as of {format_duration(self.now - work.written_ms)} ago"
+        return text
 
     def _since(self, moment: int | None) -> str:
         """Return since when, as local time, and for how long."""

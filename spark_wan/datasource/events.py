@@ -58,7 +58,12 @@ def sink_settings(options: SinkOptions) -> StreamSettings:
     """Return what all epochs of a sink's stream have in common."""
     remotes = tuple(sorted(options.remotes))
     return StreamSettings(
-        options.stream, options.table, options.key, options.site, remotes, remotes
+        options.stream,
+        options.table,
+        keys=options.key,
+        origin=options.site,
+        sent_to=remotes,
+        addressees=remotes,
     )
 
 

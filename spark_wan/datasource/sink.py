@@ -92,7 +92,12 @@ class EventsSink:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WanCommitMessage:
         writer = EventsWriter(
-            self._channel(), self.options, self.columns, self.schema, milliseconds, self._write_id()
+            self._channel(),
+            self.options,
+            columns=self.columns,
+            schema=self.schema,
+            clock=milliseconds,
+            write_id=self._write_id(),
         )
         return WanCommitMessage(writer.write(iterator))
 
@@ -136,12 +141,12 @@ class EventsSink:
         acks = AckManager(
             stream,
             self._checkpoints(),
-            options.ack_policy,
-            int(options.ack_timeout * 1000),
-            milliseconds,
-            options.remotes,
-            options.former_remotes,
-            options.never_primary,
+            policy=options.ack_policy,
+            ack_timeout=int(options.ack_timeout * 1000),
+            clock=milliseconds,
+            served=options.remotes,
+            former=options.former_remotes,
+            never_primary=options.never_primary,
         )
         timeouts, sweep = AckTimeouts(acks, options.on_ack_timeout), Sweep(acks)
         waits_for = manifest if options.block_on_ack else None

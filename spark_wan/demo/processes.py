@@ -31,6 +31,7 @@ class Job:
         self,
         command: str,
         config: Path,
+        *,
         site: str,
         log: Path,
         environment: Mapping[str, str] | None = None,
@@ -133,7 +134,7 @@ class UnackedCommit:
 
 
 def kill_before_ack(
-    receiver: Job, table: Path, log: StreamLog, site: str, cancelled: Callable[[], bool]
+    receiver: Job, table: Path, *, log: StreamLog, site: str, cancelled: Callable[[], bool]
 ) -> UnackedCommit | None:
     """Kill the receiver when a marked commit is in the table and its ack is not yet in the channel.
 

@@ -77,7 +77,9 @@ class Run(ABC, Generic[Summary]):
         self, command: str, site: str, log: str, environment: Mapping[str, str] | None = None
     ) -> Job:
         config = self.directory / "topology.yaml"
-        job = Job(command, config, site, self.directory / "logs" / log, environment)
+        job = Job(
+            command, config, site=site, log=self.directory / "logs" / log, environment=environment
+        )
         self.jobs.append(job)
         return job
 

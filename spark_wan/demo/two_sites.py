@@ -114,7 +114,9 @@ class TwoSites(Run[TwoSitesSummary]):
         try:
             log = StreamLog(self._channel, stream_name("newark", "east", "flights"))
             table = self.directory / "seattle" / "flights"
-            commit = kill_before_ack(self.jobs[1], table, log, "seattle", self._closed.is_set)
+            commit = kill_before_ack(
+                self.jobs[1], table, log=log, site="seattle", cancelled=self._closed.is_set
+            )
             if commit is None:
                 return
             self.already_applied = commit.events

@@ -34,9 +34,9 @@ from spark_wan.runtime.scheduler import (
     Turn,
 )
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
+from spark_wan.sender.outbound_channel import OutboundChannel
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
-from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.steps import run
@@ -140,7 +140,7 @@ class Forwards:
     """The forwarding of a running receiver."""
 
     def __init__(
-        self, job: Job, scheduler: Scheduler, topology: Topology, site: Site, available_now: bool
+        self, job: Job, scheduler: Scheduler, *, topology: Topology, site: Site, available_now: bool
     ) -> None:
         self.job = job
         self.scheduler = scheduler
@@ -158,11 +158,11 @@ class Forwards:
             for sender in self.topology.attached(table, self.site.name)
         ]
 
-    def stopped(self) -> None:
-        """Take note that the receiver was stopped, and nothing of it is running."""
+    @property
+    def channels(self) -> list[OutboundChannel]:
+        """The channels to which streams are forwarded."""
         with self._lock:
-            channels = [*self._outbound.values()]
-        note_stop(channels)
+            return [*self._outbound.values()]
 
     def _forwarded(
         self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck
@@ -177,22 +177,22 @@ class Forwards:
         acks = AckManager(
             stream_log,
             checkpoints,
-            sender.ack_policy,
-            int(sender.ack_timeout * 1000),
-            milliseconds,
-            sender.remotes,
+            policy=sender.ack_policy,
+            ack_timeout=int(sender.ack_timeout * 1000),
+            clock=milliseconds,
+            served=sender.remotes,
             watch=outbound.watch,
         )
         collecting = OutboundStream(
             self.job,
             self.available_now,
-            CurrentSession(),
-            StreamStatus(name, table.name),
-            None,
-            acks,
-            Pace(sender.batch_interval, self.site.idle_interval),
-            0.0,
-            record=RecordKeeper(
+            session=CurrentSession(),
+            status=StreamStatus(name, table.name),
+            publisher=None,
+            acks=acks,
+            pace=Pace(sender.batch_interval, self.site.idle_interval),
+            block_on_ack=0.0,
+            record=SenderRecordKeeper(
                 channel, name, settings_fingerprint(self.topology, sender, table), milliseconds
             ),
         )
@@ -202,15 +202,21 @@ class Forwards:
         forwarder = Forwarder(
             self.topology,
             table,
-            sender,
-            inbound,
-            stream_log,
-            checkpoints,
-            milliseconds,
-            partial(decisions.load, table.name),
+            sender=sender,
+            inbound=inbound,
+            outbound=stream_log,
+            checkpoints=checkpoints,
+            clock=milliseconds,
+            decisions=partial(decisions.load, table.name),
         )
         return ForwardedStream(
-            self.job, forwarder, answer, outbound, collecting, self.scheduler, self.available_now
+            self.job,
+            forwarder,
+            answer=answer,
+            outbound=outbound,
+            acks=collecting,
+            scheduler=self.scheduler,
+            available_now=self.available_now,
         )
 
     def _outbound_of(self, sender: Sender) -> OutboundChannel:

@@ -96,7 +96,7 @@ class BatchPublisher:
         index, rows, data = frame
         path = self.channel.put_frame(self.header.stream, self.header.attempt, index, data)
         digest = frame_digest(data) if self.limits.digests else ""
-        return FrameRef(path, rows, len(data), frame_checksum(data), digest)
+        return FrameRef(path, rows, bytes=len(data), checksum=frame_checksum(data), digest=digest)
 
     def _cut(
         self, batches: Iterable[tuple[pa.RecordBatch, np.ndarray | None]]

@@ -62,7 +62,7 @@ def check_log(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
     if checkpoint is not None and last is not None and not end.is_another_log:
         if last.epoch < checkpoint.epoch:
             known = f"it was at {checkpoint.epoch} ({_acked(checkpoint)})"
-            raise LogGapError(_restored(log, end, last, known, new_log))
+            raise LogGapError(_restored(log, end, last=last, known=known, new_log=new_log))
         return
     if checkpoint is not None:
         lost = [checkpoint.log_id]
@@ -99,10 +99,10 @@ def check_acks(log: StreamLog, end: LogEnd, new_log: NewLog) -> None:
     # Beyond what is there now: another writer may have extended it meanwhile.
     if max(acks.values(), default=0) > last.epoch and max(acks.values()) > log.newest_epoch():
         known = f"sites have acked more ({acks})"
-        raise LogGapError(_restored(log, end, last, known, new_log))
+        raise LogGapError(_restored(log, end, last=last, known=known, new_log=new_log))
 
 
-def _restored(log: StreamLog, end: LogEnd, last: Manifest, known: str, new_log: NewLog) -> str:
+def _restored(log: StreamLog, end: LogEnd, *, last: Manifest, known: str, new_log: NewLog) -> str:
     return (
         f"{log.channel.url}: the log of {log.stream} ends at manifest {last.epoch}, but {known}: "
         "an older state of it was restored. The stream is held and nothing is published. Restore "

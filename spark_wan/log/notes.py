@@ -1,7 +1,9 @@
-"""What the notes of a stream mean: acks, head, announcement, and what its sender says of itself.
+"""What the notes of a stream mean: acks, head, announcement, and what its sender and its receivers
+say of themselves.
 
 All are replaced as a whole. A head and an announcement (:mod:`spark_wan.wire.head`) are hints: one
-that is damaged is none. What a sender says of itself is for reports, and for ``wait_for_ack``.
+that is damaged is none. What jobs say of themselves is for reports; ``wait_for_ack`` uses that of
+the sender, too.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.errors import NewerRecordError
 from spark_wan.wire.head import Announcement, Head
+from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
 
 
@@ -74,3 +77,17 @@ def sender_record(channel: Channel, stream: str) -> SenderRecord | None:
         return None if data is None else SenderRecord.of(data, stream)
     except NewerRecordError:
         return None  # a newer spark_wan ran there; this one's sender writes it anew
+
+
+def put_receiver_record(channel: Channel, record: ReceiverRecord) -> None:
+    channel.put_note(Note("receiver", record.stream, record.site), record.encode())
+
+
+def receiver_record(channel: Channel, stream: str, site: str) -> ReceiverRecord | None:
+    """Return what the receiver of a site says of a stream; None when there is no record that can be
+    read."""
+    data = channel.note(Note("receiver", stream, site))
+    try:
+        return None if data is None else ReceiverRecord.of(data, stream, site)
+    except NewerRecordError:
+        return None

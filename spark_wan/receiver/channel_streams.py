@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +10,25 @@ from dataclasses import replace
 
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.channels.base import Channel, Version
+from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.errors import ChannelError, UntrustedError, WanError
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.heads import Heads
 from spark_wan.log.listing import Listing
 from spark_wan.log.notes import ack_versions
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.receiver.stream import Due, InboundStream, TableStatus
+from spark_wan.runtime.progress import LONG, works
 from spark_wan.topology.model import Table, Topology
 from spark_wan.topology.signing import receiving_trust
+from spark_wan.units import milliseconds
 from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0
 """Seconds between listings of the acks."""
+MORE_RECORDS = 1.0
+"""Seconds until records are written that were due, and not written with the others."""
 
 
 Forward = Callable[[StreamLog, Table, SiteAck], Sequence[Forwarding]]
@@ -77,6 +84,26 @@ class ChannelStreams:
         if unreachable is None:
             return statuses
         return [replace(status, held=unreachable) for status in statuses]
+
+    @property
+    def answers(self) -> bool:
+        """Whether the channel could be listed last time."""
+        return self._unreachable is None
+
+    @property
+    def records(self) -> list[ReceiverRecordKeeper]:
+        """What the receiver says of each stream."""
+        return [stream.record for stream in self.all() if stream.record is not None]
+
+    def keep_records(self) -> float:
+        """Write the receiver's records that are due, a few: those of a thousand streams may be due
+        at once. Return after how many seconds to call this again, at the latest."""
+        due = [stream for stream in self.all() if stream.is_record_due()]
+        for _ in in_order(InboundStream.keep_record, due[:AT_ONCE]):
+            pass
+        if len(due) > AT_ONCE:
+            return MORE_RECORDS
+        return LONG if works() else math.inf
 
     def due(self, channel: Channel) -> dict[str, list[Due]]:
         """List the channel, and return what may have to be applied, by table.
@@ -161,6 +188,9 @@ class ChannelStreams:
         if stream.answer is not None:
             return
         answer = SiteAck(self.site, listing.log)
+        stream.record = ReceiverRecordKeeper(
+            listing.log.channel, stream.name, self.site, milliseconds
+        )
         if self.forward is not None:
             stream.forwards = self.forward(listing.log, self.topology.table(table), answer)
             answer.forwarded = [each.forwarder.through for each in stream.forwards]

@@ -80,7 +80,7 @@ class InboundChannel(Activity):
             self.scheduler.add(table)
             self.scheduler.wake(table)
         if not self.available_now:
-            return Next(self.pace.wait())
+            return Next(min(self.pace.wait(), self.streams.keep_records()))
         if self.streams.refused is not None:
             raise self.streams.refused
         return None

@@ -20,6 +20,7 @@ from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.sender.outbound_channel import note_stop
 from spark_wan.topology.model import Topology
 from spark_wan.wire.decisions import Decisions
 
@@ -108,7 +109,13 @@ class Receiver:
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         tables = self._tables(handle, available_now, writer, first_looks)
-        forwards = Forwards(handle, handle.scheduler, self.topology, self.site, available_now)
+        forwards = Forwards(
+            handle,
+            handle.scheduler,
+            topology=self.topology,
+            site=self.site,
+            available_now=available_now,
+        )
         for url in sorted({sender.channel for sender in self.senders}):
             # Of several senders on one channel the first has its options, at both ends.
             storage = next(each.storage for each in self.senders if each.channel == url)
@@ -116,7 +123,14 @@ class Receiver:
             pace = Pace(self.interval, self.idle_interval)
             streams = ChannelStreams(self.topology, self.site.name, url, forwards.of)
             channels.append(
-                InboundChannel(channel, streams, tables, handle.scheduler, pace, available_now)
+                InboundChannel(
+                    channel,
+                    streams,
+                    tables=tables,
+                    scheduler=handle.scheduler,
+                    pace=pace,
+                    available_now=available_now,
+                )
             )
         prepare_all([inbound.channel for inbound in channels], begins=False)
         if writer is None:
@@ -127,7 +141,7 @@ class Receiver:
                 try:
                     writer.write(spark)
                 finally:
-                    forwards.stopped()
+                    note_stop([*forwards.channels, *(each.streams for each in channels)])
 
             handle.begin([*channels, writer, self._maintenance(handle)], last=last)
         return handle
@@ -150,13 +164,13 @@ class Receiver:
             return InboundTable(
                 job,
                 self.site,
-                self.topology.table(name),
-                self.max_bytes,
-                available_now,
-                self.decisions.get(name, Decisions()),
-                maintenance,
-                writer,
-                first_looks,
+                table=self.topology.table(name),
+                max_bytes=self.max_bytes,
+                available_now=available_now,
+                decisions=self.decisions.get(name, Decisions()),
+                maintenance=maintenance,
+                writer=writer,
+                first_looks=first_looks,
             )
 
         return InboundTables(table)

@@ -14,6 +14,7 @@ from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
+from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -83,6 +84,8 @@ class InboundStream:
     """None until there is something to report."""
     answer: SiteAck | None = None
     """The site's ack. None until the stream's table is known."""
+    record: ReceiverRecordKeeper | None = None
+    """What the receiver says of itself, from then on."""
     forwards: Sequence[Forwarding] = ()
     """Its forwarding, one for each sender of this site that the table is attached to."""
     given: Listing | None = None
@@ -129,6 +132,16 @@ class InboundStream:
         held = "; ".join(cause for cause in causes if cause is not None)
         return replace(status, forwarded=min(through), held=held or None)
 
+    def is_record_due(self) -> bool:
+        """Whether it is time to write the receiver's record."""
+        record, status = self.record, self.status
+        return record is not None and status is not None and record.is_due(status)
+
+    def keep_record(self, last: bool = False) -> None:
+        """Write the receiver's record. ``last``: the receiver ends by itself."""
+        if self.record is not None and self.status is not None:
+            self.record.keep(self.status, last)
+
     def release(self) -> None:
         """Note that nothing holds the stream any more."""
         self.held = None
@@ -162,7 +175,7 @@ class InboundStream:
         if held is not None:
             held.retry_now()
 
-    def record(self, result: ApplyResult, local_commits: int) -> None:
+    def count(self, result: ApplyResult, local_commits: int) -> None:
         """Add the result of a round to the status."""
         status = self.report()
         status.applied = result.applied
@@ -208,7 +221,7 @@ class InboundStream:
             ack = replace(acked, held=acked.in_table + 1, cause=cause)
         else:
             log_id = manifest.log_id if manifest else ""
-            ack = Ack(site, self.name, log_id, 0, listing.newest, cause)
+            ack = Ack(site, self.name, log_id=log_id, applied=0, held=listing.newest, cause=cause)
         if self.answer is not None:
             self.answer.forget()
         if ack != acked:

@@ -172,6 +172,13 @@ class InboundTable(Activity):
     def _apply_stream(self, stream: InboundStream, listing: Listing) -> _Work:
         self._streams[stream.name] = stream
         try:
+            yield from self._apply_listed(stream, listing)
+        finally:
+            if self.available_now:  # nobody else writes it
+                stream.keep_record(last=True)
+
+    def _apply_listed(self, stream: InboundStream, listing: Listing) -> _Work:
+        try:
             applier = self._applier(stream, listing.log)
         except LedgerError as error:
             stream.refuse(listing, None, str(error), self.site.name)
@@ -181,7 +188,7 @@ class InboundTable(Activity):
         while True:
             self.job.check_stopped()
             result = yield from self._round(stream, applier, listing.epochs)
-            stream.record(result, applier.ledger.local_commits)
+            stream.count(result, applier.ledger.local_commits)
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():
@@ -254,10 +261,10 @@ class InboundTable(Activity):
             stream.applier = TableApplier(
                 self.site.name,
                 self.name,
-                stream_log,
-                target,
-                ledger,
-                self.max_bytes,
+                log=stream_log,
+                target=target,
+                ledger=ledger,
+                max_bytes=self.max_bytes,
                 check_stopped=self.job.check_stopped,
                 decisions=partial(decisions.load, self.name),
                 answer=stream.answer,

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from spark_wan.units import milliseconds
+from spark_wan.wire.records import LongWork
+
+LONG = 10.0
+"""Seconds after which work is reported, and again so often."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +18,8 @@ class Progress:
     """How far a capture or an apply is."""
 
     stream: str
+    site: str
+    """Where it is done."""
     work: str
     """``capturing`` or ``applying``."""
     rows: int
@@ -53,10 +59,18 @@ _under_way: list[Work] = []
 
 @contextmanager
 def under_way(
-    work: str, stream: str, *, rows: int, size: int | None, share: Share = lambda: None
+    work: str,
+    stream: str,
+    site: str,
+    *,
+    rows: int,
+    size: int | None,
+    share: Share = lambda: None,
 ) -> Iterator[None]:
     """Have :func:`works` return this work until it ends. ``share`` returns how much is done."""
-    begun = Work(Progress(stream, work, rows, size, milliseconds()), share)
+    begun = Work(
+        Progress(stream, site, work=work, rows=rows, bytes=size, began_ms=milliseconds()), share
+    )
     _under_way.append(begun)
     try:
         yield
@@ -67,3 +81,16 @@ def under_way(
 def works() -> list[Work]:
     """Return the captures and applies of this process that are under way, the oldest first."""
     return [*_under_way]
+
+
+def long_work(work: str, stream: str, site: str, now_ms: int) -> LongWork | None:
+    """Return what a record says of work that has taken longer than :data:`LONG`."""
+    for each in works():
+        begun = each.begun
+        if (begun.work, begun.stream, begun.site) != (work, stream, site):
+            continue
+        if now_ms - begun.began_ms >= LONG * 1000:
+            share = each.share()
+            percent = None if share is None else int(100 * share)
+            return LongWork(begun.rows, begun.began_ms, begun.bytes, percent)
+    return None

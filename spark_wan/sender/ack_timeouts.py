@@ -154,11 +154,11 @@ class AckTimeouts:
         return AckTimeout(
             manifest.stream,
             manifest.log_id,
-            manifest.epoch,
-            acks.policy,
-            acked,
-            frozenset(sent_to - acked),
-            manifest.created,
+            epoch=manifest.epoch,
+            policy=acks.policy,
+            acked=acked,
+            missing=frozenset(sent_to - acked),
+            published=manifest.created,
         )
 
     def _decided(self, timeout: AckTimeout) -> OnAckTimeout:

@@ -30,7 +30,7 @@ from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
-from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
@@ -149,7 +149,14 @@ class Sender:
         )
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         streams = [
-            self._stream(handle, sender, table, watches[sender.channel], available_now, first_looks)
+            self._stream(
+                handle,
+                sender,
+                table,
+                watch=watches[sender.channel],
+                available_now=available_now,
+                first_looks=first_looks,
+            )
             for sender, table in self.streams
         ]
         for url, watch in watches.items():
@@ -170,17 +177,60 @@ class Sender:
         job: Job,
         sender: model.Sender,
         table: Table,
+        *,
         watch: AckWatch,
         available_now: bool,
         first_looks: FirstLooks | None = None,
     ) -> OutboundStream:
-        name = stream_name(sender.site, sender.name, table.name)
-        status = StreamStatus(name, table.name)
-        checkpoints = StoredCheckpoints(
-            f"{self.site.state.rstrip('/')}/checkpoints/sender/{sender.name}", self.site.storage
+        settings = self._settings(sender, table)
+        status, session = StreamStatus(settings.stream, table.name), CurrentSession()
+        stream_log = StreamLog(watch.channel, settings.stream, sending_trust(self.topology, sender))
+        state, storage = self.site.state.rstrip("/"), self.site.storage
+        checkpoints = StoredCheckpoints(f"{state}/checkpoints/sender/{sender.name}", storage)
+        decisions = StoredDecisions(state, storage)
+        decisions.record(table.name, self.decisions.get(table.name, Decisions()))
+        publisher = None
+        if table.source == "table":
+            publisher = Publisher(
+                settings,
+                stream_log,
+                source=self._source(sender, table, stream_log, status=status, session=session),
+                checkpoints=checkpoints,
+                clock=milliseconds,
+                decisions=partial(decisions.load, table.name),
+            )
+        acks = AckManager(
+            stream_log,
+            checkpoints,
+            policy=sender.ack_policy,
+            ack_timeout=int(sender.ack_timeout * 1000),
+            clock=milliseconds,
+            served=settings.addressees,
+            never_primary=self.topology.never_primary,
+            watch=watch,
         )
-        settings = CaptureSettings(
-            stream=name,
+        fingerprint = settings_fingerprint(self.topology, sender, table)
+        by_sink = publisher is None
+        return OutboundStream(
+            job,
+            available_now,
+            session=session,
+            status=status,
+            publisher=publisher,
+            acks=acks,
+            pace=Pace(sender.batch_interval, self.idle_interval),
+            block_on_ack=sender.block_on_ack,
+            first_looks=first_looks,
+            record=SenderRecordKeeper(
+                watch.channel, settings.stream, fingerprint, milliseconds, by_sink=by_sink
+            ),
+            on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
+        )
+
+    def _settings(self, sender: model.Sender, table: Table) -> CaptureSettings:
+        """Return what a capture of a table is for, and where it begins."""
+        return CaptureSettings(
+            stream=stream_name(sender.site, sender.name, table.name),
             table=table.name,
             keys=table.keys,
             origin=sender.site,
@@ -190,65 +240,33 @@ class Sender:
             on_table_operation=table.on_table_operation,
             max_epoch_rows=sender.max_epoch_rows,
         )
-        channel = watch.channel
-        stream_log = StreamLog(channel, name, sending_trust(self.topology, sender))
-        decisions = StoredDecisions(self.site.state, self.site.storage)
-        decisions.record(table.name, self.decisions.get(table.name, Decisions()))
-        publisher: Publisher | None = None
-        session = CurrentSession()
-        if table.source == "table":
-            ledger = LedgerTables(session, self.site.state)
-            source = DeltaSource(
-                session,
-                CapturedTable(
-                    table.name, table.location(sender.site), table.keys, table.max_dead_letters
-                ),
-                channel,
-                BatchLimits(
-                    sender.batch_size,
-                    sender.batch_bytes,
-                    sender.max_frame_bytes,
-                    digests=stream_log.trust.signer is not None,
-                    received=_least_received(self.topology, table, sender),
-                ),
-                partial(_record_dead_letters, ledger, status),
-                partial(_note_duplicates, status),
-                self.site.storage,
-            )
-            decided = partial(decisions.load, table.name)
-            publisher = Publisher(settings, stream_log, source, checkpoints, milliseconds, decided)
 
-        policy, timeout = sender.ack_policy, int(sender.ack_timeout * 1000)
-        acks = AckManager(
-            stream_log,
-            checkpoints,
-            policy,
-            timeout,
-            milliseconds,
-            settings.addressees,
-            never_primary=self.topology.never_primary,
-            watch=watch,
-        )
-        pace = Pace(sender.batch_interval, self.idle_interval)
-        record = RecordKeeper(
-            channel,
-            name,
-            settings_fingerprint(self.topology, sender, table),
-            milliseconds,
-            by_sink=publisher is None,
-        )
-        return OutboundStream(
-            job,
-            available_now,
+    def _source(
+        self,
+        sender: model.Sender,
+        table: Table,
+        stream_log: StreamLog,
+        *,
+        status: StreamStatus,
+        session: CurrentSession,
+    ) -> DeltaSource:
+        """Return the table as it is captured."""
+        place = table.location(sender.site)
+        ledger = LedgerTables(session, self.site.state)
+        return DeltaSource(
             session,
-            status,
-            publisher,
-            acks,
-            pace,
-            sender.block_on_ack,
-            first_looks,
-            record,
-            self.on_ack_timeout or sender.on_ack_timeout,
+            CapturedTable(table.name, place, table.keys, table.max_dead_letters),
+            channel=stream_log.channel,
+            limits=BatchLimits(
+                sender.batch_size,
+                sender.batch_bytes,
+                sender.max_frame_bytes,
+                digests=stream_log.trust.signer is not None,
+                received=_least_received(self.topology, table, sender),
+            ),
+            record_dead_letters=partial(_record_dead_letters, ledger, status),
+            note_duplicates=partial(_note_duplicates, status),
+            storage=self.site.storage,
         )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.errors import ChannelError
 from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.progress import LONG, works
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
-from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
@@ -24,17 +25,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class Stoppable(Protocol):
+    """What a job says of a stream in the channel."""
+
+    def stop(self, is_late: Callable[[], bool]) -> None: ...
+
+
+class HasRecords(Protocol):
+    """A channel of a job, with what the job says in it."""
+
+    @property
+    def answers(self) -> bool: ...
+
+    @property
+    def records(self) -> Sequence[Stoppable]: ...
+
+
 LONGEST_STOP = 5.0
 """Seconds that a stop waits for channels."""
 
 
-def note_stop(channels: Iterable[OutboundChannel]) -> None:
-    """Write into the records of all streams that their sender was stopped, as far as their channels
+def note_stop(channels: Iterable[HasRecords]) -> None:
+    """Write into the records of all streams that their job was stopped, as far as their channels
     answer in time. Requests that are late would open connections that the stop has closed."""
     records = [each for channel in channels if channel.answers for each in channel.records]
     given_up = threading.Event()
 
-    def stop(record: RecordKeeper) -> None:
+    def stop(record: Stoppable) -> None:
         if not given_up.is_set():
             record.stop(given_up.is_set)
 
@@ -67,7 +84,7 @@ class OutboundChannel(Activity):
         self.name = self.watch.channel.url
 
     @property
-    def records(self) -> list[RecordKeeper]:
+    def records(self) -> list[SenderRecordKeeper]:
         return [stream.record for stream in self.streams if stream.record is not None]
 
     @property
@@ -90,15 +107,17 @@ class OutboundChannel(Activity):
         if published != self._published:
             self._published = published
             self.pace.happened()  # acks will come
+        for stream in self.streams:
+            stream.report_work()
         # A few in a look: those of a thousand streams may be due at once.
         due = [record for record in self.records if record.is_due()]
-        for _ in in_order(RecordKeeper.keep_alive, due[:AT_ONCE]):
+        for _ in in_order(SenderRecordKeeper.keep_alive, due[:AT_ONCE]):
             pass
         for stream in self.streams:
             if stream.acks.due():
                 self.pace.happened()
                 self.scheduler.wake(stream)
-        return Next(self.pace.wait())
+        return Next(min(self.pace.wait(), LONG) if works() else self.pace.wait())
 
     def statuses(self) -> list[StreamStatus]:
         """Return the status of each stream. All are held while the channel cannot be listed."""

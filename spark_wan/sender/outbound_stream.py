@@ -19,13 +19,15 @@ from spark_wan.errors import StoppedError, TableReplacedError, WanError
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.ack_timeouts import AckTimeouts, Decide
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import LARGE_PLANNED, PLANNED, Publisher
-from spark_wan.sender.record import RecordKeeper
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.sweep import Sweep
 from spark_wan.steps import Steps, reached, run
+from spark_wan.units import milliseconds
 from spark_wan.wire.manifest import EVENTS, Manifest
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ class OutboundStream(Activity):
     block_on_ack: float
     first_looks: FirstLooks | None = None
     """None: the first look at the source is done, or cannot wait."""
-    record: RecordKeeper | None = None
+    record: SenderRecordKeeper | None = None
     """None: no record of the stream is kept."""
     on_ack_timeout: Decide = "wait"
     forwarding_held: str | None = None
@@ -317,6 +319,7 @@ class OutboundStream(Activity):
             held=status.held or self.forwarding_held,
             replaced=status.replaced,
             waiting=self.publisher.waiting if self.publisher is not None else 0,
+            work=None,
             epochs=status.epochs,
             events=status.events,
             batches=status.batches,
@@ -326,6 +329,12 @@ class OutboundStream(Activity):
             not_served=tuple(status.not_served),
             **({"alert": status.alert} if self._knows_alert() else {}),
         )
+
+    def report_work(self) -> None:
+        """Have the record say how far the capture under way is, if it takes long."""
+        if self.record is not None and self.publisher is not None:
+            site = self.publisher.settings.origin
+            self.record.report(long_work("capturing", self.name, site, milliseconds()))
 
     def _knows_alert(self) -> bool:
         """Whether the alert in the record is to be replaced. That of a sink, whose commit has gone

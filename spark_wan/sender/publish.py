@@ -370,7 +370,9 @@ class Publisher:
         self._quiet.read_through(commit.version)
         schema = self.source.schema_at(commit.version)
         self._check_columns(schema)
-        return CaptureRange(0, commit.version, schema, (), (commit,), 0)
+        return CaptureRange(
+            0, commit.version, schema=schema, left_out=(), commits=(commit,), rows=0
+        )
 
     def _check_columns(self, schema: Mapping[str, Any]) -> None:
         check_columns(dict(schema), self.settings.table)

@@ -19,6 +19,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_sender_record, sender_record
 from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _HOLD = ("held", "not_served", "alert")
 
 
 @dataclass
-class RecordKeeper:
+class SenderRecordKeeper:
     """Keeps the record of one stream of a running sender."""
 
     channel: Channel
@@ -99,6 +100,14 @@ class RecordKeeper:
             if not self.by_sink and fields != self._told:
                 self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
+    def report(self, work: LongWork | None) -> None:
+        """Have :meth:`keep_alive` write how far the capture under way is, if it takes long."""
+        with self._lock:
+            told = self._expected[1] if self._expected is not None else self._told
+            if work is None or self.by_sink or told is None or told.get("work") == work:
+                return
+            self._expected = max(self._next_at, self.clock()), {**told, "work": work}
+
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record."""
         if self._refused or self._told is None:
@@ -151,7 +160,7 @@ class RecordKeeper:
                     (there.began, there.written) == (mine.began, mine.written)
                 )
                 if is_mine and not is_late():
-                    self._put(replace(mine, stopped=now, next_within=0, written=now))
+                    self._put(replace(mine, work=None, stopped=now, next_within=0, written=now))
             except WanError as error:
                 log.debug("%s: the sender's record is not written: %s", self.stream, error)
 
@@ -160,7 +169,7 @@ class RecordKeeper:
         self._alive_at = now + NEXT_WITHIN
         there = sender_record(self.channel, self.stream)
         if there is not None:
-            self._put(replace(there, stopped=None, next_within=NEXT_WITHIN, written=now))
+            self._put(replace(there, work=None, stopped=None, next_within=NEXT_WITHIN, written=now))
 
     def _write(self, fields: dict[str, Any], now: int) -> None:
         before = self._record
@@ -174,7 +183,7 @@ class RecordKeeper:
         else:
             fields = {"stopped": None, **fields, "began": self._began}
         settings = "" if self.by_sink else self.settings
-        self._put(following(before, self.stream, now, settings, fields))
+        self._put(following(before, self.stream, now=now, settings=settings, fields=fields))
 
     def _put(self, record: SenderRecord) -> None:
         put_sender_record(self.channel, record)
@@ -213,13 +222,15 @@ def record_write(
                 "batches": counted.batches + len(manifest.frames),
                 "bytes": counted.bytes + manifest.bytes,
             }
-        put_sender_record(channel, following(before, stream, now, settings, fields))
+        put_sender_record(
+            channel, following(before, stream, now=now, settings=settings, fields=fields)
+        )
     except WanError as error:
         log.warning("%s: the sender's record is not written: %s", stream, error)
 
 
 def following(
-    before: SenderRecord | None, stream: str, now: int, settings: str, fields: dict[str, Any]
+    before: SenderRecord | None, stream: str, *, now: int, settings: str, fields: dict[str, Any]
 ) -> SenderRecord:
     """Return the record after ``before`` with ``fields`` changed. ``settings``: those with which
     its writer began; empty: unknown."""

@@ -16,7 +16,7 @@ from spark_wan.channels.parallel import in_order
 from spark_wan.channels.registry import open_channel
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.errors import NewerRecordError, UntrustedError, WanError
-from spark_wan.log.notes import ack, ack_versions
+from spark_wan.log.notes import ack, ack_versions, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
 from spark_wan.topology.fingerprint import settings_fingerprint
@@ -26,6 +26,8 @@ from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.names import printable
+from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
 HELD, NO_ANSWER, NOT_SERVED = "held", "no answer", "no longer served"
@@ -45,6 +47,45 @@ up to date        the site has all that the sender knows of
 nothing sent yet  the stream has no epoch
 ================  ================================================================================
 """
+
+
+@dataclass(frozen=True)
+class WorkReport:
+    """A capture or an apply that takes long, as its job has said last."""
+
+    rows: int
+    """Number of rows; of a capture an estimate."""
+    bytes: int | None
+    """The size of what is read; None: not known."""
+    began_ms: int
+    share: float | None
+    """The share that was done at ``written_ms``, from 0 to 1; None: not known."""
+    written_ms: int
+    rows_per_s: int | None
+    """Rows per second until then; None: not known."""
+
+
+@dataclass(frozen=True)
+class ReceiverReport:
+    """What the receiver of a site says of itself for a stream. Times in milliseconds since 1970
+    UTC, by its clock."""
+
+    began_ms: int
+    """Since when the next five count."""
+    epochs: int
+    events: int
+    duplicates: int
+    """Events that came again, and were dropped."""
+    dead_letters: int
+    local_commits: int
+    """Commits to the target that no receiver made."""
+    work: WorkReport | None
+    """None: no apply takes long."""
+    written_ms: int
+    stopped_ms: int | None
+    """When it was stopped; None: it was not, or could not say so."""
+    silent_since_ms: int | None
+    """Since when it has said nothing, if it was to; None: it is as usual."""
 
 
 LONGEST_APPLY = 7_200_000
@@ -84,6 +125,9 @@ class SiteReport:
     """False for a site that is no longer among the sender's remotes: no trim waits for its acks."""
     path: str | None = None
     """The way from the origin, for a forwarded stream."""
+    receiver: ReceiverReport | None = None
+    """None: the site's receiver has left no record that can be read here, or is a query with
+    ``format("wan")``."""
     state: str = NOTHING_SENT
     """One of :data:`STATES`."""
 
@@ -111,6 +155,8 @@ class SenderReport:
     settings_generation: int
     waiting: int
     """Commits of the source that are not in the channel yet, as far as the sender knows."""
+    work: WorkReport | None
+    """None: no capture takes long."""
     stopped_ms: int | None
     """When it was stopped; None: it was not, or could not say so."""
     silent_since_ms: int | None
@@ -184,12 +230,12 @@ class _Epoch:
         return cls(
             manifest.log_id,
             manifest.rows,
-            manifest.bytes,
-            oldest,
-            manifest.created,
-            manifest.addressees,
-            manifest.start,
-            manifest.first_version,
+            bytes=manifest.bytes,
+            oldest_change=oldest,
+            published=manifest.created,
+            addressees=manifest.addressees,
+            start=manifest.start,
+            first_version=manifest.first_version,
         )
 
 
@@ -280,7 +326,9 @@ class StatusReader:
                 def read(name: str) -> StreamReport:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
-                    reading = _Reading(name, channel, of, plan, acks.get(name, {}))
+                    reading = _Reading(
+                        name, channel, sender=of, planned=plan, answered=acks.get(name, {})
+                    )
                     try:
                         return self._stream(reading, epochs.get(name, []))
                     except UntrustedError as error:  # its name could lead out of a folder
@@ -310,7 +358,7 @@ class StatusReader:
         try:
             whole, below = log.fold(epochs)
             newest = log.read(epochs[-1])
-            acks = self._acks(reading)
+            acks, receivers = self._acks(reading), self._receivers(reading)
             acked = acked_through(newest, acks, log_read_first=True)
             log.check_gap(
                 whole, below, {site: acked[site] for site in acked if site in reading.served}
@@ -334,7 +382,12 @@ class StatusReader:
             published_at_ms=newest.created,
             sites=(
                 *(
-                    self._site(site, acked[site], acks.get(site), waiting, reading)
+                    replace(
+                        self._site(
+                            site, acked[site], ack=acks.get(site), waiting=waiting, reading=reading
+                        ),
+                        receiver=receivers.get(site),
+                    )
                     for site in newest.addressees
                 ),
                 *self._to_come(reading, newest, acks),
@@ -382,6 +435,7 @@ class StatusReader:
         self,
         site: str,
         acked: int,
+        *,
         ack: Ack | None,
         waiting: Mapping[int, _Epoch],
         reading: _Reading,
@@ -421,8 +475,30 @@ class StatusReader:
             overdue_since_ms=owed if is_overdue and not answers else None,
         )
 
-    def _is_silent(self, record: SenderRecord) -> bool:
-        """Whether a sender has not said for twice as long as usual that it is there."""
+    def _receivers(self, reading: _Reading) -> Mapping[str, ReceiverReport]:
+        """Return what the receivers of the sites that have acked say of themselves."""
+        channel, name = reading.channel, reading.name
+        records = {site: receiver_record(channel, name, site) for site in reading.answered}
+        return {
+            site: self._receiver(record) for site, record in records.items() if record is not None
+        }
+
+    def _receiver(self, record: ReceiverRecord) -> ReceiverReport:
+        return ReceiverReport(
+            began_ms=record.began,
+            epochs=record.epochs,
+            events=record.events,
+            duplicates=record.duplicates,
+            dead_letters=record.dead_letters,
+            local_commits=record.local_commits,
+            work=_work(record.work, record.written),
+            written_ms=record.written,
+            stopped_ms=record.stopped,
+            silent_since_ms=record.written if self._is_silent(record) else None,
+        )
+
+    def _is_silent(self, record: SenderRecord | ReceiverRecord) -> bool:
+        """Whether a job has not said for twice as long as usual that it is there."""
         late = self.clock() - record.written > 2 * record.next_within
         return record.next_within > 0 and record.stopped is None and late
 
@@ -460,12 +536,25 @@ class StatusReader:
                 written_ms=record.written,
                 settings_generation=record.settings_generation,
                 waiting=record.waiting,
+                work=_work(record.work, record.written),
                 stopped_ms=record.stopped,
                 silent_since_ms=record.written if self._is_silent(record) else None,
                 other_settings=record.settings not in ("", expected),
                 duplicates_query=_duplicates_query(reading.planned),
             ),
         )
+
+
+def _work(work: LongWork | None, written: int) -> WorkReport | None:
+    """Return what a record of that time says of work that takes long."""
+    if work is None:
+        return None
+    seconds = (written - work.began) / 1000
+    share = None if work.percent is None else work.percent / 100
+    rate = None if share is None or seconds <= 0 else round(work.rows * share / seconds)
+    return WorkReport(
+        work.rows, work.bytes, began_ms=work.began, share=share, written_ms=written, rows_per_s=rate
+    )
 
 
 def with_states(stream: StreamReport) -> StreamReport:

@@ -133,7 +133,7 @@ def _check_frame_sizes(topology: Topology, problems: Problems) -> None:
                 "lower it, or raise max_frame_bytes",
             )
         for name in sender.remotes:
-            _check_received(topology, sender, name, problems)
+            _check_received(topology, sender, name=name, problems=problems)
 
 
 def _check_tables(topology: Topology, problems: Problems) -> None:
@@ -268,11 +268,13 @@ def _check_forwarded_size(topology: Topology, stream: Stream, problems: Problems
     """What the first sender sends must not be too large for the sites behind others either: a
     frame is forwarded as it is."""
     for name in stream.addressees if stream.inbound is not None else ():
-        _check_received(topology, stream.senders[0], name, problems, f" ({stream.way(name)})")
+        _check_received(
+            topology, stream.senders[0], name=name, problems=problems, way=f" ({stream.way(name)})"
+        )
 
 
 def _check_received(
-    topology: Topology, sender: Sender, name: str, problems: Problems, way: str = ""
+    topology: Topology, sender: Sender, *, name: str, problems: Problems, way: str = ""
 ) -> None:
     """What a sender may send must not be more than a site takes that it reaches."""
     site = topology.sites.get(name)

@@ -40,7 +40,7 @@ class Entry:
     """One mapping of the file. An invalid value is noted as a problem and read as its default."""
 
     def __init__(
-        self, data: object, path: str, known: Collection[str], problems: Problems, name: str = ""
+        self, data: object, path: str, *, known: Collection[str], problems: Problems, name: str = ""
     ) -> None:
         self.name = name
         self.path = path
@@ -93,7 +93,7 @@ class Entry:
     ) -> dict[str, str]:
         """Return the mapping at ``key`` with its values parsed."""
         values = self._section(key, required)
-        entry = Entry(values, join_path(self.path, key), values, self.problems)
+        entry = Entry(values, join_path(self.path, key), known=values, problems=self.problems)
         parsed = {name: entry.read(name, parse, default="") for name in values}
         return {name: value for name, value in parsed.items() if value}
 
@@ -106,7 +106,7 @@ class Entry:
                 parse_name(name)
             except ValueError as problem:
                 self.problems.add(path, problem)
-            yield Entry(data, path, known, self.problems, name)
+            yield Entry(data, path, known=known, problems=self.problems, name=name)
 
     def _section(self, key: str, required: str) -> dict[str, object]:
         path, empty = join_path(self.path, key), dict[str, object]()

@@ -105,7 +105,8 @@ def parse_topology(data: object, file: str) -> Topology:
     """
     problems = Problems(file)
     base = os.path.dirname(os.path.abspath(file))
-    root = Entry(data, "", ("version", "sites", "senders", "tables"), problems)
+    known = ("version", "sites", "senders", "tables")
+    root = Entry(data, "", known=known, problems=problems)
     root.read("version", _version, default=VERSION, required=f"version: {VERSION}")
     problems.raise_any()
     sites = {entry.name: _site(entry, base) for entry in root.entries("sites", Site)}

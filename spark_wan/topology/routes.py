@@ -46,7 +46,13 @@ def streams_of(topology: Topology, table: Table) -> Iterator[Stream]:
     be exponential in that of sites, in topologies that are refused.
     """
     found = [
-        Stream(sender, table, writer, _first_sent_to(topology, table, sender), sites)
+        Stream(
+            sender,
+            table,
+            origin=writer,
+            sent_to=_first_sent_to(topology, table, sender),
+            addressees=sites,
+        )
         for writer in table.writers
         for sender in topology.attached(table, writer)
         if (sites := addressees(table, sender, writer, ()))
@@ -84,4 +90,11 @@ def _forwarded(topology: Topology, table: Table, inbound: Stream) -> Iterator[St
         sent_to = forwarded_sent_to(topology, table, site, inbound.sent_to)
         for sender in topology.attached(table, site):
             if sites := addressees(table, sender, inbound.origin, inbound.sent_to):
-                yield Stream(sender, table, inbound.origin, sent_to, sites, inbound)
+                yield Stream(
+                    sender,
+                    table,
+                    origin=inbound.origin,
+                    sent_to=sent_to,
+                    addressees=sites,
+                    inbound=inbound,
+                )

@@ -53,10 +53,10 @@ class PublishedState:
         return cls(
             manifest.last_version,
             manifest.identity,
-            manifest.table_id,
-            manifest.keys,
-            manifest.schema,
-            manifest.clock,
+            table_id=manifest.table_id,
+            keys=manifest.keys,
+            schema=manifest.schema,
+            clock=manifest.clock,
         )
 
 

@@ -147,9 +147,9 @@ class FoldedIds:
         return FoldedIds(
             self.origin,
             self.first,
-            later.last,
-            sum(counts) if counts else None,
-            None if None in times else max(time for time in times if time is not None),
+            last=later.last,
+            count=sum(counts) if counts else None,
+            until=None if None in times else max(time for time in times if time is not None),
         )
 
 

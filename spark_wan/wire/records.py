@@ -42,6 +42,9 @@ MAX_DEPTH = 200
 """Levels of JSON, at most. Python reads nearly a thousand, and then can neither write nor copy
 them; a column's type has two or three for each level of its own."""
 
+_LATEST = 250_000_000_000_000
+"""The year 9892. Python has no local times after 9999."""
+
 _RESTORE = (
     "estore the object from a backup or another version of it; without it the remote site needs a "
     "full copy."
@@ -78,6 +81,35 @@ class TableClock:
     """The highest stamp so far."""
     time: int
     """The time of the commit, behind that of the commit before it."""
+
+
+@dataclass(frozen=True)
+class LongWork:
+    """A capture or an apply that takes long, in the record of the job that does it."""
+
+    rows: int
+    """Number of rows; of a capture an estimate."""
+    began: int
+    """In ms since 1970 UTC."""
+    bytes: int | None = None
+    """Size of what is read; null: not known."""
+    percent: int | None = None
+    """How much of it was done when the record was written; null: not known."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the numbers can be true."""
+        return (
+            self.rows >= 0
+            and is_time(self.began)
+            and (self.bytes is None or self.bytes >= 0)
+            and (self.percent is None or 0 <= self.percent <= 100)
+        )
+
+
+def is_time(moment: int | None) -> bool:
+    """Whether a time in ms since 1970 UTC is one that Python can show, or there is none."""
+    return moment is None or 0 <= moment <= _LATEST
 
 
 def upgraded(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,6 +27,9 @@ A JSON object. Times are by the sender's clock, in milliseconds since 1970 UTC:
                                           acks it lacks
 ``waiting``              int              commits of the source that are not in the channel yet, as
                                           far as the sender knows
+``work``                 object or null   the capture under way, if it takes long, as of
+                                          ``written``: ``rows`` (an estimate), ``began``, and
+                                          ``bytes`` and ``percent`` or null; absent: none
 ``stopped``              int or null      when the sender was stopped; null: it was not, or could
                                           not say so
 ``next_within``          int              the next record comes within so many milliseconds, even if
@@ -49,11 +52,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import read_record, write_record
+from spark_wan.wire.records import LongWork, is_time, read_record, write_record
 
 _Data = bytes  # where a class has a member called bytes
-_LATEST = 250_000_000_000_000
-"""The year 9892. Python has no local times after 9999."""
 _COUNTED = (
     "epoch",
     "began",
@@ -89,6 +90,7 @@ class SenderRecord:
     dead_letters: int = 0
     duplicates: int = 0
     waiting: int = 0
+    work: LongWork | None = None
     stopped: int | None = None
     next_within: int = 0
     not_served: tuple[str, ...] = ()
@@ -106,7 +108,7 @@ class SenderRecord:
         )
 
     def encode(self) -> _Data:
-        return write_record(self)
+        return write_record(self, work=None)
 
     @classmethod
     def of(cls, data: _Data, stream: str) -> SenderRecord | None:
@@ -123,5 +125,6 @@ class SenderRecord:
         return (
             self.stream == stream
             and all(number is None or number >= -1 for number in numbers)
-            and all(time is None or 0 <= time <= _LATEST for time in times)
+            and all(map(is_time, times))
+            and (self.work is None or self.work.is_valid)
         )

@@ -171,7 +171,7 @@ def _operation(content: bytes, where: str) -> Operation | None:
             f"{where}: written by a newer spark_wan (an operation {kind!r}, unknown to this one). "
             "Update spark_wan here."
         )
-    return Operation(kind, channel, fields, payload, identity)
+    return Operation(kind, channel, fields=fields, payload=payload, id=identity)
 
 
 def _check_version(version: int, where: str) -> None:

@@ -161,7 +161,7 @@ class TopicState:
             del frames[path]
         dead = {whole(part): tuple(map(_range, ranges)) for part, ranges in content["dead"]}
         floors = dict(places_of(content["floors"]))
-        return cls(str(content["channel"]), streams, frames, floors, dead)
+        return cls(str(content["channel"]), streams, frames=frames, floors=floors, dead=dead)
 
 
 def _parsed(path: str) -> tuple[Place, ...]:

@@ -58,7 +58,8 @@ from spark_wan.wire.ledger import (
 )
 from spark_wan.wire.manifest import Manifest, WriteRef, fingerprint
 from spark_wan.wire.mark import AppliedStream, Mark
-from spark_wan.wire.records import UNREADABLE, EpochRef, TableClock
+from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.records import UNREADABLE, EpochRef, LongWork, TableClock
 from spark_wan.wire.sender_record import SenderRecord
 from spark_wan.wire.signature import KeyReference, Signer
 from spark_wan.wire.topic_log import Operation
@@ -235,8 +236,11 @@ def read_manifest(data: bytes) -> object:
 def acks(chance: random.Random) -> Iterator[bytes]:
     one = Ack("seattle", STREAM, "a" * 32, 7, 8, "a cause", 3, 1)
     signed = one.signed_by(Signer("seattle", "", (KEY,)))
+    work = LongWork(8, 5, 7, 25)
     record = SenderRecord(STREAM, 5, 6, "a" * 32, not_served=("tacoma",), alert="x", through=5)
-    data = [one.encode(), signed.encode(), record.encode()]
+    receiver = ReceiverRecord("seattle", STREAM, 5, 6, 1, 2, 3, 4, 5, work, 7, 8)
+    records = (record, replace(record, work=work), receiver)
+    data = [one.encode(), signed.encode(), *(each.encode() for each in records)]
     yield from data
     while True:
         each = chance.choice(data)
@@ -250,7 +254,7 @@ def read_ack(data: bytes) -> object:
     read = [Ack.of(data, "seattle", STREAM), Ack.of(data, "seattle", STREAM, (OTHER, KEY))]
     for ack in read:
         assert ack is None or (ack.in_table >= 0 and ack.encode())
-    return read, SenderRecord.of(data, STREAM)
+    return read, SenderRecord.of(data, STREAM), ReceiverRecord.of(data, STREAM, "seattle")
 
 
 # --- what a site keeps, and hints in a channel

@@ -118,7 +118,11 @@ class Receiving:
         self.woken = Woken()
         scheduler: Any = self.woken
         self.forwards = NetworkForwards(
-            Running(), scheduler, topology, topology.site(site), available_now=False
+            Running(),
+            scheduler,
+            topology=topology,
+            site=topology.site(site),
+            available_now=False,
         )
         self.forwards.network = network
         self.forwarded: list[Forwarding] = []

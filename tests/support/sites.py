@@ -252,7 +252,11 @@ class Sites:
         sender = Sender(spark, topology, NEWARK, senders=["east"])
         watch = AckWatch(self.channel())
         stream = sender._stream(
-            Running(), topology.sender("east"), topology.table(table), watch, True
+            Running(),
+            topology.sender("east"),
+            topology.table(table),
+            watch=watch,
+            available_now=True,
         )
         assert stream.publisher is not None
         stream.session.spark = spark

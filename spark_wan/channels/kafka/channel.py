@@ -9,6 +9,7 @@ from typing import Literal
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Note, Notes, Version
 from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.keeper import Keeper
+from spark_wan.channels.kafka.readers import ack_key
 from spark_wan.channels.kafka.topics import Topics
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
 from spark_wan.wire import topic_log
@@ -171,7 +172,7 @@ class TopicChannel(Topics):
     def put_note(self, note: Note, data: bytes | None) -> None:
         if note.kind == "head":
             return  # read from the log
-        if note.kind == "ack":
+        if note.kind in ("ack", "receiver"):
             self._put_acks({note: data})
         elif note.kind == "sender":
             self._put_sender_record(note.stream, data or b"")
@@ -182,7 +183,7 @@ class TopicChannel(Topics):
             self._do(topic_log.WITHDRAW, {"stream": note.stream})
 
     def _put_acks(self, acks: Mapping[Note, bytes | None]) -> None:
-        keyed = [(f"{note.stream}/{note.site}".encode(), ack or b"") for note, ack in acks.items()]
+        keyed = [(ack_key(note), ack or b"") for note, ack in acks.items()]
         self.broker.produce(self.topic("acks"), 0, keyed)
 
     def _put_sender_record(self, stream: str, record: bytes) -> None:
@@ -195,8 +196,8 @@ class TopicChannel(Topics):
         self.keeper.keep_in_time()
 
     def note(self, note: Note) -> bytes | None:
-        if note.kind == "ack":
-            record = self._acks.fresh().get((note.stream, note.site))
+        if note.kind in ("ack", "receiver"):
+            record = self._acks.fresh().get(note)
             return None if record is None else record.value
 
         def look(fold: Fold) -> bytes | None:
@@ -214,9 +215,9 @@ class TopicChannel(Topics):
     def notes(self, folder: Literal["heads", "acks"], stream: str | None = None) -> Notes:
         if folder == "acks":
             return {
-                Note("ack", name, site): Version(f"{record.offset} {record.time}", record.time)
-                for (name, site), record in self._acks.fresh().items()
-                if stream in (None, name)
+                note: Version(f"{record.offset} {record.time}", record.time)
+                for note, record in self._acks.fresh().items()
+                if note.kind == "ack" and stream in (None, note.stream)
             }
 
         def heads(fold: Fold) -> Notes:
@@ -232,8 +233,11 @@ class TopicChannel(Topics):
         return self.log.fresh(heads)
 
     def read_acks(self, stream: str) -> dict[str, bytes]:
-        acks = self._acks.fresh().items()  # one read for all of them
-        return {site: record.value for (name, site), record in acks if name == stream}
+        return {
+            note.site: record.value
+            for note, record in self._acks.fresh().items()  # one read for all of them
+            if (note.kind, note.stream) == ("ack", stream)
+        }
 
     # --- upkeep ---------------------------------------------------------------------------------
 
@@ -243,9 +247,9 @@ class TopicChannel(Topics):
 
     def remove(self, stream: str) -> None:
         self._do(topic_log.REMOVE, {"stream": stream})
-        acks = self.notes("acks", stream)
-        if acks:
-            self._put_acks(dict.fromkeys(acks))
+        notes = [note for note in self._acks.fresh() if note.stream == stream]
+        if notes:
+            self._put_acks(dict.fromkeys(notes))
         self.keeper.keep_in_time()
 
     def foreign(self) -> list[str]:

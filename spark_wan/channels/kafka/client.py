@@ -290,7 +290,7 @@ class KafkaBroker:
     ) -> list[Written]:
         with self._asking(f"write to {topic}"), self._sharing(KafkaProducer) as producer:
             self._check_place(producer, topic, partition)
-            futures = [self._send(producer, topic, partition, *record) for record in records]
+            futures = [self._send(producer, topic, partition, record) for record in records]
             # Each has its own deadline, so the first ones' errors do not leave others behind.
             written, failed = [], None
             for future in futures:
@@ -316,8 +316,10 @@ class KafkaBroker:
         if partition not in known:
             raise _UnknownPartitionError(f"{topic}@{partition}")
 
-    def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes) -> Any:
-        """Hand a record to the producer, once the line has carried enough of those before."""
+    def _send(self, producer: Any, topic: str, partition: int, record: tuple[bytes, bytes]) -> Any:
+        """Hand a record, key and value, to the producer, once the line has carried enough of those
+        before."""
+        key, value = record
         # What is small need not wait behind the frames of others.
         leave = self._window.enter(len(value)) if len(value) > BATCH_BYTES else lambda _: None
         try:

@@ -160,16 +160,22 @@ class State:
         """Return the state as the payload of a checkpoint; nothing when it has more than
         MAX_STATE_BYTES, so that no reader would take it."""
         dead = {partition: tuple(ranges) for partition, ranges in self.dead.items()}
-        return TopicState(self.channel, self.streams, self.frames, self.floors, dead).encode(
-            MAX_STATE_BYTES
-        )
+        return TopicState(
+            self.channel, self.streams, frames=self.frames, floors=self.floors, dead=dead
+        ).encode(MAX_STATE_BYTES)
 
     @classmethod
     def decode(cls, data: bytes) -> State:
         """Return the state of a checkpoint. Raises NewerRecordError, and UNREADABLE errors."""
         found = TopicState.decode(data, MAX_STATE_BYTES)
         dead = {partition: OffsetRanges(ranges) for partition, ranges in found.dead.items()}
-        return cls(found.channel, dict(found.streams), dict(found.frames), dict(found.floors), dead)
+        return cls(
+            found.channel,
+            dict(found.streams),
+            frames=dict(found.frames),
+            floors=dict(found.floors),
+            dead=dead,
+        )
 
     def _known_stream(self, fields: Mapping[str, Any]) -> StreamState:
         return self.streams.setdefault(str(fields["stream"]), StreamState())

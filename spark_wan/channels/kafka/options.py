@@ -87,10 +87,10 @@ def parse_options(url: str, storage: Mapping[str, str], resolve: bool = True) ->
         return ClusterOptions(
             servers,
             prefix,
-            client,
-            producer,
-            None if partitions is None else _count("topics.partitions", partitions),
-            None if replication is None else _count("topics.replication", replication),
+            client=client,
+            producer=producer,
+            partitions=None if partitions is None else _count("topics.partitions", partitions),
+            replication=None if replication is None else _count("topics.replication", replication),
         )
     except ValueError as error:
         raise ChannelError(f"channel {url}: cannot be opened: {error}. See {DOCUMENT}.") from None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from spark_wan.channels.base import MAX_RECORD_BYTES
+from spark_wan.channels.base import MAX_RECORD_BYTES, Note
 from spark_wan.channels.kafka.broker import Broker, OutOfRangeError, Record
 from spark_wan.channels.kafka.fold import Fold
 from spark_wan.errors import ChannelError
@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 MAX_KEY_BYTES = 1_024
 """Size of a key of the topic of acks, at most: two names, of up to 255 characters each."""
+_RECEIVER = "receiver"
 NO_ACK = b"?"
 """Value of a record that was too large for an ack."""
 
@@ -162,8 +163,24 @@ class LogReader(TopicReader):
         self._last, self._next = record, record.offset + 1
 
 
+def ack_key(note: Note) -> bytes:
+    """Return the key of an ack, or of a receiver's record. Earlier versions take no notice of the
+    latter."""
+    suffix = f"/{_RECEIVER}" if note.kind == "receiver" else ""
+    return f"{note.stream}/{note.site}{suffix}".encode()
+
+
+def _note_of(key: bytes) -> Note | None:
+    """Return the note that has a key, if it is one of spark_wan's."""
+    parts = key.decode(errors="replace").split("/") if len(key) <= MAX_KEY_BYTES else []
+    if not all(parts) or len(parts) not in (2, 3) or parts[2:] not in ([], [_RECEIVER]):
+        return None
+    return Note("receiver" if parts[2:] else "ack", parts[0], parts[1])
+
+
 class AckReader(TopicReader):
-    """Reads the topic of acks, and keeps the newest ack of each stream and site.
+    """Reads the topic of acks, and keeps the newest ack of each stream and site, and the newest
+    record of each receiver.
 
     Compaction deletes the record that was read last where the same site has acked once more, and
     so may a topic that was made again and compacted have none there. Which it is does not show, so
@@ -172,16 +189,16 @@ class AckReader(TopicReader):
 
     def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
         super().__init__(broker, topic)
-        self._acks: dict[tuple[str, str], Record] = {}
+        self._notes: dict[Note, Record] = {}
 
-    def fresh(self) -> dict[tuple[str, str], Record]:
-        """Return the acks by stream and site, as of this call."""
+    def fresh(self) -> dict[Note, Record]:
+        """Return the acks and the receivers' records, as of this call."""
         with self._at_end():
-            return dict(self._acks)
+            return dict(self._notes)
 
     def _forget(self) -> None:
         super()._forget()
-        self._acks = {}
+        self._notes = {}
 
     def _read(self, end: int) -> None:
         # Of as many records as before, nothing shows without another request at every tick. Acks
@@ -200,10 +217,9 @@ class AckReader(TopicReader):
         return record if len(record.value) <= MAX_RECORD_BYTES else record._replace(value=NO_ACK)
 
     def _take(self, record: Record) -> None:
-        key = record.key if len(record.key) <= MAX_KEY_BYTES else b""
-        stream, _, site = key.decode(errors="replace").rpartition("/")
-        if stream and site and "/" not in stream:
-            self._acks.pop((stream, site), None)
-            if record.value:  # a record without one removes the ack
-                self._acks[stream, site] = record
+        note = _note_of(record.key)
+        if note is not None:
+            self._notes.pop(note, None)
+            if record.value:  # a record without one removes the note
+                self._notes[note] = record
         self._last, self._next = record, record.offset + 1

@@ -4,7 +4,8 @@
 ``<prefix>.frames``  any number of partitions. Key: ``<stream>/<attempt>-<index>/<part>``, value: a
                      part of the frame. Manifests name a frame by partition and offset
 ``<prefix>.log``     one partition: :mod:`spark_wan.wire.topic_log`
-``<prefix>.acks``    one partition, compacted. Key: ``<stream>/<site>``, value: the ack
+``<prefix>.acks``    one partition, compacted. Key: ``<stream>/<site>``, value: the ack; or
+                     ``<stream>/<site>/receiver``: the receiver's record
 ===================  =============================================================================
 
 Each call that reads the log reads it to its end as of the call, one read for all threads that wait.

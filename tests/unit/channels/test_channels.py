@@ -36,6 +36,7 @@ def test_a_channel_can_be_prepared_repeatedly(channel: Channel) -> None:
     channel.prepare()
     assert channel.foreign() == []
     assert (channel.epochs(), Heads(channel).tags(), notes.ack_versions(channel)) == ({}, {}, {})
+    assert channel.foreign() == []
 
 
 def test_a_channel_can_be_pickled_for_tasks(channel: Channel) -> None:
@@ -136,6 +137,7 @@ def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
         append(channel, stream, 2)
         notes.put_ack(channel, stream, "seattle", b"ack")
         channel.put_note(Note("sender", stream), b"record")
+        channel.put_note(Note("receiver", stream, "seattle"), b"record")
         notes.announce(channel, stream, 1, 1)
     for _ in range(2):
         channel.remove(STREAM)
@@ -143,6 +145,8 @@ def test_a_removed_stream_leaves_nothing(channel: Channel) -> None:
     assert set(Heads(channel).tags()) == {other} == set(notes.ack_versions(channel))
     assert (notes.acks(channel, STREAM), notes.ack(channel, STREAM, "seattle")) == ({}, None)
     assert (channel.note(Note("sender", STREAM)), notes.announced(channel, STREAM)) == (None, None)
+    assert channel.note(Note("receiver", STREAM, "seattle")) is None
+    assert channel.note(Note("receiver", other, "seattle")) == b"record"
     assert channel.frames(STREAM) == [] == channel.foreign()
     assert channel.get_frame(path) == b"f"
     append(channel, STREAM, 1)
@@ -261,7 +265,20 @@ def test_a_new_record_of_a_sender_replaces_the_one_before(channel: Channel) -> N
     assert channel.note(Note("sender", forwarded)) == b"3"
     assert channel.note(Note("sender", "other")) is None
     assert (channel.epochs(), Heads(channel).tags(), notes.ack_versions(channel)) == ({}, {}, {})
-    assert channel.foreign() == []
+
+
+def test_a_record_of_a_receiver_is_no_ack(channel: Channel) -> None:
+    """Fails when a sender takes it for the answer of its site."""
+    notes.put_ack(channel, STREAM, "seattle", b"ack")
+    before = channel.notes("acks")
+    for site, record in (("seattle", b"1"), ("seattle", b"2"), ("denver", b"3")):
+        channel.put_note(Note("receiver", STREAM, site), record)
+    assert channel.note(Note("receiver", STREAM, "seattle")) == b"2"
+    assert channel.note(Note("receiver", STREAM, "denver")) == b"3"
+    assert channel.note(Note("receiver", STREAM, "tacoma")) is None
+    assert channel.notes("acks") == channel.notes("acks", STREAM) == before
+    assert notes.acks(channel, STREAM) == {"seattle": b"ack"}
+    assert notes.ack(channel, STREAM, "denver") is None and channel.foreign() == []
 
 
 # --- a log over it

@@ -10,7 +10,7 @@ from dict_channel import DictChannel
 from fakes import STREAM, ack, manifest, publish
 
 from spark_wan.channels import registry
-from spark_wan.channels.base import new_attempt
+from spark_wan.channels.base import Note, new_attempt
 from spark_wan.channels.objects import MARKER_PATH, ObjectChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, FrameError
@@ -42,12 +42,16 @@ def test_the_layout_is_that_of_the_documents(channel: ObjectChannel) -> None:
     notes.put_head(channel, STREAM, 7, b"m")
     notes.announce(channel, STREAM, 7, 2)
     notes.put_ack(channel, STREAM, "seattle", b"a")
+    channel.put_note(Note("sender", STREAM), b"s")
+    channel.put_note(Note("receiver", STREAM, "seattle"), b"r")
     assert channel.list_paths("") == [
         f"acks/{STREAM}/seattle.json",
         f"frames/{STREAM}/{ATTEMPT}-00003.frame",
         f"heads/{STREAM}.again",
         f"heads/{STREAM}.json",
         f"log/{STREAM}/00000000000000000007.json",
+        f"receivers/{STREAM}/seattle.json",
+        f"senders/{STREAM}.json",
         "wan-channel.json",
     ]
     assert channel.read(f"heads/{STREAM}.json") == (

@@ -45,7 +45,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, JobOptions]]:
     """The senders and receivers that commands launch, with their options, in place of a start."""
     launched: list[tuple[Any, JobOptions]] = []
 
-    def launch(kind: str, new_job: Callable[[Any], Any], options: JobOptions, *_: object) -> None:
+    def launch(kind: str, new_job: Callable[[Any], Any], options: JobOptions, **_: object) -> None:
         launched.append((new_job(None), options))
 
     monkeypatch.setattr(jobs, "launch", launch)

@@ -112,7 +112,7 @@ def launched(
         log_path=lambda kind: log_file,
     )
     job = SimpleNamespace(topology=SimpleNamespace(tables=range(tables)))
-    launcher.launch("sender", lambda _: job, options, open_output(Format.JSON), print)
+    launcher.launch("sender", lambda _: job, options, out=open_output(Format.JSON), report=print)
 
 
 def test_the_first_line_is_the_jobs_own_and_names_the_log(
@@ -150,8 +150,8 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
         return 0.5
 
     work = [
-        Work(Progress("a.b.t", "capturing", 9, None, now), share),
-        Work(Progress("a.b.u", "applying", 9, 9, now), share),
+        Work(Progress("a.b.t", "a", "capturing", 9, None, now), share),
+        Work(Progress("a.b.u", "b", "applying", 9, 9, now), share),
     ]
     stopped = threading.Event()
 
@@ -183,7 +183,7 @@ def test_work_is_reported_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_work_is_under_way_until_it_ends() -> None:
     """Also if it fails."""
-    with pytest.raises(ValueError), under_way("applying", "a.b.t", rows=3, size=9):
+    with pytest.raises(ValueError), under_way("applying", "a.b.t", "b", rows=3, size=9):
         [work] = works()
         assert (work.progress().stream, work.progress().share) == ("a.b.t", None)
         raise ValueError

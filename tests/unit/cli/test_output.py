@@ -84,7 +84,7 @@ def test_a_hold_at_a_remote_site_that_comes_back_is_printed_whole(
 
 def test_work_that_takes_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     now = 1_700_000_020_000
-    work = Progress("a.b.t", "capturing", 3_000_000, 74_300_000, now - 20_000, share=0.25)
+    work = Progress("a.b.t", "a", "capturing", 3_000_000, 74_300_000, now - 20_000, share=0.25)
     assert describe_work(work, now) == (
         "a.b.t: capturing 3,000,000 rows (74.3 MB) for 20 s, about 25% done, 37,500 rows/s"
     )

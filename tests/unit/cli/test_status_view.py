@@ -29,9 +29,11 @@ from spark_wan.cli.status_view import StatusView
 from spark_wan.errors import NEW_SITE, RESEND_TO_NEW_SITE
 from spark_wan.status.reports import (
     ChannelReport,
+    ReceiverReport,
     SenderReport,
     SiteReport,
     StreamReport,
+    WorkReport,
     with_states,
 )
 
@@ -63,6 +65,7 @@ SENDER = SenderReport(
     written_ms=NOW,
     settings_generation=4,
     waiting=0,
+    work=None,
     stopped_ms=None,
     silent_since_ms=None,
     other_settings=False,
@@ -158,6 +161,33 @@ def test_what_holds_a_link_at_its_receiver() -> None:
         "rows and causes are in ledger/dead_letters in the state of denver",
         "1 link: 1 held",
     ]
+
+
+def test_work_that_takes_long_is_shown_where_it_is_done() -> None:
+    """And how old the news are, if they are. Fails when a first copy shows nothing for an hour."""
+    work = WorkReport(3_000_000, 24_600_000, NOW - 2 * MINUTE, 0.25, NOW - 5_000, 6_522)
+    sender = replace(SENDER, work=replace(work, share=None, rows_per_s=None, bytes=None))
+    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
+    assert link(replace(BEHIND, applying=13, receiver=receiver), sender=sender)[:3] == [
+        f"    newark captures 3,000,000 rows since {since(2 * MINUTE)} (2 min)",
+        "    -> denver  late; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min",
+        "               denver applies 3,000,000 rows (24.6 MB) "
+        f"since {since(2 * MINUTE)} (2 min), about 25% done, 6,522 rows/s",
+    ]
+    old = replace(receiver, work=replace(work, written_ms=NOW - 61_000))
+    assert link(replace(BEHIND, receiver=old))[1].endswith("6,522 rows/s, as of 1 min ago")
+    gone = replace(receiver, stopped_ms=NOW - MINUTE)
+    assert link(replace(BEHIND, receiver=gone))[1:-1] == [
+        f"               the receiver of denver has been stopped since {since(MINUTE)} (1 min). "
+        "Start it."
+    ]
+    silent = replace(receiver, work=None, silent_since_ms=NOW - MINUTE)
+    assert link(replace(BEHIND, receiver=silent))[1:-1] == [
+        f"               the receiver of denver has said nothing since {since(MINUTE)} (1 min). "
+        "Check that it runs, and writes to receivers/ in this channel."
+    ]
+    stopped = replace(sender, stopped_ms=NOW - MINUTE)
+    assert not any("captures" in line for line in link(BEHIND, sender=stopped))
 
 
 def test_keys_that_are_not_unique_are_said_with_the_query_that_finds_them() -> None:

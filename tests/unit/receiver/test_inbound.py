@@ -529,7 +529,7 @@ def test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_wri
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next start writes them. Fails when ``status`` shows a receiver that was killed."""
-    begun, stopped = list[Any](), list[bool]()
+    begun, stopped = list[Any](), list[int]()
 
     class Handle:
         scheduler = Woken()
@@ -548,13 +548,13 @@ def test_a_receiver_says_that_it_was_stopped_although_its_last_marks_are_not_wri
     monkeypatch.setattr(job_module, "LedgerTables", lambda *_: ledger)
     monkeypatch.setattr(job_module, "JobHandle", Handle)
     monkeypatch.setattr(job_module.LedgerWriter, "write", refuse)
-    monkeypatch.setattr(job_module.Forwards, "stopped", lambda _: stopped.append(True))
+    monkeypatch.setattr(job_module, "note_stop", lambda channels: stopped.append(len(channels)))
     monkeypatch.setattr(job_module, "open_channel", lambda *_: memory_channel())
     session: Any = ConnectSession()
     Receiver(session, TOPOLOGY, "seattle").start()
     with pytest.raises(LedgerError):
         begun[0](SPARK)
-    assert stopped == [True]
+    assert stopped == [1]
 
 
 class Maintained(LedgerMaintenance):

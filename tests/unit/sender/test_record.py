@@ -26,10 +26,14 @@ from spark_wan.errors import SourceError
 from spark_wan.log.notes import sender_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.watch import AckWatch
+from spark_wan.runtime import progress
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace
+from spark_wan.runtime.progress import LONG as LONG_WORK
+from spark_wan.runtime.progress import under_way
 from spark_wan.runtime.scheduler import Found, Next, Turn
 from spark_wan.sender import outbound_channel as channel_module
+from spark_wan.sender import outbound_stream
 from spark_wan.sender.acks import AckManager
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
@@ -38,11 +42,12 @@ from spark_wan.sender.record import (
     NEXT_WITHIN,
     RECORD_INTERVAL,
     REFUSED_INTERVAL,
-    RecordKeeper,
+    SenderRecordKeeper,
     record_write,
 )
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.wire.manifest import EVENTS
+from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
 SPARK: Any = ConnectSession()
@@ -79,7 +84,7 @@ class Stream:
             self.clock,
         )
         watch = AckWatch(channel, lambda: self.clock.now / 1000)
-        self.keeper = RecordKeeper(channel, STREAM, settings, self.clock, by_sink)
+        self.keeper = SenderRecordKeeper(channel, STREAM, settings, self.clock, by_sink)
         self.stream = OutboundStream(
             Running(),
             available_now,
@@ -196,7 +201,7 @@ def test_an_idle_stream_costs_no_request_and_no_look(channel: CountedChannel) ->
 
 
 def test_a_start_costs_one_read_and_one_write(channel: CountedChannel) -> None:
-    keeper = RecordKeeper(channel, STREAM, "a", Clock())
+    keeper = SenderRecordKeeper(channel, STREAM, "a", Clock())
     assert keeper.keep(held=None, not_served=()) is None
     assert channel.counted() == {"get": 1, "put": 1}
     assert keeper.keep(held=None, not_served=()) is None
@@ -228,11 +233,11 @@ def test_a_hold_and_its_release_are_written_at_once(channel: CountedChannel) -> 
 def test_a_hold_lasts_over_a_restart_and_another_cause(channel: CountedChannel) -> None:
     """Fails when `held since` is when this process or this cause began."""
     clock = Clock()
-    first = RecordKeeper(channel, STREAM, "a", clock)
+    first = SenderRecordKeeper(channel, STREAM, "a", clock)
     first.keep(held="the table is missing", not_served=())
     since = clock.now
     clock.pass_seconds(60)
-    second = RecordKeeper(channel, STREAM, "a", clock)
+    second = SenderRecordKeeper(channel, STREAM, "a", clock)
     second.keep(held="the table cannot be read", not_served=())
     record = sender_record(channel, STREAM)
     assert record is not None
@@ -328,6 +333,36 @@ def test_a_capture_that_takes_long_is_no_stream_that_is_up_to_date(channel: Coun
     assert (sender.record.waiting, sender.record.through) == (0, 2)
 
 
+def test_a_long_capture_is_in_the_record_until_it_ends(
+    channel: CountedChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a first copy of an hour is an hour of silence; or when it stays for good."""
+    sender = Stream(channel)
+    monkeypatch.setattr(progress, "milliseconds", sender.clock)
+    monkeypatch.setattr(outbound_stream, "milliseconds", sender.clock)
+    sender.look(1.0)
+    sender.clock.pass_seconds(10.0)
+    sender.commit()
+    turn = sender.stream.look(SPARK)
+    assert isinstance(turn, Found)
+    outbound = OutboundChannel(
+        sender.stream.acks.watch, [sender.stream], Woken(), Pace(NEVER, NEVER)
+    )
+    began, share = sender.clock.now, [0.0]
+    with under_way("capturing", STREAM, "newark", rows=90, size=7, share=lambda: share[0]):
+        for seconds, done, told in ((5, 0.0, None), (5, 0.3, 30), (4, 0.4, 30), (1, 0.4, 40)):
+            sender.clock.pass_seconds(seconds)
+            share[0] = done
+            assert outbound.look(SPARK) == Next(LONG_WORK)
+            work = sender.record.work
+            assert work == (None if told is None else LongWork(90, began, 7, told))
+    assert sender.record.waiting == 1
+    sender.clock.pass_seconds(RECORD_INTERVAL / 1000)
+    turn.work(SPARK)
+    assert (sender.record.waiting, sender.record.work) == (0, None)
+    assert outbound.look(SPARK) == Next(NEVER)
+
+
 def test_a_sender_that_starts_is_not_stopped_any_more(channel: CountedChannel) -> None:
     """Also before its first capture is done. Fails when the record of the one before stays."""
     before = Stream(channel)
@@ -408,7 +443,7 @@ def test_the_record_of_a_sender_that_ends_promises_no_other(channel: CountedChan
     """Also when nothing else has changed. Fails when a sender that took what was there and ended
     seems to have been killed, two hours later."""
     clock = Clock()
-    keeper = RecordKeeper(channel, STREAM, "a", clock)
+    keeper = SenderRecordKeeper(channel, STREAM, "a", clock)
     fields: dict[str, Any] = {"held": None, "not_served": (), "alert": None, "epoch": 3}
     assert keeper.keep(**fields) is None
     record = sender_record(channel, STREAM)

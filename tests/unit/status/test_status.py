@@ -15,13 +15,15 @@ from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
 from spark_wan.cli.reports import exit_code
 from spark_wan.errors import ChannelError, TopologyError
-from spark_wan.log.notes import put_ack
+from spark_wan.log.notes import put_ack, put_receiver_record
 from spark_wan.status.reports import (
     ChannelReport,
+    ReceiverReport,
     SenderReport,
     SiteReport,
     StatusReader,
     StreamReport,
+    WorkReport,
     read_status,
 )
 from spark_wan.topology.fingerprint import settings_fingerprint
@@ -30,6 +32,8 @@ from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import CAPTURE, EVENTS, Manifest
+from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
 
 STREAM = "newark.east.flights"
@@ -383,6 +387,7 @@ def test_what_the_sender_says_is_reported(topology: Topology) -> None:
         written_ms=900,
         settings_generation=1,
         waiting=0,
+        work=None,
         stopped_ms=None,
         silent_since_ms=None,
         other_settings=False,
@@ -498,6 +503,33 @@ def test_other_settings_than_those_of_the_topology_are_reported(topology: Topolo
     record(topology, settings="")
     sender = flights(topology).sender
     assert sender is not None and not sender.other_settings
+
+
+def test_what_receivers_say_is_reported(topology: Topology) -> None:
+    """Of a site that has acked: without an ack there is nothing beside which to look."""
+    publish(topology, 1, events=1, size=1)
+    channel = open_channel(topology.sender("east").channel)
+    work = LongWork(8_000, 400, 90, 25)
+    said = ReceiverRecord("seattle", STREAM, 300, 900, 3, 9, 5, 2, 4, work, next_within=1)
+    put_receiver_record(channel, said)
+    assert [site.receiver for site in flights(topology).sites] == [None, None]
+    answer(topology, "seattle", 0)
+    found = {site.site: site.receiver for site in flights(topology).sites}
+    reported = WorkReport(8_000, 90, 400, 0.25, 900, 4_000)
+    silent = ReceiverReport(300, 3, 9, 5, 2, 4, reported, 900, None, 900)
+    assert found == {"denver": None, "seattle": silent}
+    put_receiver_record(channel, replace(said, work=replace(work, percent=None), stopped=950))
+    (found_now,) = (site.receiver for site in flights(topology).sites if site.site == "seattle")
+    unknown = replace(reported, share=None, rows_per_s=None)
+    assert found_now == replace(silent, work=unknown, stopped_ms=950, silent_since_ms=None)
+    channel.put_note(Note("receiver", STREAM, "seattle"), b'{"version":3}')
+    assert [site.receiver for site in flights(topology).sites] == [None, None]
+
+
+def test_a_capture_that_takes_long_is_reported(topology: Topology) -> None:
+    record(topology, work=LongWork(8_000, 400, None, 50))
+    sender = flights(topology).sender
+    assert sender is not None and sender.work == WorkReport(8_000, None, 400, 0.5, 900, 8_000)
 
 
 def test_without_a_record_there_is_nothing_to_say_of_the_sender(topology: Topology) -> None:

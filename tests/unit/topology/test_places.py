@@ -268,8 +268,8 @@ def test_a_sender_keeps_its_checkpoint_with_the_storage_options_of_the_state() -
         Running(),
         loaded.sender("east"),
         loaded.table("flights"),
-        AckWatch(memory_channel()),
-        True,
+        watch=AckWatch(memory_channel()),
+        available_now=True,
     )
     checkpoints = stream.publisher.checkpoints
     assert isinstance(checkpoints, StoredCheckpoints)

@@ -18,7 +18,8 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
-from spark_wan.wire.records import known_names
+from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.records import LongWork, known_names
 from spark_wan.wire.sender_record import SenderRecord
 
 ACK_V1 = (
@@ -205,6 +206,85 @@ def test_f51_a_senders_record_of_a_newer_spark_wan_is_told_apart() -> None:
     ):
         with pytest.raises(NewerRecordError):
             SenderRecord.of(data, STREAM)
+
+
+CAPTURING = LongWork(3_000_000, 1_700_000_000_100, 74_300_000, 25)
+WORK = b'"work":{"rows":3000000,"began":1700000000100,"bytes":74300000,"percent":25}'
+RECEIVER_V2 = (
+    b'{"version":2,"site":"seattle","stream":"newark.east.orders","began":1700000000000,'
+    b'"written":1700000000900,"epochs":3,"events":120,"duplicates":6,"dead_letters":2,'
+    b'"local_commits":4,%s,"stopped":1700000000800,"next_within":3600000}' % WORK
+)
+RECEIVER = ReceiverRecord(
+    site="seattle",
+    stream=STREAM,
+    began=1_700_000_000_000,
+    written=1_700_000_000_900,
+    epochs=3,
+    events=120,
+    duplicates=6,
+    dead_letters=2,
+    local_commits=4,
+    work=CAPTURING,
+    stopped=1_700_000_000_800,
+    next_within=3_600_000,
+)
+
+
+def test_work_that_takes_long_is_in_a_senders_record() -> None:
+    """Without it, the bytes are those of before."""
+    data = replace(SENDER, work=CAPTURING).encode()
+    assert data == SENDER_V2.replace(b'"stopped"', b'%s,"stopped"' % WORK)
+    assert SenderRecord.of(data, STREAM) == replace(SENDER, work=CAPTURING)
+
+
+def test_a_golden_record_of_a_receiver_is_read_and_written() -> None:
+    assert RECEIVER.encode() == RECEIVER_V2
+    assert ReceiverRecord.of(RECEIVER_V2, STREAM, "seattle") == RECEIVER
+    added = RECEIVER_V2.replace(b'"epochs"', b'"more":[1],"epochs"')
+    assert ReceiverRecord.of(added, STREAM, "seattle") == RECEIVER
+    least = b'{"version":2,"site":"a","stream":"b","began":1,"written":2}'
+    assert ReceiverRecord.of(least, "b", "a") == ReceiverRecord("a", "b", 1, 2)
+    assert ReceiverRecord("a", "b", 1, 2).encode().find(b"work") == -1
+
+
+def test_an_unreadable_record_of_a_receiver_is_none() -> None:
+    """Fails when `status` would compute with what is no number, or show another's."""
+    for data in (b"", b"{", b"[]", b"null", b"{}", RECEIVER_V2[:-1]):
+        assert ReceiverRecord.of(data, STREAM, "seattle") is None
+    for field, value in (
+        (b'"seattle"', b'"other"'),
+        (b'"newark.east.orders"', b'"other"'),
+        (WORK, b'"work":7'),
+    ):
+        data = RECEIVER_V2.replace(field, value)
+        assert ReceiverRecord.of(data, STREAM, "seattle") is None
+
+
+def test_a_record_of_a_receiver_with_impossible_numbers_is_none() -> None:
+    """Fails when `status` would show a time that no date can have, or 400% done."""
+    far = b"%d" % 2**62
+    for number, impossible in (
+        (b'"events":120', b'"events":-1'),
+        (b'"began":1700000000000', b'"began":' + far),
+        (b'"written":1700000000900', b'"written":' + far),
+        (b'"began":1700000000100', b'"began":-1'),
+        (b'"percent":25', b'"percent":101'),
+        (b'"rows":3000000', b'"rows":-1'),
+        (b'"bytes":74300000', b'"bytes":-1'),
+    ):
+        data = RECEIVER_V2.replace(number, impossible)
+        assert data != RECEIVER_V2
+        assert ReceiverRecord.of(data, STREAM, "seattle") is None, data
+
+
+def test_f51_a_receivers_record_of_a_newer_spark_wan_is_told_apart() -> None:
+    for data in (
+        RECEIVER_V2.replace(b'"version":2', b'"version":3'),
+        RECEIVER_V2.replace(b'"epochs"', b'"requires":["work.unit"],"epochs"'),
+    ):
+        with pytest.raises(NewerRecordError):
+            ReceiverRecord.of(data, STREAM, "seattle")
 
 
 ESCAPES = ["\x1b[2J", "\x9b31m", "\u202e", "\u2066", "\x07", "\r", "\x00"]

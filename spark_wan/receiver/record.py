@@ -1,0 +1,104 @@
+"""Keeps the receiver's record of a stream in the channel: on change, sparingly, and once an hour.
+
+The acks say how far the site is and what holds it, so nothing here is urgent. What the channel
+refuses is written later: the record is a report (:mod:`spark_wan.wire.receiver_record`), and no
+reason to stop applying.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from spark_wan.channels.base import Channel
+from spark_wan.errors import WanError
+from spark_wan.log.notes import put_receiver_record, receiver_record
+from spark_wan.runtime.progress import long_work
+from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERVAL
+from spark_wan.wire.receiver_record import ReceiverRecord
+from spark_wan.wire.records import LongWork
+
+if TYPE_CHECKING:
+    from spark_wan.receiver.stream import TableStatus
+
+log = logging.getLogger(__name__)
+
+_COUNTED = ("epochs", "events", "duplicates", "dead_letters", "local_commits")
+
+
+@dataclass
+class ReceiverRecordKeeper:
+    """Keeps the record of one stream of a running receiver."""
+
+    channel: Channel
+    stream: str
+    site: str
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+    _record: ReceiverRecord = field(init=False)
+    """As it was last written here."""
+    _next_at: int = field(init=False)
+    """When the next record may be written."""
+    _written: bool = False
+    """Whether there is one."""
+    _refused: bool = False
+    """Whether the channel has refused the last one."""
+
+    def __post_init__(self) -> None:
+        began = self.clock()
+        self._record = ReceiverRecord(self.site, self.stream, began, began)
+        self._next_at = began + RECORD_INTERVAL
+
+    def is_due(self, status: TableStatus) -> bool:
+        """Whether :meth:`keep` has something to write, and it is time. Costs no request."""
+        now = self.clock()
+        if 0 < self._next_at - now <= REFUSED_INTERVAL:
+            return False
+        is_old = not self._written or now >= self._record.written + NEXT_WITHIN
+        return is_old or self._changed(status, self._work(now))
+
+    def keep(self, status: TableStatus, last: bool = False) -> None:
+        """Write what there is to say of the stream. ``last``: the receiver ends by itself."""
+        now = self.clock()
+        fields = {**_counters(status), "work": self._work(now)}
+        within = 0 if last else NEXT_WITHIN
+        record = replace(self._record, **fields, next_within=within, written=now)
+        try:
+            put_receiver_record(self.channel, record)
+        except WanError as error:
+            level = logging.DEBUG if self._refused else logging.WARNING
+            log.log(level, "%s: the receiver's record is not written: %s", self.stream, error)
+            self._refused, self._next_at = True, now + REFUSED_INTERVAL
+            return
+        self._record, self._written, self._refused = record, True, False
+        self._next_at = now + RECORD_INTERVAL
+
+    def stop(self, is_late: Callable[[], bool] = lambda: False) -> None:
+        """Write that the receiver was stopped, unless another one has written the record since, or
+        it is too late: one that is started now may write it."""
+        if not self._written:
+            return
+        now, mine = self.clock(), self._record
+        try:
+            there = receiver_record(self.channel, self.stream, self.site)
+            is_mine = there is not None and (
+                (there.began, there.written) == (mine.began, mine.written)
+            )
+            if is_mine and not is_late():
+                record = replace(mine, work=None, stopped=now, next_within=0, written=now)
+                put_receiver_record(self.channel, record)
+        except WanError as error:
+            log.debug("%s: the receiver's record is not written: %s", self.stream, error)
+
+    def _work(self, now: int) -> LongWork | None:
+        return long_work("applying", self.stream, self.site, now)
+
+    def _changed(self, status: TableStatus, work: LongWork | None) -> bool:
+        fields = {**_counters(status), "work": work}
+        return any(getattr(self._record, name) != value for name, value in fields.items())
+
+
+def _counters(status: TableStatus) -> dict[str, Any]:
+    return {name: getattr(status, name) for name in _COUNTED}
