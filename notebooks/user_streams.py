@@ -1,6 +1,6 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Streams of your own
+# MAGIC # User streams
 # MAGIC The sink `format("wan")` sends the rows of any DataFrame or stream as events. A column
 # MAGIC identifies each event permanently, so an event that is sent again takes effect once.
 # MAGIC

@@ -730,20 +730,20 @@ GUARDS = {
 
     [void parts]
     test_parts_before_a_checkpoint_begins_are_void
-    Fold.add
+    SeenLog.add
     - self._unfinished.void()
     + pass
 
     [its own begin]
     test_a_checkpoint_counts_for_its_own_begin_only
-    Fold._begin_of
+    SeenLog._begin_of
     - begin if begin == checkpoint.fields.get('offset') else None
     + begin
 
     [cut log]
     test_f16_a_log_cut_by_a_retention_is_loud
     LogReader._read
-    - end and (not self._fold.has_state) and (not self._is_foreign(broker))
+    - end and (not self._seen.has_state) and (not self._is_foreign(broker))
     + False
 
     [failed read]
@@ -835,7 +835,7 @@ GUARDS = {
 
     [begin is one record]
     test_a_begin_of_several_records_is_none
-    Fold.add
+    SeenLog.add
     - read is None or read.kind == topic_log.BEGIN
     + read is None
 
@@ -1091,7 +1091,7 @@ GUARDS = {
     + True
 
     [acks read once]
-    unit/log/test_watch.py::test_only_acks_that_were_replaced_are_read
+    unit/log/test_ack_watch.py::test_only_acks_that_were_replaced_are_read
     AckWatch.acks
     - site in known and known[site][0] == version
     + False
@@ -1821,7 +1821,7 @@ GUARDS = {
     - )
     + content = own
     """,
-    "unit/target/test_reconcile.py": """
+    "unit/target/test_column_changes.py": """
     [b81 own fields]
     test_b81_columns_that_cannot_be_reconciled_are_named_with_a_way_out
     reconcile
@@ -3536,7 +3536,7 @@ GUARDS = {
     - self.ledger.write()
     + self.ledger.written()
     """,
-    "unit/log/test_watch.py": """
+    "unit/log/test_ack_watch.py": """
     [heads watched]
     test_what_another_process_appends_is_seen
     AckWatch.tag

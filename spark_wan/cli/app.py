@@ -21,7 +21,7 @@ from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.options import SUBMITTED
-from spark_wan.cli.reports import status, validate
+from spark_wan.cli.status import status, validate
 from spark_wan.cli.upkeep import remove
 
 COMMANDS = {

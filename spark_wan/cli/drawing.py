@@ -10,7 +10,7 @@ import typer
 
 from spark_wan.cli.options import Config, Format, OutputFormat
 from spark_wan.cli.output import reporting_errors
-from spark_wan.cli.reports import load_valid
+from spark_wan.cli.status import load_valid
 from spark_wan.drawing.graph import graph_of
 from spark_wan.drawing.svg import draw_svg
 from spark_wan.errors import OptionError

@@ -204,7 +204,7 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the epoch before the first one whose frames are all there. (The newest manifest
         stays when its frames are trimmed.)"""
         stream_log = self._log(stream)
-        epochs, below = stream_log.fold()
+        epochs, below = stream_log.whole_and_below()
         if below:
             newest, acks = stream_log.read(epochs[-1]), stream_log.acks()
             acked = acked_through(newest, acks, log_read_first=True)

@@ -19,8 +19,8 @@ from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.forward.forwarder import Forwarder
 from spark_wan.forward.forwarding import Forwarding
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.hold import Hold
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import (

@@ -1,4 +1,4 @@
-"""Gateway batches: group events into frames, bounded by rows and bytes, inside Spark tasks."""
+"""Frames: groups of events, bounded by rows and bytes, encoded inside Spark tasks."""
 
 from __future__ import annotations
 

@@ -149,9 +149,9 @@ class StreamLog:
     def since(self, after: int, epochs: Sequence[int] | None = None) -> list[int]:
         """Return the epochs above ``after`` that lead to the newest without a gap, ascending."""
         listed = self._listed(after) if epochs is None else epochs
-        return [epoch for epoch in self.fold(listed)[0] if epoch > after]
+        return [epoch for epoch in self.whole_and_below(listed)[0] if epoch > after]
 
-    def fold(self, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+    def whole_and_below(self, listed: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """Return the epochs that lead to the newest without a gap, and the epochs below the gap.
 
         Both are ascending. A listing is not made at one moment: while the log is extended and
@@ -169,7 +169,7 @@ class StreamLog:
         return whole[::-1], below
 
     def oldest(self) -> tuple[list[int], list[int], Manifest | None]:
-        """Return what :meth:`fold` does for the lowest epochs of the log, and its newest manifest.
+        """Return what :meth:`whole_and_below` does for the lowest epochs, and the newest manifest.
 
         One page of epochs, however many there are: the newest is among them only when there are
         few. Those of a page that is full are taken to lead to the newest.
@@ -184,12 +184,12 @@ class StreamLog:
             return [], [], None
         self._saw(newest.epoch, seen)
         lowest = [epoch for epoch in page if epoch <= newest.epoch]
-        return *self.fold(lowest or [newest.epoch]), newest
+        return *self.whole_and_below(lowest or [newest.epoch]), newest
 
     def check_gap(
         self, whole: Sequence[int], below: Sequence[int], acked: Mapping[str, int]
     ) -> None:
-        """Raise LogGapError when epochs that :meth:`fold` misses are not acked by every site."""
+        """Raise LogGapError when epochs that are missing are not acked by every site."""
         if below and min(acked.values(), default=whole[0]) < whole[0] - 1:
             raise LogGapError(
                 f"{self.channel.url}: the log of {self.stream} goes from {below[-1]} to "

@@ -10,7 +10,7 @@ work on one channel cost requests and nothing else. The numbered path, per strea
     acks.4  trimmed           the epochs that are done, frames before manifests; after a crash in
                               it, the next round goes on. Each stream keeps its newest manifest
 
-With an :class:`~spark_wan.log.watch.AckWatch`, a stream without news needs no round and no
+With an :class:`~spark_wan.log.ack_watch.AckWatch`, a stream without news needs no round and no
 request (:meth:`AckManager.due`).
 
 Only sites that the sender still serves count: the ack manager does not wait for one that was taken
@@ -28,10 +28,10 @@ from enum import Enum
 from itertools import chain, pairwise
 
 from spark_wan.errors import LogGapError, ManifestError
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import announce, announced, withdraw
 from spark_wan.log.progress import acked_through, is_about
 from spark_wan.log.stream_log import StreamLog, read_acks
-from spark_wan.log.watch import AckWatch
 from spark_wan.log.writer import CheckpointStore
 from spark_wan.steps import Steps
 from spark_wan.topology.ack_policy import AckPolicy

@@ -18,9 +18,9 @@ from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import TopologyError
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace

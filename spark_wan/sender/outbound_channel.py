@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from spark_wan.channels.parallel import AT_ONCE, in_order
 from spark_wan.errors import ChannelError
-from spark_wan.log.watch import AckWatch
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.progress import LONG, works
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn

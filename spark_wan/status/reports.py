@@ -356,7 +356,7 @@ class StatusReader:
             return with_states(report)
         log = StreamLog(reading.channel, reading.name)
         try:
-            whole, below = log.fold(epochs)
+            whole, below = log.whole_and_below(epochs)
             newest = log.read(epochs[-1])
             acks, receivers = self._acks(reading), self._receivers(reading)
             acked = acked_through(newest, acks, log_read_first=True)

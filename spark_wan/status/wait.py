@@ -125,7 +125,7 @@ class _Sent:
 
     def _find(self, version: int, newest: Manifest, applied: Mapping[str, int]) -> int:
         """Return the epoch of the version; the highest trimmed one, if the version is trimmed."""
-        epochs, below = self.log.fold()
+        epochs, below = self.log.whole_and_below()
         self.log.check_gap(epochs, below, applied)
         first = lowest(self.log, epochs, lambda manifest: manifest.last_version >= version)
         if first is None:

@@ -35,13 +35,13 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.target.column_changes import fitted
 from spark_wan.target.constraints import ConstraintReader
 from spark_wan.target.decode import FrameDecoder
 from spark_wan.target.deduplicate import deduplicate
 from spark_wan.target.evolve import SchemaEvolution, table_properties
 from spark_wan.target.judge import judge
 from spark_wan.target.partitions import partition_columns
-from spark_wan.target.reconcile import fitted
 from spark_wan.target.record import count_dead_letters, record
 from spark_wan.target.resolve import resolve
 from spark_wan.target.rows import EventRows

@@ -16,7 +16,7 @@ from spark_wan.errors import SchemaError, resend_advice
 from spark_wan.events.columns import Path, SchemaJson
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetName
-from spark_wan.target.reconcile import Changes, reconcile
+from spark_wan.target.column_changes import Changes, reconcile
 
 _ATTEMPTS = 5
 """Attempts while other writers change the columns, before the apply starts over."""

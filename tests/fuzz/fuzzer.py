@@ -35,9 +35,8 @@ from fakes import HEADER, STREAM, manifest, schema
 
 from fuzz.mutations_of import as_json, mutated_bytes, mutated_value
 from spark_wan.apply.plan import StreamPlanner
-from spark_wan.channels.kafka import fold as folding
-from spark_wan.channels.kafka import parts
-from spark_wan.channels.kafka.fold import Fold, State
+from spark_wan.channels.kafka import parts, seen_log
+from spark_wan.channels.kafka.seen_log import SeenLog, State
 from spark_wan.errors import LedgerError, NewerRecordError, WanError
 from spark_wan.ledger.progress import Progress
 from spark_wan.log.trust import ManifestRule
@@ -377,7 +376,7 @@ def logs(chance: random.Random) -> Iterator[bytes]:
 
 def read_log(data: bytes) -> object:
     """Both from the beginning and from the checkpoint. What counts can be written and read."""
-    folding.MAX_STATE_BYTES = MAX_FRAME
+    seen_log.MAX_STATE_BYTES = MAX_FRAME
     parts.MAX_OPERATION_BYTES = parts.MAX_UNFINISHED_BYTES = MAX_FRAME // 2
     parts.MAX_CHECKPOINT_BYTES = MAX_FRAME // 2
     at, records = 0, []
@@ -385,16 +384,16 @@ def read_log(data: bytes) -> object:
         (size,) = struct.unpack_from("<I", data, at)
         records.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    fold = Fold("log")
+    seen = SeenLog("log")
     for offset, record in enumerate(records):
-        fold.add(offset, record)
-        assert sum(fold._unfinished._sizes.values()) <= MAX_FRAME
-    for path, places in fold.state.frames.items():
+        seen.add(offset, record)
+        assert sum(seen._unfinished._sizes.values()) <= MAX_FRAME
+    for path, places in seen.state.frames.items():
         assert parse_path(path) is not None
         assert all(0 <= part < 2**31 and 0 <= offset < 2**63 for part, offset in places)
-    encoded = fold.state.encode()
+    encoded = seen.state.encode()
     assert State.decode(encoded).encode() == encoded
-    return fold.state.lowest_alive()
+    return seen.state.lowest_alive()
 
 
 # --- topologies

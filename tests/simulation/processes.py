@@ -31,10 +31,10 @@ from spark_wan.forward.forwarder import Forwarder
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.interfaces import transaction_name
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.heads import Heads
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.sweep import Sweep

@@ -80,17 +80,17 @@ def trimmed_before_acked(patch: pytest.MonkeyPatch) -> None:
 def stray_taken_for_a_gap(patch: pytest.MonkeyPatch) -> None:
     """What a frozen writer leaves where the log was trimmed is taken for the beginning of a log
     with a gap."""
-    fold = StreamLog.fold
+    real = StreamLog.whole_and_below
 
     def without_strays(
         log: StreamLog, listed: Sequence[int] | None = None
     ) -> tuple[list[int], list[int]]:
-        whole, below = fold(log, listed)
+        whole, below = real(log, listed)
         if below:
             raise LogGapError(f"the log goes from {below[-1]} to {whole[0]}")
         return whole, below
 
-    patch.setattr(StreamLog, "fold", without_strays)
+    patch.setattr(StreamLog, "whole_and_below", without_strays)
 
 
 def acks_of_another_stream(patch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def frames(channel: Channel, stream: str) -> set[str]:
     places: dict[str, list[Place]] = {}
     for partition in range(broker.partitions(topic)):
         first, end = broker.beginning(topic, partition), broker.end(topic, partition)
-        trimmed = channel.log.fresh(lambda fold, at=partition: fold.state.dead.get(at, ()))  # type: ignore[misc]
+        trimmed = channel.log.fresh(lambda seen, at=partition: seen.state.dead.get(at, ()))  # type: ignore[misc]
         for record in broker.read(topic, partition, first, end) if first < end else ():
             of, _, name_and_part = record.key.decode().partition("/")
             if of == stream and record.offset not in trimmed:

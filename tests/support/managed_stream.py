@@ -10,8 +10,8 @@ from fakes import STREAM, Checkpoints, Clock, ack, memory_channel, publish
 from spark_wan.channels import base, object_store, objects
 from spark_wan.log import notes
 from spark_wan.log import stream_log as log_module
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.sender import sweep as sweep_module
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.steps import run

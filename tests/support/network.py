@@ -22,8 +22,8 @@ from spark_wan.errors import ChannelError
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.forward.job import Forwards
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.inbound import InboundTables
 from spark_wan.receiver.stream import TableStatus

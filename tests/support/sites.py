@@ -31,8 +31,8 @@ from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, StreamsHeldError
 from spark_wan.events.row_hash import digest, row_hashes
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.job import Receiver
 from spark_wan.receiver.stream import InboundStream, TableStatus
 from spark_wan.sender.job import Sender

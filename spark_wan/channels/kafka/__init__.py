@@ -1,1 +1,1 @@
-"""Channel on Kafka: three topics, a log that is valid as a fold (decision 30)."""
+"""Channel on Kafka: three topics, a log whose records say which of them count (decision 30)."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Note, Notes, Version
-from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.keeper import Keeper
 from spark_wan.channels.kafka.readers import ack_key
+from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.channels.kafka.topics import Topics
 from spark_wan.errors import ChannelError, ManifestError, ManifestExists
 from spark_wan.wire import topic_log
@@ -40,7 +40,7 @@ class TopicChannel(Topics):
         parsed = parse_path(path)
         if parsed is None:
             return None
-        moved = self.log.fresh(lambda fold: fold.state.frames.get(path))
+        moved = self.log.fresh(lambda seen: seen.state.frames.get(path))
         # A topic is deleted from its beginning: where the lowest record is there, all are, and none
         # is older.
         places = [*enumerate(moved or parsed.places)]
@@ -84,7 +84,7 @@ class TopicChannel(Topics):
         counts = self.submit(topic_log.MANIFEST, fields, manifest)
         if counts:
             return
-        there = self.log.known(lambda fold: fold.state.stream(stream).epochs.get(epoch))
+        there = self.log.known(lambda seen: seen.state.stream(stream).epochs.get(epoch))
         if there is not None and there.manifest == manifest:
             return
         if counts is None:
@@ -98,8 +98,8 @@ class TopicChannel(Topics):
         )
 
     def manifest(self, stream: str, epoch: int) -> bytes:
-        def there(fold: Fold) -> Epoch | None:
-            return fold.state.stream(stream).epochs.get(epoch)
+        def there(seen: SeenLog) -> Epoch | None:
+            return seen.state.stream(stream).epochs.get(epoch)
 
         found = self.log.known(there) or self.log.fresh(there)
         if found is None:
@@ -109,16 +109,16 @@ class TopicChannel(Topics):
         return found.manifest
 
     def stream_epochs(self, stream: str, after: int = 0, limit: int = PAGE) -> list[int]:
-        def above(fold: Fold) -> list[int]:
-            epochs = fold.state.stream(stream).epochs
+        def above(seen: SeenLog) -> list[int]:
+            epochs = seen.state.stream(stream).epochs
             first = max(after + 1, next(iter(epochs), 1))
-            return [*range(first, fold.state.stream(stream).newest + 1)[:limit]]
+            return [*range(first, seen.state.stream(stream).newest + 1)[:limit]]
 
         return self.log.fresh(above)
 
     def entries(self) -> Iterator[tuple[str, int, int]]:
-        def epochs(fold: Fold) -> list[tuple[str, int, int]]:
-            streams = fold.state.streams.items()
+        def epochs(seen: SeenLog) -> list[tuple[str, int, int]]:
+            streams = seen.state.streams.items()
             return [(name, epoch, 0) for name, stream in streams for epoch in stream.epochs]
 
         yield from self.log.fresh(epochs)
@@ -129,16 +129,16 @@ class TopicChannel(Topics):
     def trim(self, stream: str, through: int, frames: Iterable[str]) -> None:
         listed = [*frames]
 
-        def look(fold: Fold) -> tuple[Epoch | None, list[str]]:
-            epochs = fold.state.stream(stream).epochs
+        def look(seen: SeenLog) -> tuple[Epoch | None, list[str]]:
+            epochs = seen.state.stream(stream).epochs
             later = (each.frames for epoch, each in epochs.items() if epoch > through)
             named = {path for paths in later for path in paths}
-            kept = [path for path in listed if path in named and path in fold.state.frames]
+            kept = [path for path in listed if path in named and path in seen.state.frames]
             return epochs.get(through), kept
 
-        def is_trimmed(fold: Fold) -> bool:
+        def is_trimmed(seen: SeenLog) -> bool:
             """Another process trimmed at the same time."""
-            return next(iter(fold.state.stream(stream).epochs), through + 1) > through
+            return next(iter(seen.state.stream(stream).epochs), through + 1) > through
 
         # The newest manifest stays, also where its frames are not needed any more.
         found, of_later = self.log.fresh(look)
@@ -154,7 +154,7 @@ class TopicChannel(Topics):
         kind: str,
         fields: Mapping[str, object],
         payload: bytes = b"",
-        done: Callable[[Fold], bool] = lambda _: False,
+        done: Callable[[SeenLog], bool] = lambda _: False,
     ) -> None:
         """Write an operation that must count. Raises ChannelError when it does not, unless what it
         is for is ``done``, or when that cannot be told. Callers try again."""
@@ -200,8 +200,8 @@ class TopicChannel(Topics):
             record = self._acks.fresh().get(note)
             return None if record is None else record.value
 
-        def look(fold: Fold) -> bytes | None:
-            stream = fold.state.stream(note.stream)
+        def look(seen: SeenLog) -> bytes | None:
+            stream = seen.state.stream(note.stream)
             if note.kind == "sender":
                 return stream.record
             if note.kind == "again":
@@ -220,9 +220,9 @@ class TopicChannel(Topics):
                 if note.kind == "ack" and stream in (None, note.stream)
             }
 
-        def heads(fold: Fold) -> Notes:
+        def heads(seen: SeenLog) -> Notes:
             notes = Notes()
-            for name, state in fold.state.streams.items():
+            for name, state in seen.state.streams.items():
                 if state.epochs:
                     tag = f"{state.newest} {state.epochs[state.newest].fingerprint}"
                     notes[Note("head", name)] = Version(tag, 0.0)
@@ -253,4 +253,4 @@ class TopicChannel(Topics):
         self.keeper.keep_in_time()
 
     def foreign(self) -> list[str]:
-        return self.log.fresh(lambda fold: [*fold.foreign])
+        return self.log.fresh(lambda seen: [*seen.foreign])

@@ -18,8 +18,8 @@ import functools
 import logging
 import threading
 
-from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.parts import MAX_STATE_BYTES
+from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.channels.kafka.topics import Topics
 from spark_wan.channels.parallel import in_order
 from spark_wan.errors import ChannelError, FrameError
@@ -67,8 +67,8 @@ class Keeper:
         finally:
             self._lock.release()
 
-    def _is_log_long(self, fold: Fold) -> bool:
-        return fold.since_checkpoint >= max(self.log_operations, 2 * fold.state.size())
+    def _is_log_long(self, seen: SeenLog) -> bool:
+        return seen.since_checkpoint >= max(self.log_operations, 2 * seen.state.size())
 
     def _keep_frames(self, partitions: list[int]) -> None:
         topic = self._channel.topic("frames")
@@ -76,7 +76,7 @@ class Keeper:
         old = in_order(functools.partial(self._old_through, topic), partitions)
         aged = dict(zip(partitions, old, strict=True))
         self._move_frames(aged)
-        floors = self._channel.log.fresh(lambda fold: self._floors(fold, aged))
+        floors = self._channel.log.fresh(lambda seen: self._floors(seen, aged))
         if floors and self._channel.submit(topic_log.FLOOR, {"floors": [*floors.items()]}):
             self._channel.broker.delete_before(topic, floors)
 
@@ -91,36 +91,36 @@ class Keeper:
             return min(end, broker.offset_at(topic, partition, newest.time - UNNAMED_AGE))
         return 0
 
-    def _partitions_worth(self, fold: Fold) -> list[int]:
+    def _partitions_worth(self, seen: SeenLog) -> list[int]:
         """Return the partitions with enough frames that were trimmed."""
         return [
             partition
-            for partition, dead in fold.state.dead.items()
+            for partition, dead in seen.state.dead.items()
             if sum(end - start for start, end in dead) >= self.frames_at_once
         ]
 
-    def _floors(self, fold: Fold, aged: dict[int, int]) -> dict[int, int]:
+    def _floors(self, seen: SeenLog, aged: dict[int, int]) -> dict[int, int]:
         """Return, by partition, the offset up to which no frame is needed, or may be soon: where it
         is worth a deletion."""
-        lowest = fold.state.lowest_alive()
+        lowest = seen.state.lowest_alive()
         floors = {}
         for partition, old in aged.items():
-            floor = self._end_of_unneeded(fold, partition, old)
+            floor = self._end_of_unneeded(seen, partition, old)
             floor = min(floor, lowest.get(partition, floor))
-            if floor - fold.state.floors.get(partition, 0) >= self.frames_at_once:
+            if floor - seen.state.floors.get(partition, 0) >= self.frames_at_once:
                 floors[partition] = floor
         return floors
 
-    def _end_of_unneeded(self, fold: Fold, partition: int, old: int) -> int:
+    def _end_of_unneeded(self, seen: SeenLog, partition: int, old: int) -> int:
         """Return up to where all frames are trimmed, old, or named by a manifest."""
         named = {
             offset
-            for path in fold.state.frames.values()
+            for path in seen.state.frames.values()
             for part, offset in path
             if part == partition
         }
-        dead = fold.state.dead.get(partition)
-        floor = max(old, fold.state.floors.get(partition, 0))
+        dead = seen.state.dead.get(partition)
+        floor = max(old, seen.state.floors.get(partition, 0))
         while True:
             after = dead.after(floor) if dead is not None else floor
             while after in named:
@@ -139,12 +139,12 @@ class Keeper:
                 except FrameError as error:  # its stream is held when a receiver reads it
                     log.warning("%s", error)
 
-    def _to_move(self, fold: Fold, partition: int, old: int) -> list[str]:
-        dead = fold.state.dead.get(partition)
-        end = self._end_of_unneeded(fold, partition, old)
+    def _to_move(self, seen: SeenLog, partition: int, old: int) -> list[str]:
+        dead = seen.state.dead.get(partition)
+        end = self._end_of_unneeded(seen, partition, old)
         before = {
             path: min(offset for part, offset in places if part == partition)
-            for path, places in fold.state.frames.items()
+            for path, places in seen.state.frames.items()
             if any(part == partition and offset < end for part, offset in places)
         }
         if dead is None or not before:
@@ -159,12 +159,12 @@ class Keeper:
         channel = self._channel
         topic = channel.topic("log")
         begin = topic_log.Operation(topic_log.BEGIN, channel.channel_id())
-        channel.log.fresh(lambda fold: fold.snapshots.update({begin.id: None}))
+        channel.log.fresh(lambda seen: seen.states_before.update({begin.id: None}))
         try:
             [written] = channel.broker.produce(topic, 0, [(b"", begin.encode())])
-            state = channel.log.fresh(lambda fold: fold.snapshots[begin.id])
+            state = channel.log.fresh(lambda seen: seen.states_before[begin.id])
         finally:
-            channel.log.known(lambda fold: fold.snapshots.pop(begin.id, None))
+            channel.log.known(lambda seen: seen.states_before.pop(begin.id, None))
         if state is None:
             return  # the topic was made again meanwhile
         if not state:
@@ -179,6 +179,6 @@ class Keeper:
             return
         fields = {"begin": begin.id, "offset": written.offset}
         channel.submit(topic_log.CHECKPOINT, fields, state)
-        checkpointed = channel.log.fresh(lambda fold: fold.checkpointed)
+        checkpointed = channel.log.fresh(lambda seen: seen.checkpointed)
         if checkpointed is not None:
             channel.broker.delete_before(topic, {0: checkpointed})

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from spark_wan.channels.base import MAX_RECORD_BYTES, Note
 from spark_wan.channels.kafka.broker import Broker, OutOfRangeError, Record
-from spark_wan.channels.kafka.fold import Fold
+from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.errors import ChannelError
 
 T = TypeVar("T")
@@ -105,18 +105,18 @@ class TopicReader(ABC):
 
 
 class LogReader(TopicReader):
-    """Reads the topic of the log, and keeps its fold."""
+    """Reads the topic of the log, and keeps what was read."""
 
     def __init__(self, broker: Callable[[], Broker], topic: str) -> None:
         super().__init__(broker, topic)
-        self._fold = Fold(topic)
+        self._seen = SeenLog(topic)
 
-    def known(self, look: Callable[[Fold], T]) -> T:
+    def known(self, look: Callable[[SeenLog], T]) -> T:
         """Return what ``look`` finds in what was read before."""
         with self._lock:
-            return look(self._fold)
+            return look(self._seen)
 
-    def fresh(self, look: Callable[[Fold], T], through: int | None = None) -> T:
+    def fresh(self, look: Callable[[SeenLog], T], through: int | None = None) -> T:
         """Return what ``look`` finds at the end of the log, as of this call.
 
         ``through``: the offset of a record that is there; what is behind it does not matter.
@@ -124,24 +124,24 @@ class LogReader(TopicReader):
         """
         if through is None:
             with self._at_end():
-                return look(self._fold)
+                return look(self._seen)
         with self._lock:
             if self._next <= through:
                 self._read(through + 1)
-            return look(self._fold)
+            return look(self._seen)
 
     def _forget(self) -> None:
         super()._forget()
-        self._fold = Fold(self._topic)
+        self._seen = SeenLog(self._topic)
 
     def _read(self, end: int) -> None:
         broker = self._broker()
-        if end == self._next and (self._fold.has_state or end == 0):
+        if end == self._next and (self._seen.has_state or end == 0):
             return
         # A log that was trimmed beyond what was read has a checkpoint, from which it is read anew.
         if end < self._next or not self._continued(broker, end):
             self._read_anew(broker)
-        if end and not self._fold.has_state and not self._is_foreign(broker):
+        if end and not self._seen.has_state and not self._is_foreign(broker):
             raise ChannelError(
                 f"the topic {self._topic} does not begin with the channel's first record, nor with "
                 "a checkpoint: records were deleted by a retention, or by hand. Its streams are "
@@ -152,11 +152,11 @@ class LogReader(TopicReader):
 
     def _is_foreign(self, broker: Broker) -> bool:
         """Whether the topic holds nothing of spark_wan's."""
-        return len(self._fold.foreign) > 0 and broker.beginning(self._topic, 0) == 0
+        return len(self._seen.foreign) > 0 and broker.beginning(self._topic, 0) == 0
 
     def _take(self, record: Record) -> None:
         try:
-            self._fold.add(record.offset, record.value)
+            self._seen.add(record.offset, record.value)
         except BaseException:
             self._forget()  # it may have been taken in part
             raise

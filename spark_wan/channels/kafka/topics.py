@@ -31,8 +31,8 @@ from spark_wan.channels.kafka.broker import (
     TopicSettings,
     Written,
 )
-from spark_wan.channels.kafka.fold import Fold
 from spark_wan.channels.kafka.readers import AckReader, LogReader
+from spark_wan.channels.kafka.seen_log import SeenLog
 from spark_wan.errors import ChannelError, FrameError, NotBegunError
 from spark_wan.wire import topic_log
 from spark_wan.wire.topic_log import Operation
@@ -112,11 +112,11 @@ class Topics(Channel):
         self.broker.prepare({self.topic(part): each for part, each in topics.items()})
         self.log.check_topic()
         self._acks.check_topic()
-        if self.log.fresh(lambda fold: fold.has_state):
+        if self.log.fresh(lambda seen: seen.has_state):
             return
         if self.broker.end(self.topic("log"), 0) == 0:
             self._begin()
-        if not self.log.fresh(lambda fold: fold.has_state):
+        if not self.log.fresh(lambda seen: seen.has_state):
             raise ChannelError(
                 f"channel {self.url}: the topic {self.topic('log')} has records, and the first is "
                 "not spark_wan's. Give the channel a prefix of its own."
@@ -154,7 +154,7 @@ class Topics(Channel):
         if parsed is None:
             raise FrameError(f"{self.url}/{path!r}: no path of a frame on topics.")
         for read in (self.log.known, self.log.fresh):
-            moved = read(lambda fold: fold.state.frames.get(path))
+            moved = read(lambda seen: seen.state.frames.get(path))
             records = self._records(parsed, moved or parsed.places, max_bytes)
             if records is not None:
                 return b"".join(record.value for record in records)
@@ -205,7 +205,7 @@ class Topics(Channel):
         """Write a frame once more, at the end of its topic, unless it was trimmed meanwhile: then
         frames behind its old place can be deleted."""
         parsed = parse_path(path)
-        old = self.log.fresh(lambda fold: fold.state.frames.get(path))
+        old = self.log.fresh(lambda seen: seen.state.frames.get(path))
         if parsed is None or old is None:
             return
         attempt, _, index = parsed.name.partition("-")
@@ -238,8 +238,8 @@ class Topics(Channel):
         """Return whether an operation counts; None when the log does not have it. The log is read
         up to its last record, if that ``offset`` is known."""
 
-        def look(fold: Fold) -> bool | None:
-            return fold.counts(operation.id)
+        def look(seen: SeenLog) -> bool | None:
+            return seen.counts(operation.id)
 
         found = None if offset is None else self.log.fresh(look, offset)
         # Where the topic was made again, the offset is below what was read before.
@@ -268,8 +268,8 @@ class Topics(Channel):
 
     def channel_id(self) -> str:
         """Return the ID of the channel, which its first record made."""
-        identity = self.log.known(lambda fold: fold.state.channel)
+        identity = self.log.known(lambda seen: seen.state.channel)
         if not identity:
             self.ensure_prepared(again=True)
-            identity = self.log.known(lambda fold: fold.state.channel)
+            identity = self.log.known(lambda seen: seen.state.channel)
         return identity

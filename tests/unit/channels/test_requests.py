@@ -10,10 +10,10 @@ from counted_channel import CountedChannel
 from fakes import Checkpoints, Clock, ack, manifest, publish, put_frame
 from receivers import TOPOLOGY, Streams
 
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frame_age import ORPHAN_AGE
 from spark_wan.log.notes import announced, put_head
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.sender.acks import READ_AT_MOST, AckManager
 from spark_wan.sender.sweep import SWEPT_AT_ONCE, Sweep
 from spark_wan.steps import run

@@ -1,5 +1,5 @@
-"""A channel on topics: its log as a fold, what a keeper deletes, and topics that were lost, made
-again, cut or mirrored. Over topics in memory; ``test_kafka_brokers.py`` has real brokers."""
+"""A channel on topics: what counts of its log, what a keeper deletes, and topics that were lost,
+made again, cut or mirrored. Over topics in memory; ``test_kafka_brokers.py`` has real brokers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fakes import STREAM, manifest, publish
 
 from spark_wan.channels.base import MAX_RECORD_BYTES, Note
 from spark_wan.channels.kafka import channel as kafka_channel
-from spark_wan.channels.kafka import fold, parts
+from spark_wan.channels.kafka import parts, seen_log
 from spark_wan.channels.kafka.broker import Record
-from spark_wan.channels.kafka.fold import Fold, State
 from spark_wan.channels.kafka.keeper import UNNAMED_AGE
 from spark_wan.channels.kafka.offsets import OffsetRanges
 from spark_wan.channels.kafka.readers import MAX_KEY_BYTES, NO_ACK
+from spark_wan.channels.kafka.seen_log import SeenLog, State
 from spark_wan.channels.kafka.topics import ACKS, ATTEMPTS, FRAMES, LEAST_RECORD_BYTES, LOG
 from spark_wan.channels.registry import prepare_all
 from spark_wan.errors import (
@@ -106,10 +106,10 @@ def requests(channel: FakeTopicChannel) -> list[str]:
 
 def seen(channel: FakeTopicChannel) -> bytes:
     """Return all that a channel says of its log."""
-    return channel.log.fresh(lambda fold: fold.state.encode())
+    return channel.log.fresh(lambda seen: seen.state.encode())
 
 
-# --- the fold
+# --- what counts
 
 
 def test_of_rivals_the_first_counts_for_all_readers(url: str) -> None:
@@ -244,7 +244,7 @@ def test_parts_before_a_checkpoint_begins_are_void(url: str) -> None:
     keeper.broker.delete_before = lambda *_: None  # type: ignore[method-assign]
     keeper.keeper._checkpoint()
     assert channel.epochs() == {}  # it has read through the checkpoint
-    begin = keeper.log.fresh(lambda fold: fold.checkpointed)
+    begin = keeper.log.fresh(lambda seen: seen.checkpointed)
     assert begin is not None
     topics(channel).cut("wan.log", 0, begin)
     broker.produce("wan.log", 0, [(b"", each) for each in rest])
@@ -498,7 +498,7 @@ def test_the_newest_manifest_stays_without_its_frames(url: str) -> None:
     paths = [path for epoch in (1, 2, 3) for path in append(channel, STREAM, epoch, frames=1)]
     channel.trim(STREAM, 2, paths)
     assert channel.stream_epochs(STREAM) == [3]
-    assert channel.log.fresh(lambda fold: fold.state.frames) == {}
+    assert channel.log.fresh(lambda seen: seen.state.frames) == {}
     channel.trim(STREAM, 2, paths)
     append(channel, STREAM, 4)
 
@@ -529,14 +529,14 @@ def test_frames_that_were_discarded_stay_so(url: str) -> None:
     assert log_topic(channel).beginning > 0
     new = opened(url)
     assert seen(new) == seen(channel)
-    assert new.log.fresh(lambda fold: fold.state.frames) == {}
+    assert new.log.fresh(lambda seen: seen.state.frames) == {}
     places = [place for path in [*paths, given_up] for place in parse_path(path).places]  # type: ignore[union-attr]
     ends = {partition: 0 for partition, _ in places}
     for partition, offset in places:
         ends[partition] = max(ends[partition], offset + 1)
     assert channel.submit(topic_log.FLOOR, {"floors": [*ends.items()]})
     channel.trim_frames(STREAM, paths)  # once more, after a crash
-    dead = channel.log.fresh(lambda fold: [list(each) for each in fold.state.dead.values()])
+    dead = channel.log.fresh(lambda seen: [list(each) for each in seen.state.dead.values()])
     assert [each for each in dead if each] == []
 
 
@@ -570,14 +570,14 @@ def test_a_keeper_whose_checkpoint_fails_keeps_no_copy_of_the_state(url: str) ->
     begin = read_operation(log_topic(channel).records[-1].value, "here")
     assert isinstance(begin, Operation)
     assert begin.kind == topic_log.BEGIN
-    assert channel.log.fresh(lambda fold: fold.snapshots.get(begin.id)) is None
+    assert channel.log.fresh(lambda seen: seen.states_before.get(begin.id)) is None
 
 
 def test_a_state_too_large_for_a_checkpoint_deletes_nothing(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Fails when the log is deleted up to a checkpoint that no reader takes."""
-    monkeypatch.setattr(fold, "MAX_STATE_BYTES", 500)
+    monkeypatch.setattr(seen_log, "MAX_STATE_BYTES", 500)
     channel = opened(url, keep=4)
     for epoch in range(1, 20):
         append(channel, STREAM, epoch, frames=1)
@@ -642,7 +642,7 @@ def test_a_checkpoint_half_written_is_no_checkpoint(url: str) -> None:
     append(channel, STREAM, 1)
     begin = Operation(topic_log.BEGIN, channel.channel_id())
     channel.broker.produce("wan.log", 0, [(b"", begin.encode())])
-    state = channel.log.fresh(lambda fold: fold.state.encode())
+    state = channel.log.fresh(lambda seen: seen.state.encode())
     half = Operation(
         topic_log.CHECKPOINT, channel.channel_id(), {"begin": begin.id, "offset": 2}, state
     )
@@ -976,9 +976,9 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept_bytes(channel: FakeTopicChannel) -> int:
     """Return the size of the operations that are not whole yet, by what is kept of them."""
-    kept = channel.log.fresh(lambda fold: [*fold._unfinished._unfinished.values()])
+    kept = channel.log.fresh(lambda seen: [*seen._unfinished._unfinished.values()])
     size = sum(len(part.data) + parts.PART_BYTES for each in kept for part in each.parts)
-    assert size == sum(channel.log._fold._unfinished._sizes.values())
+    assert size == sum(channel.log._seen._unfinished._sizes.values())
     return size
 
 
@@ -988,7 +988,7 @@ def test_a_manifest_above_the_limit_does_not_count(
 ) -> None:
     """Whoever wrote it. Fails when all readers keep it; the next one takes its place."""
     channel = opened(url)
-    monkeypatch.setattr(fold, "MAX_MANIFEST_BYTES", 1_000)
+    monkeypatch.setattr(seen_log, "MAX_MANIFEST_BYTES", 1_000)
     write(channel, *manifest_operation(channel, bytes(1_001)).records(most))
     assert channel.epochs() == {}
     channel.append(STREAM, 1, bytes(1_000))
@@ -1166,7 +1166,7 @@ def test_all_readers_agree_on_what_is_dropped(url: str, small_limits: None, seed
             if last > 1 and chance.random() < 0.4:
                 writer.trim(STREAM, last - 1, [])
         assert kept_bytes(writer) <= parts.MAX_UNFINISHED_BYTES + parts.MAX_CHECKPOINT_BYTES
-        assert writer.log._fold._unfinished._sizes[False] <= parts.MAX_UNFINISHED_BYTES
+        assert writer.log._seen._unfinished._sizes[False] <= parts.MAX_UNFINISHED_BYTES
         assert seen(FakeTopicChannel(url)) == seen(writers[0]) == seen(writers[1]), f"seed {seed}"
     assert log_topic(writers[0]).beginning > 0
 
@@ -1256,7 +1256,7 @@ def test_many_frames_are_discarded_in_several_operations(
     channel.trim_frames(STREAM, paths)
     assert len(log_topic(channel).records) == before + 3
     dead = channel.log.fresh(
-        lambda fold: [range(*each) for d in fold.state.dead.values() for each in d]
+        lambda seen: [range(*each) for d in seen.state.dead.values() for each in d]
     )
     assert sum(map(len, dead)) == 5
 
@@ -1379,10 +1379,10 @@ def test_f51_a_checkpoint_of_a_newer_version_stops_who_begins_there(added: bytes
     state = zlib.decompress(State("c").encode()).replace(b"{", b"{" + added, 1)
     begin = Operation(topic_log.BEGIN, "c")
     fields = {"begin": begin.id, "offset": 5}
-    fold = Fold("wan.log")
-    fold.add(5, begin.encode())
+    seen = SeenLog("wan.log")
+    seen.add(5, begin.encode())
     with pytest.raises(ChannelError, match=r"log@6: a checkpoint written by.*Update spark_wan"):
-        fold.add(6, Operation(topic_log.CHECKPOINT, "c", fields, zlib.compress(state)).encode())
+        seen.add(6, Operation(topic_log.CHECKPOINT, "c", fields, zlib.compress(state)).encode())
 
 
 # --- many writers, at random
@@ -1547,9 +1547,9 @@ def test_a_state_is_read_as_it_was_written(url: str) -> None:
         append(channel, STREAM, epoch, frames=1)
         channel.trim(STREAM, epoch - 1, [])
     notes.announce(channel, "ünï", 1, 2)
-    state = channel.log.fresh(lambda fold: fold.state)
+    state = channel.log.fresh(lambda seen: seen.state)
     assert State.decode(state.encode()).encode() == state.encode()
     for damaged in (b"", b"x", state.encode()[:20]):
         with pytest.raises((ValueError, KeyError)):
             State.decode(damaged)
-    assert Fold("t").has_state is False
+    assert SeenLog("t").has_state is False

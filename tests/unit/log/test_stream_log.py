@@ -276,7 +276,7 @@ def test_f47_a_stray_below_trimmed_manifests_is_not_part_of_the_log(log: StreamL
     for epoch in (1, 2, 3):
         log.channel.trim_manifest(STREAM, epoch)
     log.channel.append(STREAM, 2, manifest(2, identity="stray").encode())
-    assert log.fold() == ([4], [2])
+    assert log.whole_and_below() == ([4], [2])
     assert log.since(0) == [4]
     last = log.newest_manifest()
     assert last is not None and last.epoch == 4
@@ -295,7 +295,7 @@ def test_a_log_begins_above_a_missing_epoch(log: StreamLog, missing: int) -> Non
     """
     publish(log, 1, 2, 3, 4)
     log.channel.trim_manifest(STREAM, missing)
-    assert log.fold() == (list(range(missing + 1, 5)), list(range(1, missing)))
+    assert log.whole_and_below() == (list(range(missing + 1, 5)), list(range(1, missing)))
 
 
 def test_an_incomplete_listing_is_completed(

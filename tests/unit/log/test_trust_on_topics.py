@@ -197,10 +197,10 @@ def test_operations_with_wild_fields_change_nothing(sites: SignedSites) -> None:
         write(sites, Operation(kind, identity).encode())
         write(sites, Operation(kind, identity, dict.fromkeys(NAMES, -1)).encode())
         write(sites, Operation(kind, identity, {name: [[{}]] for name in NAMES}).encode())
-    state = channel.log.fresh(lambda fold: dict(fold.state.streams))
+    state = channel.log.fresh(lambda seen: dict(seen.state.streams))
     assert {name for name, each in state.items() if each.epochs} == {ORDERS}
     assert state[ORDERS].newest == 1
-    assert channel.log.fresh(lambda fold: fold.state.floors) == {}
+    assert channel.log.fresh(lambda seen: seen.state.floors) == {}
     here = sites.receiver()
     here.apply()
     assert (sites.applied(ORDERS), held(here, ORDERS)) == (1, "")

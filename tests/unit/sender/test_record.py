@@ -23,9 +23,9 @@ from spark_wan.datasource import sink as sink_module
 from spark_wan.datasource.sink import EventsSink, WanCommitMessage
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import SourceError
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import sender_record
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.runtime import progress
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.pace import Pace

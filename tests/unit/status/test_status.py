@@ -13,7 +13,7 @@ from fakes import manifest
 from spark_wan.channels.base import Channel, Note, Version
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.channels.registry import open_channel
-from spark_wan.cli.reports import exit_code
+from spark_wan.cli.status import exit_code
 from spark_wan.errors import ChannelError, TopologyError
 from spark_wan.log.notes import put_ack, put_receiver_record
 from spark_wan.status.reports import (

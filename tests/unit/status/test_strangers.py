@@ -14,8 +14,8 @@ from fakes import STREAM, publish
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.registry import open_channel
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.log.watch import AckWatch
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.status.reports import read_status
 from spark_wan.topology.model import Topology

@@ -13,7 +13,7 @@ from topologies import refusal, topology
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.delta.sql import reference
 from spark_wan.errors import TopologyError
-from spark_wan.log.watch import AckWatch
+from spark_wan.log.ack_watch import AckWatch
 from spark_wan.sender.job import Sender
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.topology.values import catalog_parts, is_path

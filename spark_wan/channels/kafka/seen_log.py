@@ -1,4 +1,4 @@
-"""The state of a channel as its log topic says: a fold over the records, the same for all readers.
+"""The state of a channel as its log topic says: what its records come to, for all readers alike.
 
 Kafka takes every record. So a record counts or not by what came before it in the topic, and by that
 alone: a manifest counts when its epoch follows and ``previous`` is the fingerprint of the one
@@ -206,8 +206,9 @@ _HANDLERS: dict[str, Callable[[State, Mapping[str, Any], bytes], bool]] = {
 }
 
 
-class Fold:
-    """The state of a channel, and what it takes to go on from a record to the next.
+class SeenLog:
+    """What was read of the log topic: the state of the channel, and what it takes to go on from a
+    record to the next.
 
     A reader of a topic whose first records were deleted begins at a checkpoint: it keeps the
     operations from its ``begin`` on until the checkpoint itself has come.
@@ -226,7 +227,7 @@ class Fold:
         self._begins: dict[str, int] = {}
         self._seeking: list[tuple[int, Operation]] = []
         self._verdicts: dict[str, bool] = {}
-        self.snapshots: dict[str, bytes | None] = {}
+        self.states_before: dict[str, bytes | None] = {}
         """The state before a ``begin``, by its ID, where it is asked for: None until it has come,
         nothing when it is too large."""
 
@@ -268,9 +269,9 @@ class Fold:
         if not self.has_state:
             self._seek(offset, operation)
             return
-        if operation.kind == topic_log.BEGIN and operation.id in self.snapshots:
-            if self.snapshots[operation.id] is None:
-                self.snapshots[operation.id] = self.state.encode()
+        if operation.kind == topic_log.BEGIN and operation.id in self.states_before:
+            if self.states_before[operation.id] is None:
+                self.states_before[operation.id] = self.state.encode()
         elif operation.kind == topic_log.CHECKPOINT:
             self._note_checkpoint(operation)
         counts = self.state.apply(operation)

@@ -8,8 +8,8 @@ import uuid
 import pytest
 from counted_channel import CountedChannel
 
+from spark_wan.log.ack_watch import HEADS_INTERVAL, AckWatch
 from spark_wan.log.notes import put_ack, put_head
-from spark_wan.log.watch import HEADS_INTERVAL, AckWatch
 
 
 class Clock:

@@ -9,7 +9,7 @@ from fakes import schema
 
 from spark_wan.errors import SchemaError
 from spark_wan.ledger.interfaces import TargetName
-from spark_wan.target.reconcile import Changes, fitted, reconcile
+from spark_wan.target.column_changes import Changes, fitted, reconcile
 
 
 def struct(**fields: Any) -> dict[str, Any]:
