@@ -8,9 +8,9 @@ reason to stop applying.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
@@ -20,12 +20,10 @@ from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERV
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
 
-if TYPE_CHECKING:
-    from spark_wan.receiver.stream import TableStatus
-
 log = logging.getLogger(__name__)
 
-_COUNTED = ("epochs", "events", "duplicates", "dead_letters", "local_commits")
+COUNTED = ("epochs", "events", "duplicates", "dead_letters", "local_commits")
+"""The counters in a record, called as in the status of a stream."""
 
 
 @dataclass
@@ -51,19 +49,21 @@ class ReceiverRecordKeeper:
         self._record = ReceiverRecord(self.site, self.stream, began, began)
         self._next_at = began + RECORD_INTERVAL
 
-    def is_due(self, status: TableStatus) -> bool:
-        """Whether :meth:`keep` has something to write, and it is time. Costs no request."""
+    def is_due(self, counters: Mapping[str, int]) -> bool:
+        """Whether :meth:`keep` has something to write, and it is time. Costs no request.
+
+        ``counters``: those of :data:`COUNTED`."""
         now = self.clock()
         if 0 < self._next_at - now <= REFUSED_INTERVAL:
             return False
         is_old = not self._written or now >= self._record.written + NEXT_WITHIN
-        return is_old or self._changed(status, self._work(now))
+        return is_old or self._changed(counters, self._work(now))
 
-    def keep(self, status: TableStatus, last: bool = False) -> None:
+    def keep(self, counters: Mapping[str, int], last: bool = False) -> None:
         """Write what there is to say of the stream. ``last``: the receiver ends by itself."""
         now = self.clock()
-        fields = {**_counters(status), "work": self._work(now)}
-        within = 0 if last else NEXT_WITHIN
+        within, fields = 0 if last else NEXT_WITHIN, dict[str, Any](counters)
+        fields["work"] = self._work(now)
         record = replace(self._record, **fields, next_within=within, written=now)
         try:
             put_receiver_record(self.channel, record)
@@ -95,10 +95,8 @@ class ReceiverRecordKeeper:
     def _work(self, now: int) -> LongWork | None:
         return long_work("applying", self.stream, self.site, now)
 
-    def _changed(self, status: TableStatus, work: LongWork | None) -> bool:
-        fields = {**_counters(status), "work": work}
-        return any(getattr(self._record, name) != value for name, value in fields.items())
-
-
-def _counters(status: TableStatus) -> dict[str, Any]:
-    return {name: getattr(status, name) for name in _COUNTED}
+    def _changed(self, counters: Mapping[str, int], work: LongWork | None) -> bool:
+        record = self._record
+        return work != record.work or any(
+            getattr(record, name) != count for name, count in counters.items()
+        )

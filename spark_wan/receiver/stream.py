@@ -14,7 +14,7 @@ from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
-from spark_wan.receiver.record import ReceiverRecordKeeper
+from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
 from spark_wan.runtime.hold import Hold, next_wait
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -135,12 +135,12 @@ class InboundStream:
     def is_record_due(self) -> bool:
         """Whether it is time to write the receiver's record."""
         record, status = self.record, self.status
-        return record is not None and status is not None and record.is_due(status)
+        return record is not None and status is not None and record.is_due(_counters(status))
 
     def keep_record(self, last: bool = False) -> None:
         """Write the receiver's record. ``last``: the receiver ends by itself."""
         if self.record is not None and self.status is not None:
-            self.record.keep(self.status, last)
+            self.record.keep(_counters(self.status), last)
 
     def release(self) -> None:
         """Note that nothing holds the stream any more."""
@@ -255,6 +255,10 @@ class Due:
             and ack.applied == self.listing.newest
             and not self.listing.announced
         )
+
+
+def _counters(status: TableStatus) -> dict[str, int]:
+    return {name: getattr(status, name) for name in COUNTED}
 
 
 def _check_interval(name: str) -> float:

@@ -16,7 +16,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.channels.parallel import AT_ONCE
 from spark_wan.log.notes import ack, receiver_record
 from spark_wan.receiver import channel_streams
-from spark_wan.receiver.record import ReceiverRecordKeeper
+from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.runtime import progress
 from spark_wan.runtime.progress import LONG, long_work, under_way
@@ -44,9 +44,10 @@ class Kept:
     def look(self, seconds: float = 0.0) -> bool:
         """Write the record if it is due."""
         self.clock.pass_seconds(seconds)
-        due = self.keeper.is_due(self.status)
+        counters = {name: getattr(self.status, name) for name in COUNTED}
+        due = self.keeper.is_due(counters)
         if due:
-            self.keeper.keep(self.status)
+            self.keeper.keep(counters)
         return due
 
     @property
