@@ -12,7 +12,7 @@ from spark_wan.errors import WanError
 
 @pytest.fixture
 def job(tmp_path):
-    job = Job("send", tmp_path / "missing.yaml", "newark", tmp_path / "sender.log")
+    job = Job("send", tmp_path / "missing.yaml", site="newark", log=tmp_path / "sender.log")
     yield job
     job.clean_up()
     job._reader.join(60)
