@@ -2015,6 +2015,12 @@ GUARDS = {
     - due[:AT_ONCE]
     + due
 
+    [apply renewed]
+    test_a_long_apply_is_in_the_record_until_it_ends
+    ReceiverRecordKeeper.is_due
+    - NEXT_WITHIN if work is None else LONG * 1000
+    + NEXT_WITHIN
+
     [work of the site]
     test_a_long_apply_is_in_the_record_until_it_ends
     long_work
@@ -2666,6 +2672,24 @@ GUARDS = {
     OutboundStream._recorded
     - self.record.expect(**self._known())
     + pass
+
+    [capture renewed]
+    test_a_long_capture_without_news_is_renewed_and_a_refusal_waited_for
+    SenderRecordKeeper.report
+    - told.get("work") != work or self.clock() - written >= LONG * 1000
+    + told.get("work") != work
+
+    [refusal of work waited for]
+    test_a_long_capture_without_news_is_renewed_and_a_refusal_waited_for
+    SenderRecordKeeper.report
+    - at, told = self._expected
+    + at, told = 0, self._expected[1]
+
+    [no work waits for no record]
+    test_a_look_at_a_channel_without_long_work_waits_for_no_record
+    SenderRecordKeeper.report
+    - work is None or self.by_sink
+    + self.by_sink
 
     [started again]
     test_a_sender_that_starts_is_not_stopped_any_more

@@ -34,6 +34,8 @@ def write_of(path: str) -> str:
 
 
 Kind = Literal["head", "again", "ack", "sender", "receiver"]
+BY_SITE: tuple[Kind, ...] = ("ack", "receiver")
+"""Kinds of which a stream has one note for each site."""
 
 
 class Note(NamedTuple):

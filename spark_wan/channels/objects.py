@@ -23,7 +23,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Channel, Kind, Note, Notes, Version
+from spark_wan.channels.base import (
+    BY_SITE,
+    MAX_RECORD_BYTES,
+    PAGE,
+    Channel,
+    Kind,
+    Note,
+    Notes,
+    Version,
+)
 from spark_wan.errors import (
     ChannelError,
     FrameError,
@@ -48,7 +57,6 @@ _NOTES: dict[Kind, str] = {
     "sender": "senders/{}.json",
     "receiver": "receivers/{}/{}.json",
 }
-_BY_SITE = ("ack", "receiver")
 _NOTE = {
     kind: re.compile(re.escape(path).replace(r"\{\}", "([^/]+)")) for kind, path in _NOTES.items()
 }
@@ -270,7 +278,7 @@ class ObjectChannel(Channel):
             self.delete([path])
 
     def remove(self, stream: str) -> None:
-        self.delete(_path(Note(kind, stream)) for kind in _NOTES if kind not in _BY_SITE)
+        self.delete(_path(Note(kind, stream)) for kind in _NOTES if kind not in BY_SITE)
         for folder in ("log", "frames", "receivers", "acks"):
             paths = self.list_paths(f"{folder}/{stream}/")
             # Of a log, the oldest first: what is left always ends where it did.
@@ -304,6 +312,6 @@ def _path(note: Note) -> str:
 def _note_at(path: str) -> Note | None:
     for kind, form in _NOTE.items():
         match = form.fullmatch(path)
-        if match is not None and (kind not in _BY_SITE or is_safe(match[2])):
+        if match is not None and (kind not in BY_SITE or is_safe(match[2])):
             return Note(kind, *match.groups())
     return None

@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from spark_wan.cli.options import Format
-from spark_wan.cli.status_view import StatusView
+from spark_wan.cli.status_view import StatusView, describe_rows
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
@@ -316,13 +316,9 @@ def describe_applied(status: TableStatus) -> str:
 
 def describe_work(work: Progress, now: int) -> str:
     """Return one line of text for a capture or an apply that is under way."""
-    size = f" ({format_bytes(work.bytes)})" if work.bytes is not None else ""
-    text = f"{work.stream}: {work.work} {work.rows:,} rows{size}"
-    text += f" for {format_duration(now - work.began_ms)}"
-    share, rate = work.share, work.rate(now)
-    if share is not None and rate is not None:
-        text += f", about {share:.0%} done, {rate:,.0f} rows/s"
-    return text
+    since = f" for {format_duration(now - work.began_ms)}"
+    amount = describe_rows(work.rows, work.bytes, since, share=work.share, rate=work.rate(now))
+    return f"{work.stream}: {work.work} {amount}"
 
 
 def _line(stream: str, parts: Sequence[str], held: str | None) -> str:

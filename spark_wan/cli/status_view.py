@@ -249,10 +249,8 @@ class StatusView:
 
     def _work(self, work: WorkReport) -> str:
         """Return what is done, since when, and how far it was at the last record."""
-        size = f" ({format_bytes(work.bytes)})" if work.bytes is not None else ""
-        text = f"{work.rows:,} rows{size}{self._since(work.began_ms)}"
-        if work.share is not None and work.rows_per_s is not None:
-            text += f", about {work.share:.0%} done, {work.rows_per_s:,} rows/s"
+        since, rate = self._since(work.began_ms), work.rows_per_s
+        text = describe_rows(work.rows, work.bytes, since, share=work.share, rate=rate)
         if self.now - work.written_ms > _OLD_WORK:
             text += f", as of {format_duration(self.now - work.written_ms)} ago"
         return text
@@ -300,6 +298,16 @@ def _backlog(stream: StreamReport, site: SiteReport) -> str:
         format_duration(site.behind_ms),
     )
     return f"{state}; behind by {', '.join(parts)}"
+
+
+def describe_rows(
+    rows: int, size: int | None, since: str, *, share: float | None, rate: float | None
+) -> str:
+    """Return how much work there is, since when, and how far it is; None: not known."""
+    text = f"{rows:,} rows" + (f" ({format_bytes(size)})" if size is not None else "") + since
+    if share is not None and rate is not None:
+        text += f", about {share:.0%} done, {rate:,.0f} rows/s"
+    return text
 
 
 def _count(number: int, name: str) -> str:

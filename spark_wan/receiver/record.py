@@ -15,7 +15,7 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_receiver_record, receiver_record
-from spark_wan.runtime.progress import long_work
+from spark_wan.runtime.progress import LONG, long_work
 from spark_wan.sender.record import NEXT_WITHIN, RECORD_INTERVAL, REFUSED_INTERVAL
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
@@ -56,8 +56,10 @@ class ReceiverRecordKeeper:
         now = self.clock()
         if 0 < self._next_at - now <= REFUSED_INTERVAL:
             return False
-        is_old = not self._written or now >= self._record.written + NEXT_WITHIN
-        return is_old or self._changed(counters, self._work(now))
+        work = self._work(now)
+        within = NEXT_WITHIN if work is None else LONG * 1000
+        is_old = not self._written or now >= self._record.written + within
+        return is_old or self._changed(counters, work)
 
     def keep(self, counters: Mapping[str, int], last: bool = False) -> None:
         """Write what there is to say of the stream. ``last``: the receiver ends by itself."""

@@ -35,8 +35,12 @@ class Progress:
 
     def rate(self, now_ms: int) -> float | None:
         """Return the rows per second so far."""
-        seconds = (now_ms - self.began_ms) / 1000
-        return None if self.share is None or seconds <= 0 else self.rows * self.share / seconds
+        return rows_per_s(self.rows, self.share, now_ms - self.began_ms)
+
+
+def rows_per_s(rows: int, share: float | None, passed_ms: int) -> float | None:
+    """Return the rows per second of work of which a share is done; None: it is not known."""
+    return None if share is None or passed_ms <= 0 else rows * share * 1000 / passed_ms
 
 
 Share = Callable[[], float | None]

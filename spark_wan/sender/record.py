@@ -18,6 +18,7 @@ from typing import Any
 from spark_wan.channels.base import Channel
 from spark_wan.errors import WanError
 from spark_wan.log.notes import put_sender_record, sender_record
+from spark_wan.runtime.progress import LONG
 from spark_wan.wire.manifest import Manifest
 from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
@@ -101,12 +102,20 @@ class SenderRecordKeeper:
                 self._expected = max(self._next_at, self.clock() + RECORD_INTERVAL), fields
 
     def report(self, work: LongWork | None) -> None:
-        """Have :meth:`keep_alive` write how far the capture under way is, if it takes long."""
+        """Have :meth:`keep_alive` write how far the capture under way is, if it takes long: when
+        that is news, and again and again. Without such work, no lock is waited for."""
+        if work is None or self.by_sink:
+            return
         with self._lock:
-            told = self._expected[1] if self._expected is not None else self._told
-            if work is None or self.by_sink or told is None or told.get("work") == work:
+            if self._expected is not None:
+                at, told = self._expected
+            elif self._told is not None:
+                at, told = self._next_at, self._told
+            else:
                 return
-            self._expected = max(self._next_at, self.clock()), {**told, "work": work}
+            written = self._record.written if self._record is not None else 0
+            if told.get("work") != work or self.clock() - written >= LONG * 1000:
+                self._expected = at, {**told, "work": work}
 
     def _is_urgent(self, fields: dict[str, Any]) -> bool:
         """Whether the stream is held or released since the last record."""

@@ -19,6 +19,7 @@ from spark_wan.errors import NewerRecordError, UntrustedError, WanError
 from spark_wan.log.notes import ack, ack_versions, receiver_record
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog, read_acks
+from spark_wan.runtime.progress import rows_per_s
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.topology.routes import all_streams
@@ -549,11 +550,15 @@ def _work(work: LongWork | None, written: int) -> WorkReport | None:
     """Return what a record of that time says of work that takes long."""
     if work is None:
         return None
-    seconds = (written - work.began) / 1000
     share = None if work.percent is None else work.percent / 100
-    rate = None if share is None or seconds <= 0 else round(work.rows * share / seconds)
+    rate = rows_per_s(work.rows, share, written - work.began)
     return WorkReport(
-        work.rows, work.bytes, began_ms=work.began, share=share, written_ms=written, rows_per_s=rate
+        work.rows,
+        work.bytes,
+        began_ms=work.began,
+        share=share,
+        written_ms=written,
+        rows_per_s=None if rate is None else round(rate),
     )
 
 

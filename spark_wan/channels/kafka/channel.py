@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from spark_wan.channels.base import MAX_RECORD_BYTES, PAGE, Note, Notes, Version
+from spark_wan.channels.base import BY_SITE, MAX_RECORD_BYTES, PAGE, Note, Notes, Version
 from spark_wan.channels.kafka.keeper import Keeper
 from spark_wan.channels.kafka.readers import ack_key
 from spark_wan.channels.kafka.seen_log import SeenLog
@@ -172,7 +172,7 @@ class TopicChannel(Topics):
     def put_note(self, note: Note, data: bytes | None) -> None:
         if note.kind == "head":
             return  # read from the log
-        if note.kind in ("ack", "receiver"):
+        if note.kind in BY_SITE:
             self._put_acks({note: data})
         elif note.kind == "sender":
             self._put_sender_record(note.stream, data or b"")
@@ -196,7 +196,7 @@ class TopicChannel(Topics):
         self.keeper.keep_in_time()
 
     def note(self, note: Note) -> bytes | None:
-        if note.kind in ("ack", "receiver"):
+        if note.kind in BY_SITE:
             record = self._acks.fresh().get(note)
             return None if record is None else record.value
 

@@ -115,6 +115,9 @@ def test_a_long_apply_is_in_the_record_until_it_ends(
         assert not kept.look(SOON - 1)
         assert kept.look(1)
         assert kept.record.work == LongWork(8_000, began, 90, 50)
+        # Without news, too: who reads the status sees that the receiver is at it.
+        assert not kept.look(LONG - 1) and kept.look(1)
+        assert kept.record.written == kept.clock.now
     assert kept.look(SOON) and kept.record.work is None
     assert long_work("applying", STREAM, "seattle", kept.clock.now) is None
 

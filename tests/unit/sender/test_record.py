@@ -363,6 +363,36 @@ def test_a_long_capture_is_in_the_record_until_it_ends(
     assert outbound.look(SPARK) == Next(NEVER)
 
 
+def test_a_long_capture_without_news_is_renewed_and_a_refusal_waited_for() -> None:
+    """Who reads the status sees that the sender is at it. Fails when the first record is the last;
+    or when a channel that refuses it is asked at each look."""
+    channel = FaultyChannel(
+        CountedChannel(f"dict://{uuid.uuid4().hex}"), [Fault("put_sender", 4, "fail")]
+    )
+    sender = Stream(cast(Any, channel))
+    sender.look(1.0)
+    work = LongWork(90, sender.clock.now, None, None)
+    writes = []
+    for seconds in (10, 9, 1, 10, 10, 40, 10):
+        sender.clock.pass_seconds(seconds)
+        sender.keeper.report(work)
+        if sender.keeper.is_due():
+            sender.keeper.keep_alive()
+        writes.append(channel.calls["put_sender"])
+    # The fourth was refused; it is tried again a minute later.
+    assert writes == [2, 2, 3, 4, 4, 4, 5]
+    assert sender.record.work == work
+
+
+def test_a_look_at_a_channel_without_long_work_waits_for_no_record(
+    channel: CountedChannel,
+) -> None:
+    """Fails when a record that is being written delays the acks of all streams."""
+    sender = Stream(channel)
+    sender.keeper._lock = cast(Any, None)  # who takes it fails
+    sender.keeper.report(None)
+
+
 def test_a_sender_that_starts_is_not_stopped_any_more(channel: CountedChannel) -> None:
     """Also before its first capture is done. Fails when the record of the one before stays."""
     before = Stream(channel)
