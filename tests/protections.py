@@ -2021,6 +2021,18 @@ GUARDS = {
     - NEXT_WITHIN if work is None else LONG * 1000
     + NEXT_WITHIN
 
+    [first apply recorded]
+    test_a_first_apply_is_in_the_record_while_it_lasts
+    InboundStream.is_record_due
+    - self.record is not None and self.record.is_due(self._counters())
+    + self.status is not None and self.record is not None and self.record.is_due(self._counters())
+
+    [planned before]
+    integration/test_watched_jobs.py::test_only_the_stages_of_a_query_count
+    watched_jobs
+    - cast(Any, query)._jdf.queryExecution().optimizedPlan()
+    + pass
+
     [work of the site]
     test_a_long_apply_is_in_the_record_until_it_ends
     long_work

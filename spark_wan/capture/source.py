@@ -317,13 +317,14 @@ class DeltaSource:
             rows = self._sorted(rows, estimate)
         report = CaptureReport()
         stages = 2 if self.table.keys else 1
+        query = map_in_arrow(rows, task, REPORT_SCHEMA)
         with (
-            watched_jobs(self.spark, stages) as share,
+            watched_jobs(query, stages) as share,
             under_way(
                 "capturing", header.stream, header.origin, rows=estimate, size=size, share=share
             ),
         ):
-            reported = map_in_arrow(rows, task, REPORT_SCHEMA).collect()
+            reported = query.collect()
         for kind, content in reported:
             report.add(kind, json.loads(content))
         try:

@@ -7,29 +7,32 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from spark_wan.delta.sessions import is_connect
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
 
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def watched_jobs(spark: SparkSession, stages: int) -> Iterator[Callable[[], float | None]]:
-    """Yield what returns how much of the jobs that this thread runs meanwhile is done, from 0 to 1.
+def watched_jobs(query: DataFrame, stages: int) -> Iterator[Callable[[], float | None]]:
+    """Yield what returns how much of a query is done, from 0 to 1, that this thread runs meanwhile.
     With Spark Connect it returns None.
 
-    Other threads may call it. ``stages``: number of stages of the jobs. Spark itself does not know
+    Other threads may call it. ``stages``: number of stages of the query. Spark itself does not know
     it: adaptive execution begins a job for each.
     """
+    spark = query.sparkSession
     if is_connect(spark):
         yield lambda: None
         return
+    # When a query is planned, Delta lists the files of a table, in a job that is no stage of it.
+    cast(Any, query)._jdf.queryExecution().optimizedPlan()
     context, tag = spark.sparkContext, f"wan-{uuid.uuid4().hex}"
     context.addJobTag(tag)
     try:

@@ -134,13 +134,17 @@ class InboundStream:
 
     def is_record_due(self) -> bool:
         """Whether it is time to write the receiver's record."""
-        record, status = self.record, self.status
-        return record is not None and status is not None and record.is_due(_counters(status))
+        return self.record is not None and self.record.is_due(self._counters())
 
     def keep_record(self, last: bool = False) -> None:
         """Write the receiver's record. ``last``: the receiver ends by itself."""
-        if self.record is not None and self.status is not None:
-            self.record.keep(_counters(self.status), last)
+        if self.record is not None:
+            self.record.keep(self._counters(), last)
+
+    def _counters(self) -> dict[str, int]:
+        # The first apply may take hours, and there is no status before it is done.
+        status = self.status or TableStatus(self.name, "")
+        return {name: getattr(status, name) for name in COUNTED}
 
     def release(self) -> None:
         """Note that nothing holds the stream any more."""
@@ -255,10 +259,6 @@ class Due:
             and ack.applied == self.listing.newest
             and not self.listing.announced
         )
-
-
-def _counters(status: TableStatus) -> dict[str, int]:
-    return {name: getattr(status, name) for name in COUNTED}
 
 
 def _check_interval(name: str) -> float:

@@ -197,8 +197,12 @@ def test_jobs_of_a_context_that_has_ended_have_no_share() -> None:
         raise ConnectionRefusedError
 
     context = SimpleNamespace(_jsc=None, addJobTag=lambda _: None, removeJobTag=ended)
-    session: Any = SimpleNamespace(sparkContext=context)
-    with pytest.raises(ValueError), watched_jobs(session, 1) as share:
+    planned = SimpleNamespace(optimizedPlan=lambda: None)
+    query: Any = SimpleNamespace(
+        sparkSession=SimpleNamespace(sparkContext=context),
+        _jdf=SimpleNamespace(queryExecution=lambda: planned),
+    )
+    with pytest.raises(ValueError), watched_jobs(query, 1) as share:
         assert share() is None
         raise ValueError
 

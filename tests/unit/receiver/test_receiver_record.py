@@ -175,6 +175,24 @@ def test_each_stream_with_a_table_has_a_record(channel: CountedChannel, clock: C
     assert receiver_record(channel, "readings", "seattle") is None
 
 
+def test_a_first_apply_is_in_the_record_while_it_lasts(
+    channel: CountedChannel, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stream that has nothing else to report yet. Fails when a first copy of an hour is an
+    hour of silence."""
+    monkeypatch.setattr(progress, "milliseconds", clock)
+    send(channel, "orders", 1)
+    here = receiver(channel)
+    here.channel.look(SPARK)
+    began = clock.now
+    with under_way("applying", "orders", "seattle", rows=9, size=7):
+        clock.pass_seconds(LONG)
+        here.channel.look(SPARK)
+    record = receiver_record(channel, "orders", "seattle")
+    assert record is not None and here.statuses() == []
+    assert (record.epochs, record.work) == (0, LongWork(9, began, 7))
+
+
 def test_the_records_of_many_streams_are_written_a_few_at_a_time(
     channel: CountedChannel, clock: Clock
 ) -> None:
