@@ -315,6 +315,10 @@ class Collecting(StreamTask):
         # While acks are lost, an ack manager takes a stray for the end of a gap.
         return isinstance(error, LogGapError) or super()._may_fail(error)
 
+    def is_held(self) -> bool:
+        """It waits for the ack of a site that is held, and so does not say again what it has."""
+        return isinstance(self.error, LogGapError) and bool(self.world.held_sites(self.stream))
+
     def has_more(self) -> bool:
         """It waits for the acks of sites that are not held."""
         if not isinstance(self.result, StreamState) or not self.result.backlog:
