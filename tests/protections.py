@@ -1543,14 +1543,14 @@ GUARDS = {
     test_f55_lost_event_ids_hold_the_stream
     test_f55_lost_marks_of_event_ids_hold_the_stream
     Ledger._catch_up
-    - [*self._unchecked, *rows]
-    + rows
+    - [*self._unchecked, *counted.rows]
+    + counted.rows
 
     [f55 found]
     test_f29_a_ledger_lost_with_its_event_ids_holds_the_stream
     test_f55_lost_event_ids_hold_the_stream
     Ledger._catch_up
-    - [*self._unchecked, *rows]
+    - [*self._unchecked, *counted.rows]
     + self._unchecked
 
     [f55 once]
@@ -1579,7 +1579,7 @@ GUARDS = {
 
     [each stream of a mark]
     test_a_mark_of_several_streams_advances_all_of_them
-    Total._take_up_rows
+    Total._take_up_progress
     - mark.applied
     + mark.applied[:1]
 
@@ -1637,6 +1637,79 @@ GUARDS = {
     TableApplier._apply
     - self.ledger.last_apply < apply_number
     + False
+    """,
+    "unit/ledger/test_vector.py": """
+    [newest mark]
+    test_the_newest_mark_with_a_vector_says_how_far_the_table_is
+    Total._take_up_progress
+    - mark.vector is not None and mark.logs is not None
+    + False
+
+    [newest mark, not the last row]
+    test_the_order_of_the_ledgers_rows_does_not_matter
+    Total._take_up_progress
+    - mark.apply < self.vector_apply
+    + False
+
+    [newest mark after a fold]
+    test_a_summary_keeps_which_mark_was_the_newest_with_a_vector
+    Total._take_up_summary
+    - self.vector_apply = summary.vector_apply
+    + pass
+
+    [late marks add]
+    test_a_late_row_adds_to_marks_without_a_vector
+    Total._take_up_progress
+    - mark.apply > self.last_apply
+    + True
+
+    [whole vector]
+    test_each_mark_has_the_whole_vector
+    TableApplier._mark
+    - ledger.progress.copy()
+    + type(ledger.progress)()
+
+    [no vector of a ledger with gaps]
+    test_a_receiver_whose_ledger_lost_marks_writes_no_vector
+    TableApplier._mark
+    - ledger.progress.lost
+    + False
+
+    [lost below a vector]
+    test_a_lost_mark_does_no_harm_when_a_later_one_has_the_vector
+    Ledger._recover_lost_marks
+    - any((number > max(told, default=self.vector_apply) for number in lost))
+    + bool(lost)
+
+    [local commits are kept]
+    test_commits_of_others_are_counted_across_processes
+    Ledger._count_local_commits
+    - replace(row.mark, local=number if known else None)
+    + row.mark
+
+    [local commits of a position]
+    test_their_number_outlives_log_cleanup
+    Ledger._take_up_position
+    - self.count_local(position.local)
+    + pass
+
+    [local commits of an older position]
+    test_a_position_before_the_newest_mark_does_not_say_their_number
+    Ledger._take_up_position
+    - self._read_version > self.marked_version
+    + True
+
+    [local commits removed unread]
+    test_their_number_outlives_log_cleanup
+    Ledger._count_local_commits
+    - number += read.removed
+    + pass
+
+    [local commits unknown]
+    test_their_number_is_unknown_where_earlier_versions_have_applied
+    Total.known_local
+    - self.local_known
+    + True
     """,
     "integration/test_zones.py": """
     [wrong in every zone]

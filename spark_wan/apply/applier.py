@@ -368,7 +368,8 @@ class TableApplier:
     def _mark(self, change: Change, apply_number: int) -> Mark:
         newest = change.newest
         origin, table_id, selection = origin_of(newest)
-        columns = self.ledger.columns.with_columns(column_paths(newest.schema))
+        ledger = self.ledger
+        columns = ledger.columns.with_columns(column_paths(newest.schema))
         stamps = [epoch.manifest.highest_stamp for epoch in change.epochs]
         applied = AppliedStream(
             origin=origin,
@@ -380,13 +381,13 @@ class TableApplier:
             epoch=newest.epoch,
             fingerprint=newest.fingerprint,
             ids=change.has_event_ids,
-            dead_letters=self.ledger.dead_letters.get(newest.stream, 0) + change.dead_letters,
+            dead_letters=ledger.dead_letters.get(newest.stream, 0) + change.dead_letters,
             new_ids=change.new_ids if change.has_event_ids else None,
             ids_until=change.ids_until,
             clock=max((stamp for stamp in stamps if stamp is not None), default=None),
             via=newest.via,
         )
-        return Mark(
+        mark = Mark(
             site=self.site,
             table=self.table,
             apply=apply_number,
@@ -394,7 +395,13 @@ class TableApplier:
             applied=(applied,),
             columns=columns.columns,
             moved=columns.moved,
+            local=ledger.known_local,
         )
+        if ledger.progress.lost:
+            return mark  # what the lost marks applied, it cannot say
+        progress = ledger.progress.copy()
+        progress.advance(applied.key, applied.through, applied)
+        return replace(mark, vector=progress.vector, logs=progress.logs)
 
     def _hold(self, result: ApplyResult, epoch: int, error: Exception) -> None:
         if isinstance(error, LedgerError):

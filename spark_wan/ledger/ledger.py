@@ -3,7 +3,7 @@
 The marks are the truth. Every commit that a receiver makes to a table carries one in its
 ``userMetadata``: which epochs it applied, through which version of the origin, under which apply
 number. The ledger keeps them for longer than the table's history does, and knows from which version
-on the history must be read. Marks are cumulative, so the newest one of a stream is enough.
+on the history must be read. The newest mark says how far the whole table is (decision 40).
 """
 
 from __future__ import annotations
@@ -45,6 +45,17 @@ class _Read:
         return self.newer[0].version - self.after - 1 if self.newer else 0
 
 
+@dataclass(frozen=True)
+class _LocalCommits:
+    """How many local commits there are at the end of what was read."""
+
+    rows: list[LedgerRow]
+    """The marks that were read, each with the number of those before it."""
+    number: int
+    known: bool
+    """False: there may be others."""
+
+
 @dataclass
 class Ledger(Total):
     """Ledger of one table at one site. Loaded once, then kept current by :meth:`catch_up`."""
@@ -53,8 +64,6 @@ class Ledger(Total):
     table: str
     store: LedgerStore
     _: KW_ONLY
-    local_commits: int = 0
-    """Commits to the target since the load that change rows and are not a receiver's."""
     clock: Callable[[], int] = lambda: int(time.time() * 1000)
     """Milliseconds since 1970 UTC."""
     _loaded: bool = False
@@ -126,13 +135,15 @@ class Ledger(Total):
         if read is None:
             return None
         rows, columns = self._checked(read, target)
+        counted = self._count_local_commits(rows, read)
         if self._unchecked is not None and self._recover_lost_marks(
-            [*self._unchecked, *rows], target, read.target_id
+            [*self._unchecked, *counted.rows], target, read.target_id
         ):
             self.forget()
             return self._catch_up(target)
         self._unchecked = None
-        self._advance(read, rows, columns)
+        self._advance(read, counted.rows, columns)
+        self.local_commits, self.local_known = counted.number, counted.known
         self._record_position(read.newer, target)
         self._caught_up = True
         return self.last_apply + 1
@@ -156,14 +167,7 @@ class Ledger(Total):
     def _advance(self, read: _Read, rows: list[LedgerRow], columns: AppliedColumns) -> None:
         """Take up what was read and checked."""
         if read.removed and self.target_id is not None:
-            self.local_commits += read.removed
             self._unrecorded = 0  # record at once: log cleanup is close behind
-        marked = {row.target_version for row in rows}
-        self.local_commits += sum(
-            commit.changes_rows and not commit.stays_here
-            for commit in read.newer
-            if commit.version not in marked and commit.version > self._read_version
-        )
         if rows:
             self._unwritten += rows
             self.take_up(None, rows)
@@ -200,6 +204,8 @@ class Ledger(Total):
             self._columns_at[self._read_version] = AppliedColumns(
                 {**self.columns.places, **position.moved}
             )
+            if self._read_version > self.marked_version:
+                self.count_local(position.local)
 
     @property
     def _known_version(self) -> int:
@@ -259,7 +265,11 @@ class Ledger(Total):
             return
         if self.clock() - self._unrecorded >= record_after(target.log_retention()):
             position = HistoryPosition(
-                self.target_id, self._read_version, self._read_identity, self.columns.moved
+                self.target_id,
+                self._read_version,
+                self._read_identity,
+                moved=self.columns.moved,
+                local=self.known_local,
             )
             self.store.append(self.table, [position])
             self._unrecorded = None
@@ -404,7 +414,8 @@ class Ledger(Total):
                 return True
         recorded = self.store.recorded_ids(self.table)
         check_event_ids(self.table, self.site, marks, recorded, folded=folded)
-        self.progress.lost = bool(lost)
+        told = [mark.apply for mark in marks if mark.vector is not None]
+        self.progress.lost = any(number > max(told, default=self.vector_apply) for number in lost)
         return False
 
     def _marks_of(self, read: _Read) -> list[LedgerRow]:
@@ -456,3 +467,26 @@ class Ledger(Total):
                     f"({dict(commit.parameters)}). Nothing is applied to it; {self.resend_advice}."
                 ) from error
         return followed, columns
+
+    def _count_local_commits(self, rows: Sequence[LedgerRow], read: _Read) -> _LocalCommits:
+        """Count on through what was read: the commits that change rows and are no receiver's.
+
+        The ledger knows of more than a mark's writer did: of commits just before that one, too.
+        """
+        number, known = self.local_commits, self.local_known
+        if self.target_id is not None:
+            number += read.removed  # they may have changed rows
+        elif read.commits and read.commits[0].version > 0:
+            known = False  # log cleanup has removed the first commits
+        marked = {row.target_version: row for row in rows}
+        counted: list[LedgerRow] = []
+        for commit in read.newer:
+            row = marked.get(commit.version)
+            if row is not None:
+                if row.mark.local is not None:
+                    number, known = max(number, row.mark.local), True
+                mark = replace(row.mark, local=number if known else None)
+                counted.append(replace(row, mark=mark))
+            elif commit.version > self._read_version:
+                number += commit.changes_rows and not commit.stays_here
+        return _LocalCommits(counted, number, known)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.mark import Origin
+from spark_wan.wire.mark import LogEntry, Origin, VectorEntry
 
 
 class LogEpoch(Protocol):
@@ -25,7 +26,7 @@ class LogEpoch(Protocol):
 
 @dataclass
 class Progress:
-    """How far a site's table is: the sum of its marked commits."""
+    """How far a site's table is, by its marked commits."""
 
     through: dict[Origin, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -33,7 +34,27 @@ class Progress:
     fingerprints: dict[tuple[str, str], str] = field(default_factory=dict)
     """(stream, log_id) -> the fingerprint of that epoch's manifest."""
     lost: bool = False
-    """Some marks are lost: a stream without progress may have been applied before."""
+    """Marks are lost of which no later one says what they applied: a stream without progress may
+    have been applied before."""
+
+    @classmethod
+    def of(
+        cls, vector: Iterable[VectorEntry], logs: Iterable[LogEntry], lost: bool = False
+    ) -> Progress:
+        """Return the progress that a mark or a summary states."""
+        progress = cls(lost=lost)
+        progress.add(vector, logs)
+        return progress
+
+    @property
+    def vector(self) -> tuple[VectorEntry, ...]:
+        return tuple((*origin, version) for origin, version in self.through.items())
+
+    @property
+    def logs(self) -> tuple[LogEntry, ...]:
+        return tuple(
+            (*place, epoch, self.fingerprints[place]) for place, epoch in self.positions.items()
+        )
 
     def copy(self) -> Progress:
         return Progress(
@@ -42,12 +63,20 @@ class Progress:
 
     def advance(self, origin: Origin, through: int, applied: LogEpoch) -> None:
         """Take up an applied epoch; ``through``: the origin's version, or -1. Never goes back."""
-        if through >= 0:
-            self.through[origin] = max(through, self.through.get(origin, -1))
-        place = (applied.stream, applied.log_id)
-        if applied.epoch > self.positions.get(place, 0):
-            self.positions[place] = applied.epoch
-            self.fingerprints[place] = applied.fingerprint
+        vector = [(*origin, through)] if through >= 0 else []
+        log = (applied.stream, applied.log_id, applied.epoch, applied.fingerprint)
+        self.add(vector, [log])
+
+    def add(self, vector: Iterable[VectorEntry], logs: Iterable[LogEntry]) -> None:
+        """Take up what a mark says of some origins and logs. Never goes back."""
+        for site, table_id, selection, version in vector:
+            origin = (site, table_id, selection)
+            self.through[origin] = max(version, self.through.get(origin, -1))
+        for stream, log_id, epoch, fingerprint in logs:
+            place = (stream, log_id)
+            if epoch > self.positions.get(place, 0):
+                self.positions[place] = epoch
+                self.fingerprints[place] = fingerprint
 
 
 def origin_of(manifest: Manifest) -> Origin:

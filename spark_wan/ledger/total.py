@@ -9,6 +9,7 @@ from itertools import pairwise
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.progress import Progress
 from spark_wan.wire.ledger import FoldedIds, HistoryPosition, LedgerRecord, LedgerRow, Summary
+from spark_wan.wire.mark import Mark
 
 KEPT_TOKENS = 1_000
 """Number of applies whose tokens are kept in memory. A receiver looks for its own token right after
@@ -30,6 +31,12 @@ class Total:
     """Per stream, as counted by the marks."""
     columns: AppliedColumns = field(default_factory=AppliedColumns)
     """The applied columns, and where they are in the table now."""
+    local_commits: int = 0
+    """Commits to the target that change rows and are not a receiver's, as far as they were seen."""
+    local_known: bool = True
+    """Whether they were all seen: the marks of earlier versions do not say."""
+    vector_apply: int = 0
+    """The newest of the applies whose mark has a vector; 0: none."""
     _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
     """The same after versions of the target."""
     _user_streams: set[bool] = field(default_factory=set)
@@ -44,25 +51,32 @@ class Total:
     def summary(self, number: int, ids: Sequence[FoldedIds], lost: Iterable[int]) -> Summary:
         """Return the sum to store. ``number``: of the fold; ``lost``: applies without marks."""
         assert self.target_id is not None
-        progress = self.progress
         return Summary(
             target_id=self.target_id,
             target_version=self.marked_version,
             apply=self.last_apply,
             token=max(self.tokens, key=self.tokens.__getitem__),
             number=number,
-            through=tuple((*key, version) for key, version in progress.through.items()),
-            logs=tuple(
-                (*place, epoch, progress.fingerprints[place])
-                for place, epoch in progress.positions.items()
-            ),
+            through=self.progress.vector,
+            logs=self.progress.logs,
             dead_letters=dict(self.dead_letters),
             user_streams=tuple(sorted(self._user_streams)),
             columns=self.columns.columns,
             moved=self.columns.moved,
             ids=tuple(ids),
             lost=ranges(lost),
+            vector_apply=self.vector_apply,
+            local=self.known_local,
         )
+
+    @property
+    def known_local(self) -> int | None:
+        """Number of local commits; None: unknown."""
+        return self.local_commits if self.local_known else None
+
+    def count_local(self, number: int | None) -> None:
+        """Take up how many local commits there were (None: unknown)."""
+        self.local_commits, self.local_known = number or 0, number is not None
 
     def _take_up_summary(self, summary: Summary) -> None:
         self.columns = AppliedColumns({**{path: path for path in summary.columns}, **summary.moved})
@@ -71,11 +85,9 @@ class Total:
         self.last_apply, self.tokens = summary.apply, {summary.token: summary.apply}
         self._user_streams.update(summary.user_streams)
         self.dead_letters.update(summary.dead_letters)
-        for origin, table_id, selection, version in summary.through:
-            self.progress.through[origin, table_id, selection] = version
-        for stream, log_id, epoch, fingerprint in summary.logs:
-            self.progress.positions[stream, log_id] = epoch
-            self.progress.fingerprints[stream, log_id] = fingerprint
+        self.progress = Progress.of(summary.through, summary.logs, self.progress.lost)
+        self.vector_apply = summary.vector_apply
+        self.count_local(summary.local)
 
     def _take_up_rows(self, rows: Iterable[LedgerRow]) -> None:
         for row in sorted(rows, key=lambda row: row.mark.apply):
@@ -86,6 +98,9 @@ class Total:
             self.columns = AppliedColumns({**older, **newer})
             self._columns_at[row.target_version] = self.columns
             self.target_id = row.target_id
+            self._take_up_progress(mark)
+            if mark.apply > self.last_apply:
+                self.count_local(mark.local)
             self.marked_version = max(self.marked_version, row.target_version)
             self.last_apply = max(self.last_apply, mark.apply)
             self.tokens[mark.token] = mark.apply
@@ -94,10 +109,26 @@ class Total:
                 self.dead_letters[part.stream] = max(
                     part.dead_letters, self.dead_letters.get(part.stream, 0)
                 )
-                self.progress.advance(part.key, part.through, part)
         if len(self.tokens) > KEPT_TOKENS:
             newest = sorted(self.tokens.items(), key=lambda entry: entry[1])[-KEPT_TOKENS:]
             self.tokens = dict(newest)
+
+    def _take_up_progress(self, mark: Mark) -> None:
+        """The newest mark that has a vector says how far the table was; later ones add to it.
+
+        Rows may come late: of a mark before that one, everything is in its vector, or was undone.
+        """
+        if mark.apply < self.vector_apply:
+            return
+        if mark.vector is not None and mark.logs is not None:
+            if mark.apply > self.last_apply:
+                self.progress = Progress.of(mark.vector, mark.logs, self.progress.lost)
+            else:
+                self.progress.add(mark.vector, mark.logs)
+            self.vector_apply = mark.apply
+            return
+        for part in mark.applied:
+            self.progress.advance(part.key, part.through, part)
 
 
 def sorted_rows(

@@ -26,7 +26,8 @@ class that have no column.
 
 A row without ``apply`` and ``token`` is a :class:`HistoryPosition`: the target's history was read
 through ``target_version``. Its ``mark`` is ``{"seen": <identity of that commit>}``, with
-``"moved"`` if columns were moved.
+``"moved"`` if columns were moved, and with ``"local"``, the number of commits to the table so far
+that change rows and that no receiver made, if it is known.
 
 Unknown fields in ``mark`` are ignored, unless its ``requires`` lists them
 (:mod:`spark_wan.wire.records`).
@@ -71,12 +72,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_wan.events.dead_letters import row_values
-from spark_wan.wire.mark import Mark
-from spark_wan.wire.records import check_requires, from_fields, known_names, read_json
+from spark_wan.wire.mark import LogEntry, Mark, VectorEntry
+from spark_wan.wire.records import (
+    check_requires,
+    from_fields,
+    known_names,
+    read_json,
+    written_fields,
+)
 
 SCHEMAS = {
     "applied": (
@@ -175,6 +182,8 @@ class HistoryPosition:
     identity: str
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """Applied columns that were elsewhere at that version (see :class:`Mark`)."""
+    local: int | None = None
+    """Commits through that version that change rows and are no receiver's; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -194,10 +203,9 @@ class Summary:
     """That one's."""
     number: int
     """Of this fold of the table, from 1. The summary with the highest number counts."""
-    through: tuple[tuple[str, str, str, int], ...]
-    """(origin, table ID, selection, version); see :class:`spark_wan.ledger.progress.Progress`."""
-    logs: tuple[tuple[str, str, int, str], ...]
-    """(stream, log ID, epoch, fingerprint)."""
+    through: tuple[VectorEntry, ...]
+    logs: tuple[LogEntry, ...]
+    """The vector of the table and its logs; see :class:`spark_wan.wire.mark.Mark`."""
     dead_letters: Mapping[str, int]
     """Per stream."""
     user_streams: tuple[bool, ...]
@@ -208,6 +216,10 @@ class Summary:
     ids: tuple[FoldedIds, ...]
     lost: tuple[tuple[int, int], ...]
     """Ranges of applies whose marks were lost before they were folded."""
+    vector_apply: int = 0
+    """The newest of the applies whose mark has a vector; 0: none."""
+    local: int | None = None
+    """As in the newest of the marks."""
     claimed: bool = field(default=False, compare=False)
 
     @property
@@ -223,7 +235,7 @@ class Summary:
 
     def encode(self) -> str:
         """Return the JSON for the column ``mark``. The row's columns have the first fields."""
-        content = asdict(self)
+        content = written_fields(self, vector_apply=0, local=None)
         for name in ("target_id", "target_version", "apply", "claimed"):
             del content[name]
         return json.dumps({"claim" if self.claimed else "summary": content})
@@ -272,8 +284,10 @@ def encode_row(row: LedgerRecord) -> dict[str, Any]:
     """Return the values of the columns of ``applied``, without ``table``."""
     place = {"target_id": row.target_id, "target_version": row.target_version}
     if isinstance(row, HistoryPosition):
-        moved = {"moved": dict(row.moved)} if row.moved else {}
-        return {**place, "mark": json.dumps({"seen": row.identity, **moved})}
+        seen = {"seen": row.identity, **written_fields(row, moved={}, local=None)}
+        for name in ("identity", *place):
+            del seen[name]
+        return {**place, "mark": json.dumps(seen)}
     if isinstance(row, Summary):
         return {**place, "version": SUMMARY_VERSION, "apply": row.apply, "mark": row.encode()}
     mark = row.mark
@@ -300,7 +314,7 @@ def decode_row(
             columns = {**place, "apply": apply, "claimed": kind == "claim"}
             return from_fields(Summary, {**content[kind], **columns}, renamed=False)
     if "seen" in content:
-        check_requires(content, ("seen", "moved"))
+        check_requires(content, ("seen", "moved", "local"))
         columns = {**place, "identity": content["seen"]}
         return from_fields(HistoryPosition, {**content, **columns}, renamed=False)
     return LedgerRow(target_id, target_version, Mark.of(content))

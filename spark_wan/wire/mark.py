@@ -14,7 +14,19 @@ object. A user's mark is ``{"local_only": true}``. A receiver's mark:
                               all before it; absent: none
 ``moved``    object           those of them that are elsewhere in the table: column -> its path
                               now, or null; absent: none
+``vector``   list of lists    what the table has with this commit: (origin site, table ID,
+                              selection, the origin's version through which everything is
+                              applied); absent: unknown
+``logs``     list of lists    how far each log is applied: (stream, log ID, epoch, fingerprint of
+                              the epoch's manifest); absent: unknown
+``local``    int              commits to the table before this one that change rows, and that no
+                              receiver made; absent: unknown
 ===========  ===============  =====================================================================
+
+The mark with the highest apply number says how far the table is: what its vector and logs do not
+name is not in the table, whatever earlier marks say. A mark without them adds what it applied to
+what the marks before it say. An earlier spark_wan wrote it, or a receiver whose ledger had lost
+marks.
 
 What was applied of a stream:
 
@@ -41,9 +53,9 @@ What was applied of a stream:
 ================  =============  ==================================================================
 
 A mark of version 1 has one stream, whose fields are beside those of the mark. It has
-``incarnation`` for ``log_id``. ``columns``, ``moved``, ``new_ids`` and ``ids_until`` are not in
-marks of spark_wan 0.1.0. Unknown fields are ignored, unless ``requires`` lists them
-(:mod:`spark_wan.wire.records`).
+``incarnation`` for ``log_id``. ``columns``, ``moved``, ``vector``, ``logs``, ``local``, ``new_ids``
+and ``ids_until`` are not in marks of spark_wan 0.1.0. Unknown fields are ignored, unless
+``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -76,6 +88,10 @@ LOCAL_ONLY = json.dumps({MARK: {"local_only": True}})
 
 Origin = tuple[str, str, str]
 """(origin site, table ID, selection): what one *applied through version* counts for."""
+VectorEntry = tuple[str, str, str, int]
+"""(origin site, table ID, selection, version): everything of the origin through it is applied."""
+LogEntry = tuple[str, str, int, str]
+"""(stream, log ID, epoch, fingerprint): everything in the log through the epoch is applied."""
 
 
 def read_mark(user_metadata: str | None) -> dict[str, Any] | None:
@@ -151,11 +167,15 @@ class Mark:
     columns: tuple[str, ...] = ()
     moved: Mapping[str, str | None] = field(default_factory=dict)
     """See :class:`AppliedColumns`."""
+    vector: tuple[VectorEntry, ...] | None = None
+    logs: tuple[LogEntry, ...] | None = None
+    local: int | None = None
 
     def content(self) -> dict[str, object]:
         """Return the fields that are written, without the version."""
         applied = [part.content() for part in self.applied]
-        return {**written_fields(self, columns=(), moved={}), "applied": applied}
+        unknown = {"vector": None, "logs": None, "local": None}
+        return {**written_fields(self, columns=(), moved={}, **unknown), "applied": applied}
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": VERSION, **self.content()}}, separators=(",", ":"))

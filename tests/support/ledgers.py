@@ -70,3 +70,14 @@ def held(found: Ledger, table: Target, error: type[WanError], match: str) -> Non
     for each in (found, found, ledger(found.store)):  # type: ignore[arg-type]
         with pytest.raises(error, match=match):
             each.catch_up(table)
+
+
+def of_earlier_version(table: Target, store: LedgerRows) -> None:
+    """Make the marks of a target and its ledger such as an earlier spark_wan would have written."""
+    fields: dict[str, Any] = {"vector": None, "logs": None, "local": None}
+    for place, each in enumerate(table.commits):
+        found = Mark.read(each.user_metadata, "seattle", "orders")
+        if found is not None:
+            text = replace(found, **fields).user_metadata()
+            table.commits[place] = replace(each, user_metadata=text)
+    store.rows = [replace(row, mark=replace(row.mark, **fields)) for row in store.rows]

@@ -275,7 +275,8 @@ def test_the_mark_of_a_table_with_columns_is_read_and_written_the_same() -> None
     text = str(site.target.commits[1 if site.target.commits[1].user_metadata else 2].user_metadata)
     mark = Mark.read(text, "seattle", "orders")
     assert mark is not None and mark.user_metadata() == text
-    assert text.endswith('"dead_letters":0}],"columns":["id","a","b"]}}')
+    mark = replace(mark, vector=None, logs=None, local=None)
+    assert mark.user_metadata().endswith('"dead_letters":0}],"columns":["id","a","b"]}}')
     moved = replace(mark, moved={"a": "label", "b": None})
     assert moved.user_metadata().endswith(
         '"columns":["id","a","b"],"moved":{"a":"label","b":null}}}'

@@ -41,6 +41,14 @@ def recorded(*marks: Mark) -> tuple[Target, LedgerRows]:
     return table, store
 
 
+def vector(rng: random.Random, apply: int) -> dict[str, Any]:
+    """What a mark says of the whole table: it may have gone back."""
+    versions = [(origin, "id", "all", rng.randint(0, apply)) for origin in ("newark", "denver")]
+    epochs = [(stream, "a" * 32, rng.randint(1, apply), "f" * 32) for stream in ("a", "b")]
+    local = rng.choice([None, apply // 4])
+    return {"vector": tuple(versions), "logs": tuple(epochs), "local": local}
+
+
 def fold_all(store: LedgerRows, **limits: int) -> None:
     while run(fold(store, "seattle", "orders", **{"least": 1, **limits})):
         pass
@@ -49,6 +57,7 @@ def fold_all(store: LedgerRows, **limits: int) -> None:
 def told(found: Ledger) -> dict[str, Any]:
     """What a ledger knows, but for the tokens of older applies."""
     names = ("progress", "target_id", "marked_version", "last_apply", "dead_letters", "columns")
+    names = (*names, "vector_apply", "known_local")
     return {name: getattr(found, name) for name in (*names, "_user_streams")}
 
 
@@ -100,6 +109,7 @@ def test_any_marks_fold_to_what_they_tell(seed: int) -> None:
                 dead_letters=apply // 3,
                 columns=tuple(rng.sample(["id", "x", "y", "z"], rng.randint(0, 4))),
                 ids_until=rng.choice([None, 5, apply]),
+                **rng.choice([{}, vector(rng, apply)]),
             )
         )
     table, store = recorded(*marks)

@@ -55,6 +55,9 @@ def test_a_summary_survives_a_round_trip_in_its_golden_text() -> None:
         found = decode_row("target-1", 9, written["mark"], 7)
         assert found == row and isinstance(found, Summary) and found.claimed is row.claimed
     assert encode_row(SUMMARY)["mark"] == GOLDEN
+    more = replace(SUMMARY, vector_apply=5, local=3)
+    assert encode_row(more)["mark"] == GOLDEN[:-2] + ', "vector_apply": 5, "local": 3}}'
+    assert decode_row("target-1", 9, str(encode_row(more)["mark"]), 7) == more
 
 
 POSITION = HistoryPosition("target-1", 9, "abc@123")
