@@ -145,7 +145,10 @@ def test_a_lost_mark_does_no_harm_when_a_later_one_has_the_vector() -> None:
     del site.store.rows[0], site.table.commits[:2]
     publish(site.logs[0], 2)
     assert site.apply(0).apply == 3
-    assert site.table.written == [[1], [1], [2]]
+    site.logs.append(StreamLog(site.channel, "boston.south.orders"))
+    publish(site.logs[2], 1, origin="boston", table_id="c" * 32, log_id="c" * 32)
+    assert site.apply(2).apply == 4  # the lost mark was not of this stream
+    assert site.table.written == [[1], [1], [2], [1]]
 
 
 def test_a_receiver_whose_ledger_lost_marks_writes_no_vector() -> None:
