@@ -41,8 +41,21 @@ def resend_advice(user_stream: bool) -> str:
     return f"send {RESEND}" if user_stream else f"make {FULL_COPY}"
 
 
+EPOCHS, SOURCE, TABLE, COLUMNS, LEDGER = "epochs", "source", "table", "columns", "ledger"
+"""Why a site needs a copy of a table: earlier epochs of the log are gone for it, or are not those
+that it applied; the source table was replaced; its own table is missing, replaced or restored; has
+lost columns; its ledger does not say what the table has."""
+
+
 class WanError(Exception):
-    """Root of all errors that spark_wan raises on purpose."""
+    """Root of all errors that spark_wan raises on purpose.
+
+    ``needs``: why the site needs a copy of the table (:data:`EPOCHS` …); None: it does not, or a
+    copy would not help."""
+
+    def __init__(self, *args: object, needs: str | None = None) -> None:
+        super().__init__(*args)
+        self.needs = needs
 
 
 class OptionError(WanError, ValueError):

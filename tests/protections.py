@@ -3436,6 +3436,25 @@ GUARDS = {
     - commit.applied_clock
     + None
     """,
+    "unit/apply/test_needs.py": """
+    [needs, what it needs]
+    test_a_site_says_why_it_needs_a_copy[epochs_deleted]
+    StreamPlan.hold
+    - error.needs is not None and manifest is not None and manifest.kind != EVENTS
+    + False
+
+    [needs, a snapshot]
+    test_a_site_says_why_it_needs_a_copy[snapshot_again]
+    StreamPlan.hold
+    - manifest.kind == SNAPSHOT
+    + False
+
+    [needs, since]
+    test_a_need_keeps_its_time_and_ends_with_the_hold
+    Need.since_before
+    - earlier is not None and earlier.why == self.why
+    + False
+    """,
     "unit/apply/test_plan.py": """
     [plan of one origin]
     test_a_plan_is_cut_where_the_origin_changes[origin]

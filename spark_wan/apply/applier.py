@@ -31,6 +31,7 @@ from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.errors import (
+    LEDGER,
     ChannelError,
     DeadLettersError,
     FrameError,
@@ -46,7 +47,7 @@ from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
-from spark_wan.wire.ack import Ack
+from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.mark import AppliedStream, Mark
 
@@ -93,6 +94,8 @@ class ApplyResult:
     dead_letters: int = 0
     held: int | None = None
     cause: str | None = None
+    needs: str | None = None
+    """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
 
     @property
     def again(self) -> bool:
@@ -212,7 +215,12 @@ class TableApplier:
         yield "apply.1 caught-up"
         plan = self._plan(listed, acked)
         result = ApplyResult(
-            plan, applied=plan.known, duplicates=plan.duplicates, held=plan.held, cause=plan.cause
+            plan,
+            applied=plan.known,
+            duplicates=plan.duplicates,
+            held=plan.held,
+            cause=plan.cause,
+            needs=plan.needs,
         )
         yield "apply.2 planned"
         return apply_number, result
@@ -274,7 +282,8 @@ class TableApplier:
                     f"{self.table}: Delta skipped apply {apply_number} at site {self.site}: the "
                     "table has taken an apply of that number before, but neither its history nor "
                     "the ledger knows it. Stop this site's receivers and restore the ledger; or "
-                    f"{self.ledger.resend_advice}."
+                    f"{self.ledger.resend_advice}.",
+                    needs=LEDGER,
                 )
             raise WriteConflict(
                 f"another receiver has used apply number {apply_number}, and Delta skipped this "
@@ -407,6 +416,7 @@ class TableApplier:
         if isinstance(error, LedgerError):
             self.ledger.forget()
         result.held, result.cause = epoch, str(error)
+        result.needs = error.needs if isinstance(error, WanError) else None
 
     def _ack(self, result: ApplyResult, before: Ack | None, working: int | None = None) -> None:
         """Report what is applied, which writes the ack unless the channel has the same one."""
@@ -422,5 +432,14 @@ class TableApplier:
                 self.log.stream, before.dead_letters if before is not None else 0
             ),
             working=working,
+            needs=self._need(result, before),
         )
         self._answer.report_applied(ack, before)
+
+    def _need(self, result: ApplyResult, before: Ack | None) -> Need | None:
+        """Return what the site needs a copy for; the time is that of the first report of it."""
+        if result.needs is None:
+            return None
+        least = result.plan.least if result.needs == result.plan.needs else ()
+        need = Need(result.needs, least, since=self.ledger.clock())
+        return need.since_before(before.needs if before is not None else None)

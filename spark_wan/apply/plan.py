@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.errors import FULL_COPY, NEW_SITE, LedgerError, LogGapError, WanError, resend_advice
+from spark_wan.errors import (
+    EPOCHS,
+    FULL_COPY,
+    LEDGER,
+    NEW_SITE,
+    SOURCE,
+    LedgerError,
+    LogGapError,
+    WanError,
+    resend_advice,
+)
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.inbound import InboundLog, Standing, follows, standing
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT, Manifest
+from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.records import EpochRef
 
 
@@ -41,14 +52,22 @@ class StreamPlan:
     """Events of known epochs that were not acked: redelivered, and discarded."""
     held: int | None = None
     cause: str | None = None
+    needs: str | None = None
+    """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
+    least: tuple[VectorEntry, ...] = ()
+    """What that copy has to have; empty: anything will do."""
     more: bool = False
     """The limits ended the plan before the log's end."""
 
-    def hold(self, epoch: int, error: WanError) -> StreamPlan:
-        """End the plan before an epoch."""
+    def hold(self, epoch: int, error: WanError, manifest: Manifest | None = None) -> StreamPlan:
+        """End the plan before an epoch, whose ``manifest`` is given if it can be read."""
         if isinstance(error, _LogLostError):
             self.known = 0
-        self.held, self.cause = epoch, str(error)
+        self.held, self.cause, self.needs = epoch, str(error), error.needs
+        if error.needs is not None and manifest is not None and manifest.kind != EVENTS:
+            snapshot = manifest.kind == SNAPSHOT
+            through = manifest.last_version if snapshot else manifest.first_version - 1
+            self.least = ((*origin_of(manifest), through),)
         return self
 
 
@@ -76,6 +95,7 @@ class StreamPlanner:
             return plan
         ahead, before = self.progress.copy(), None
         for epoch in [each for each in epochs if each > plan.known]:
+            manifest: Manifest | None = None
             try:
                 manifest = self.log.read(epoch)
                 self._check_order(manifest, plan.log_id, before)
@@ -83,7 +103,7 @@ class StreamPlanner:
                 for_site = self.site in manifest.addressees
                 above = _above(_Epoch(manifest, ahead, self.log.accepts)) if for_site else None
             except WanError as error:
-                return plan.hold(epoch, error)
+                return plan.hold(epoch, error, manifest)
             if above is None:
                 self._pass_over(manifest, plan, ahead)
             elif self._exceeds_limits(plan, manifest):
@@ -142,9 +162,13 @@ class StreamPlanner:
         where = f"{manifest.stream}: manifest {manifest.epoch}"
         advice = _rewritten(manifest)
         if log_id and manifest.log_id != log_id:
-            raise LogGapError(f"{where} belongs to another log than those before it: {advice}")
+            raise LogGapError(
+                f"{where} belongs to another log than those before it: {advice}", needs=EPOCHS
+            )
         if before is not None and manifest.previous != before.fingerprint:
-            raise LogGapError(f"{where} does not follow manifest {manifest.epoch - 1}: {advice}")
+            raise LogGapError(
+                f"{where} does not follow manifest {manifest.epoch - 1}: {advice}", needs=EPOCHS
+            )
         taken = self._taken(manifest.log_id)
         if taken is not None and (
             not follows(taken, manifest) or standing(taken, manifest) is Standing.REWRITTEN
@@ -194,7 +218,8 @@ def _rewritten(manifest: Manifest) -> str:
 def _another(manifest: Manifest) -> _LogLostError:
     return _LogLostError(
         f"{manifest.stream}: manifest {manifest.epoch} is not the one that this site has applied, "
-        f"or does not follow it: {_rewritten(manifest)}"
+        f"or does not follow it: {_rewritten(manifest)}",
+        needs=EPOCHS,
     )
 
 
@@ -259,7 +284,8 @@ def _check_source(epoch: _Epoch) -> None:
             f"{epoch.where} carries table ID {manifest.table_id} (selection "
             f"{manifest.selection!r}), but this site has rows of {others[0][1]} (selection "
             f"{others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is "
-            f"held; make {FULL_COPY}."
+            f"held; make {FULL_COPY}.",
+            needs=SOURCE,
         )
 
 
@@ -271,7 +297,8 @@ def _check_ledger(epoch: _Epoch) -> None:
             f"{manifest.stream}: this site's ledger has lost marks of table {manifest.table}, and "
             "knows nothing of this stream: what was applied of it would be applied again. The "
             "stream is held. Stop this site's receivers and restore the ledger; without a backup, "
-            f"{resend_advice(manifest.kind == EVENTS)}."
+            f"{resend_advice(manifest.kind == EVENTS)}.",
+            needs=LEDGER,
         )
 
 
@@ -282,7 +309,8 @@ def _check_start(epoch: _Epoch) -> None:
             f"{epoch.where} begins at version {epoch.manifest.first_version}, and this site has "
             "nothing of the table yet: it was added to a running stream, or earlier epochs were "
             f"removed from the channel before it read them. The stream is held. {NEW_SITE} Or make "
-            f"{FULL_COPY}."
+            f"{FULL_COPY}.",
+            needs=EPOCHS,
         )
 
 
@@ -292,7 +320,8 @@ def _check_no_snapshot(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} is a snapshot of version {epoch.manifest.last_version}, but this site "
             f"has applied through version {epoch.through}. Rows deleted in between would stay "
-            f"here. The stream is held; make {FULL_COPY}."
+            f"here. The stream is held; make {FULL_COPY}.",
+            needs=EPOCHS,
         )
 
 
@@ -303,7 +332,8 @@ def _check_versions(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} begins at version {first}, but this site has applied only through "
             f"{through}. It waits for the versions {through + 1} to {first - 1}. If their "
-            f"manifests were deleted, restore them in the channel; or make {FULL_COPY}."
+            f"manifests were deleted, restore them in the channel; or make {FULL_COPY}.",
+            needs=EPOCHS,
         )
 
 
@@ -316,7 +346,8 @@ def _check_earlier_events(epoch: _Epoch) -> None:
             "that forwards it began in the middle, because they were removed from the channel "
             "before. The stream is held. To get the earlier events, "
             f"{resend_advice(True)}; or do without them, or have them already: `spark-wan receive "
-            f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
+            f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
+            needs=EPOCHS,
         )
 
 
@@ -330,7 +361,8 @@ def _check_log(epoch: _Epoch) -> None:
             "The channel was deleted, or the stream was started over: what this site had not "
             "applied of the earlier log may be lost. The stream is held. Restore the earlier log; "
             "or accept the new one with "
-            f"`spark-wan receive --decide {manifest.table}@{manifest.log_id}={NEW_LOG}`."
+            f"`spark-wan receive --decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
+            needs=EPOCHS,
         )
 
 
@@ -340,7 +372,8 @@ def _check_epochs(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} is the first in the log, but this site has applied only through "
             f"{epoch.position}: the epochs between were removed before this site read them. The "
-            f"stream is held. Restore the missing manifests in the channel; or {_RESEND}"
+            f"stream is held. Restore the missing manifests in the channel; or {_RESEND}",
+            needs=EPOCHS,
         )
 
 

@@ -204,6 +204,9 @@ class StatusView:
             at = f" at epoch {site.held_at}" if site.held_at else ""
             since = self._since(site.answered_at_ms)
             yield Text(f"{site.site} holds it{at}{since}: {site.cause}", "red")
+        if site.needs is not None:
+            since = self._since(site.needs_since_ms)
+            yield Text(f"{site.site} needs a copy of the table{since} ({site.needs})", "red")
         if site.lacks_before is not None and site.cause is None:
             if site.lacks_before < 0:
                 what, advice = "the events before", RESEND_TO_NEW_SITE

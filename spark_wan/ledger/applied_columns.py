@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_wan.delta.commits import Commit
-from spark_wan.errors import SchemaError, resend_advice
+from spark_wan.errors import COLUMNS, SchemaError, resend_advice
 from spark_wan.events.columns import SchemaJson, column_paths
 from spark_wan.ledger.interfaces import TargetName
 from spark_wan.wire.mark import Mark
@@ -104,15 +104,17 @@ class AppliedColumns:
                 causes[path] = f"{path} is gone"
         if not causes:
             return
+        renamed_only = len(renames) == len(causes)
         first = (
             f"Rename back ({'; '.join(renames)}), and the stream goes on. Or "
-            if len(renames) == len(causes)
+            if renamed_only
             else "To resolve this, "
         )
         raise SchemaError(
             f"{target.table}: columns applied at site {target.site} are no longer as they were: "
             f"{'; '.join(causes.values())}. They are not added again, since they would be empty. "
-            f"The stream is held. {first}{resend_advice(users)}."
+            f"The stream is held. {first}{resend_advice(users)}.",
+            needs=None if renamed_only else COLUMNS,
         )
 
 

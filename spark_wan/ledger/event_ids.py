@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_wan.errors import RESEND, LedgerError
+from spark_wan.errors import LEDGER, RESEND, LedgerError
 from spark_wan.wire.ledger import FoldedIds, Summary, token_range
 from spark_wan.wire.mark import AppliedStream, Mark
 
@@ -94,14 +94,16 @@ def check_event_ids(
             raise LedgerError(
                 f"{ledger} has lost the {ids.count} event IDs of applies {ids.first} to "
                 f"{ids.last}: {_RESTORE.format('event_ids')} A backup of event_ids that is older "
-                "than the table `applied` needs `applied` from the same backup."
+                "than the table `applied` needs `applied` from the same backup.",
+                needs=LEDGER,
             )
     parts = [(mark, part) for mark in marks for part in mark.applied]
     for mark, part in parts:
         if part.new_ids and not recorded.has(mark, part):
             raise LedgerError(
                 f"{ledger} has lost the {part.new_ids} event IDs of apply {mark.apply}: "
-                f"{_RESTORE.format('event_ids')}"
+                f"{_RESTORE.format('event_ids')}",
+                needs=LEDGER,
             )
     # Marks of version 0.1.0, which did not say how many.
     uncounted = [each for each in parts if each[1].ids and each[1].new_ids is None]
@@ -110,7 +112,8 @@ def check_event_ids(
     if (uncounted or old) and not there:
         raise LedgerError(
             f"{ledger} has none of the event IDs of {len(uncounted) or 'all'} applies: "
-            f"{_RESTORE.format('event_ids')}"
+            f"{_RESTORE.format('event_ids')}",
+            needs=LEDGER,
         )
     lost = lost_applies(marks, folded)
     users = any(part.ids for _, part in parts) or recorded.tokens - {mark.token for mark in marks}
@@ -118,5 +121,6 @@ def check_event_ids(
         raise LedgerError(
             f"{ledger} has lost the marks of {len(lost)} applies, the first of them apply "
             f"{lost[0]}, and the table's history no longer has them. Event IDs that these applies "
-            f"recorded do not count without them: {_RESTORE.format('applied')}"
+            f"recorded do not count without them: {_RESTORE.format('applied')}",
+            needs=LEDGER,
         )

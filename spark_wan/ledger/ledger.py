@@ -15,7 +15,15 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
-from spark_wan.errors import LedgerError, TableReplacedError, TargetError, resend_advice
+from spark_wan.errors import (
+    COLUMNS,
+    LEDGER,
+    TABLE,
+    LedgerError,
+    TableReplacedError,
+    TargetError,
+    resend_advice,
+)
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
@@ -235,7 +243,8 @@ class Ledger(Total):
                 raise TargetError(
                     f"{self.table}: the table is missing at site {self.site}, but the ledger "
                     "knows it. The receiver does not create it again: restore it (UNDROP, or "
-                    f"from a backup of the same state), or {self.resend_advice}."
+                    f"from a backup of the same state), or {self.resend_advice}.",
+                    needs=TABLE,
                 )
             return None
         commits = target.history(self.marked_version - 1)
@@ -289,7 +298,9 @@ class Ledger(Total):
 
     def _replaced(self, cause: str, first: str = "") -> TableReplacedError:
         advice = first + self.resend_advice
-        return TableReplacedError(f"{self.table}: {cause}. Nothing is applied to it; {advice}.")
+        return TableReplacedError(
+            f"{self.table}: {cause}. Nothing is applied to it; {advice}.", needs=TABLE
+        )
 
     def _check_last_mark(self, commits: Sequence[Commit]) -> None:
         """Check that the newest marked commit is the one that the ledger has."""
@@ -324,7 +335,8 @@ class Ledger(Total):
                 f"between (the last apply was {self.last_apply} by the ledger, "
                 f"{'unknown' if last is None else last} by the table's log). Nothing is applied to "
                 "the table. Restore the ledger's newer state; without one, "
-                f"{self.resend_advice}."
+                f"{self.resend_advice}.",
+                needs=LEDGER,
             )
         log.warning(
             "%s: log cleanup removed versions %d to %d of the table at site %s before a receiver "
@@ -343,7 +355,8 @@ class Ledger(Total):
                 f"{self.table}: by its log the table at site {self.site} has taken {last} applies, "
                 "but neither its history nor the ledger has one. Nothing is applied to it. Stop "
                 "this site's receivers and restore the ledger; without a backup, "
-                f"{resend_advice(False)}; or, of a user stream, {resend_advice(True)}."
+                f"{resend_advice(False)}; or, of a user stream, {resend_advice(True)}.",
+                needs=LEDGER,
             )
 
     def _check_not_shared(self, read: _Read, target: TargetHistory) -> None:
@@ -380,7 +393,8 @@ class Ledger(Total):
                     f"{self.table}: version {row.target_version} at site {self.site} is apply "
                     f"{row.mark.apply}, which the ledger knows as another commit: two versions of "
                     "spark_wan are running here, and rows may have been applied twice. Stop the "
-                    f"older one's receivers, and {self.resend_advice}."
+                    f"older one's receivers, and {self.resend_advice}.",
+                    needs=LEDGER,
                 )
 
     def _recover_lost_marks(
@@ -464,7 +478,8 @@ class Ledger(Total):
                 raise LedgerError(
                     f"{self.table}: version {commit.version} at site {self.site} is a "
                     f"{commit.operation}, and the table's history does not say of which columns "
-                    f"({dict(commit.parameters)}). Nothing is applied to it; {self.resend_advice}."
+                    f"({dict(commit.parameters)}). Nothing is applied to it; {self.resend_advice}.",
+                    needs=COLUMNS,
                 ) from error
         return followed, columns
 

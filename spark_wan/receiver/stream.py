@@ -222,7 +222,7 @@ class InboundStream:
             self.report().table = manifest.table
         acked = listing.log.ack(site)
         if acked is not None:
-            ack = replace(acked, held=acked.in_table + 1, cause=cause)
+            ack = replace(acked, held=acked.in_table + 1, cause=cause, needs=None)
         else:
             log_id = manifest.log_id if manifest else ""
             ack = Ack(site, self.name, log_id=log_id, applied=0, held=listing.newest, cause=cause)

@@ -110,6 +110,11 @@ class SiteReport:
     held_at: int | None = None
     cause: str | None = None
     """The epoch that the site holds the stream at, and why."""
+    needs: str | None = None
+    """Why the site needs a copy of the table: ``epochs``, ``source``, ``table``, ``columns`` or
+    ``ledger`` (:mod:`spark_wan.errors`); None: a copy is not what it needs."""
+    needs_since_ms: int | None = None
+    """Since when, by the site's clock."""
     answered_at_ms: int | None = None
     """When the site's last ack was written, since 1970 UTC, by the channel's clock; None: no ack. A
     held site's last ack is the one that says so."""
@@ -446,6 +451,7 @@ class StatusReader:
         ]
         backlog = [waiting[epoch] for epoch in epochs]
         answered = reading.answered[site].time if site in reading.answered else None
+        need = ack.needs if ack is not None else None
         report = SiteReport(
             site=site,
             acked=acked,
@@ -454,6 +460,8 @@ class StatusReader:
             backlog_bytes=sum(each.bytes for each in backlog),
             held_at=ack.held if ack is not None else None,
             cause=ack.cause if ack is not None else None,
+            needs=need.why if need is not None else None,
+            needs_since_ms=need.since if need is not None else None,
             answered_at_ms=int(answered * 1000) if ack is not None and answered else None,
             applying=ack.working if ack is not None else None,
             dead_letters=ack.dead_letters if ack is not None else 0,

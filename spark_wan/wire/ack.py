@@ -17,9 +17,21 @@ A JSON object:
                                   wait to be forwarded; absent: 0
 ``working``       int or null     the epoch that the site has begun to apply, if that may take
                                   long; absent: none
+``needs``         object          why the site needs a copy of the table (see below); absent: it
+                                  does not
 ``signature``     object          by the site (:mod:`spark_wan.wire.signature`); absent: it has no
                                   keys
 ================  ==============  =============================================================
+
+What a site needs:
+
+=========  =============  =========================================================================
+``why``    string         ``epochs``, ``source``, ``table``, ``columns`` or ``ledger``, see
+                          :mod:`spark_wan.errors`; or what a later version adds
+``least``  list of lists  what the copy has to have: (origin site, table ID, selection, version),
+                          as the vector of a mark; empty: anything will do
+``since``  int            by the site's clock, in milliseconds since 1970 UTC
+=========  =============  =========================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
 Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
@@ -32,11 +44,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_wan.errors import NewerRecordError, SigningKeyError
+from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import read_record, write_record
+from spark_wan.wire.records import is_time, read_record, write_record
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 _KIND = "ack"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a site needs a copy of a table for, with the fields of the format."""
+
+    why: str
+    least: tuple[VectorEntry, ...]
+    since: int
+
+    def since_before(self, earlier: Need | None) -> Need:
+        """Return the same need, with the time of an ``earlier`` report of it."""
+        same = earlier is not None and earlier.why == self.why
+        return replace(self, since=earlier.since) if same and earlier is not None else self
 
 
 @dataclass(frozen=True)
@@ -52,6 +79,7 @@ class Ack:
     dead_letters: int = 0
     ahead: int = 0
     working: int | None = None
+    needs: Need | None = None
     signature: Signature | None = field(default=None, compare=False)
 
     def has(self, log_id: str, epoch: int) -> bool:
@@ -64,7 +92,7 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0, working=None, signature=None)
+        return write_record(self, ahead=0, working=None, needs=None, signature=None)
 
     def signed_by(self, signer: Signer) -> Ack:
         """Return the ack with a signature. Raises SigningKeyError."""
@@ -80,11 +108,14 @@ class Ack:
         ack = read_record(cls, data)
         if ack is None or not ack._is_valid():
             return None
+        if ack.needs is not None:
+            ack = replace(ack, needs=replace(ack.needs, why=printable(ack.needs.why)))
         return ack if ack.cause is None else replace(ack, cause=printable(ack.cause))
 
     def _is_valid(self) -> bool:
         numbers = (self.applied, self.ahead, self.dead_letters, self.held, self.working)
-        return all(number is None or number >= 0 for number in numbers)
+        since = None if self.needs is None else self.needs.since
+        return is_time(since) and all(number is None or number >= 0 for number in numbers)
 
     @classmethod
     def of(

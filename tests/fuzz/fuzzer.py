@@ -42,7 +42,7 @@ from spark_wan.ledger.progress import Progress
 from spark_wan.log.trust import ManifestRule
 from spark_wan.topology.parsing import load_topology, parse_topology
 from spark_wan.wire import topic_log
-from spark_wan.wire.ack import Ack
+from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.checkpoint import PublishedState, SenderCheckpoint
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, decode_frame, encode_frame, frame_checksum
@@ -233,7 +233,8 @@ def read_manifest(data: bytes) -> object:
 
 
 def acks(chance: random.Random) -> Iterator[bytes]:
-    one = Ack("seattle", STREAM, "a" * 32, 7, 8, "a cause", 3, 1)
+    need = Need("epochs", (("newark", "an id", "all", 5),), 7)
+    one = Ack("seattle", STREAM, "a" * 32, 7, 8, "a cause", 3, 1, needs=need)
     signed = one.signed_by(Signer("seattle", "", (KEY,)))
     work = LongWork(8, 5, 7, 25)
     record = SenderRecord(STREAM, 5, 6, "a" * 32, not_served=("tacoma",), alert="x", through=5)

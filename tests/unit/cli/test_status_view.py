@@ -161,6 +161,10 @@ def test_what_holds_a_link_at_its_receiver() -> None:
         "rows and causes are in ledger/dead_letters in the state of denver",
         "1 link: 1 held",
     ]
+    needing = replace(held, needs="table", needs_since_ms=NOW - 2 * MINUTE)
+    assert link(needing)[2] == (
+        f"               denver needs a copy of the table since {since(2 * MINUTE)} (2 min) (table)"
+    )
 
 
 def test_work_that_takes_long_is_shown_where_it_is_done() -> None:

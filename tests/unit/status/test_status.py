@@ -29,7 +29,7 @@ from spark_wan.status.reports import (
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
-from spark_wan.wire.ack import Ack
+from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.manifest import CAPTURE, EVENTS, Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -187,6 +187,14 @@ def test_a_held_stream_is_reported_with_its_cause(topology: Topology) -> None:
     answer(topology, "denver", 0, held=1, cause="the table is missing", dead_letters=7)
     denver = flights(topology).sites[1]
     assert (denver.held_at, denver.cause, denver.dead_letters) == (1, "the table is missing", 7)
+    assert (denver.needs, denver.needs_since_ms) == (None, None)
+
+
+def test_a_site_that_needs_a_copy_is_reported(topology: Topology) -> None:
+    publish(topology, 1, events=10, size=1_000)
+    answer(topology, "denver", 0, held=1, cause="dropped", needs=Need("table", (), 1_700))
+    denver = flights(topology).sites[1]
+    assert (denver.state, denver.needs, denver.needs_since_ms) == ("held", "table", 1_700)
 
 
 def test_a_gap_in_the_log_is_a_problem_of_its_stream(topology: Topology) -> None:

@@ -15,7 +15,7 @@ from fakes import STREAM, ack, memory_channel
 from spark_wan.errors import NewerRecordError
 from spark_wan.log.notes import put_ack
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.wire.ack import Ack
+from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.mark import LOCAL_ONLY, read_mark
 from spark_wan.wire.receiver_record import ReceiverRecord
@@ -28,6 +28,7 @@ ACK_V1 = (
     b'"applied":4,"held":5,"cause":"why","dead_letters":2}'
 )
 ACK_V2 = ACK_V1.replace(b'"version":1', b'"version":2').replace(b"incarnation", b"log_id")
+NEEDS = b'"needs":{"why":"epochs","least":[["newark","11111111","all",29]],"since":1700000000000}'
 ACK_V3 = b'{"version":3,"place":"seattle","of":"newark.east.orders","through":[4,2]}'
 """Made up."""
 
@@ -38,6 +39,14 @@ def test_b82_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
     assert Ack.decode(ACK_V2) == expected
     assert expected.encode() == ACK_V2
     assert Ack.decode(ACK_V1.replace(b'"site"', b'"more":1,"site"')) == expected
+
+
+def test_an_ack_with_a_need_is_read_and_written_the_same() -> None:
+    need = Need("epochs", (("newark", "11111111", "all", 29),), 1_700_000_000_000)
+    ack = Ack("seattle", STREAM, "a" * 32, 4, 5, "why", 2, needs=need)
+    data = ACK_V2[:-1] + b"," + NEEDS + b"}"
+    assert ack.encode() == data
+    assert Ack.decode(data) == ack
 
 
 @pytest.mark.parametrize(
@@ -52,7 +61,17 @@ def test_b82_acks_of_both_versions_are_read_and_version_2_is_written() -> None:
         ACK_V1.replace(b'"applied":4', b'"applied":"4"'),
     ]
     + [ACK_V1.replace(b'"site"', b'"sight"'), ACK_V1.replace(b'"applied":4,', b""), ACK_V1[:-1]]
-    + [ACK_V1.replace(b'"applied":4', b'"applied":true')],
+    + [ACK_V1.replace(b'"applied":4', b'"applied":true')]
+    + [
+        ACK_V2.replace(b'"site"', wrong + b',"site"')
+        for wrong in (
+            b'"needs":"epochs"',
+            NEEDS.replace(b"1700000000000", b"-1"),
+            NEEDS.replace(b"1700000000000", b"9000000000000000000"),
+            NEEDS.replace(b",29", b""),
+            NEEDS.replace(b'"why":"epochs",', b""),
+        )
+    ],
 )
 def test_an_unreadable_ack_is_ignored(data: bytes) -> None:
     log = StreamLog(memory_channel(), STREAM)
@@ -295,12 +314,14 @@ ESCAPES = ["\x1b[2J", "\x9b31m", "\u202e", "\u2066", "\x07", "\r", "\x00"]
 def test_no_record_moves_the_cursor_of_who_reads_the_status(escape: str) -> None:
     """Fails when texts of others reach a terminal as they are."""
     cause = f"held: {escape}gone\nRestore it: 東京 é"
-    ack = Ack.decode(replace(Ack.decode(ACK_V2), cause=cause).encode())  # type: ignore[type-var]
+    need = Need(cause, (), 5)
+    ack = Ack.decode(replace(Ack.decode(ACK_V2), cause=cause, needs=need).encode())  # type: ignore[type-var]
     data = replace(SENDER, held=cause, alert=escape, not_served=(escape, "tacoma")).encode()
     sender = SenderRecord.of(data, STREAM)
     assert ack is not None and sender is not None
     shown = cause.replace(escape[0], "\ufffd")
     assert (ack.cause, sender.held) == (shown, shown)
+    assert ack.needs == replace(need, why=shown)
     assert sender.alert == escape.replace(escape[0], "\ufffd")
     assert sender.not_served == (sender.alert, "tacoma")
 

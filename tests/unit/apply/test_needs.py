@@ -1,0 +1,202 @@
+"""Why a site needs a copy of a table, and from where on: in its ack, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import (
+    MANIFEST,
+    STREAM,
+    Clock,
+    LedgerRows,
+    Target,
+    commit,
+    memory_channel,
+    publish,
+    schema,
+)
+
+from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import origin_of
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.steps import run
+from spark_wan.wire.ack import Ack, Need
+from spark_wan.wire.manifest import EVENTS, SNAPSHOT
+
+ORIGIN = origin_of(MANIFEST)
+
+
+class Site:
+    """A receiving site that has applied two epochs of a stream."""
+
+    def __init__(self, applied: int = 2, **changes: Any) -> None:
+        self.channel = memory_channel()
+        self.log = StreamLog(self.channel, STREAM)
+        self.target, self.store, self.clock = Target(self.channel), LedgerRows(), Clock()
+        if applied:
+            publish(self.log, *range(1, applied + 1), **changes)
+            assert self.round().held is None
+
+    def round(self) -> ApplyResult:
+        """A round of a new process."""
+        ledger = Ledger("seattle", "orders", self.store, clock=self.clock)
+        log = StreamLog(self.channel, STREAM)
+        return run(TableApplier("seattle", "orders", log, self.target, ledger).round())
+
+    @property
+    def ack(self) -> Ack:
+        ack = self.log.ack("seattle")
+        assert ack is not None
+        return ack
+
+    def trim(self, through: int) -> None:
+        for epoch in range(1, through + 1):
+            self.channel.trim_manifest(STREAM, epoch)
+
+
+def joined(site: Site) -> None:
+    publish(site.log, 1, 2, 3, 4)
+    site.trim(3)
+
+
+def epochs_deleted(site: Site) -> None:
+    publish(site.log, 3, 4, 5)
+    site.trim(4)
+
+
+def log_rewritten(site: Site) -> None:
+    site.trim(2)
+    publish(site.log, 1, 2, 3, created=1)
+
+
+def snapshot_again(site: Site) -> None:
+    site.trim(2)
+    log_id = "b" * 32
+    publish(site.log, 1, kind=SNAPSHOT, log_id=log_id, first_version=0, last_version=50)
+
+
+def source_replaced(site: Site) -> None:
+    site.trim(2)
+    publish(site.log, 1, table_id="another", log_id="b" * 32)
+
+
+def table_dropped(site: Site) -> None:
+    site.target.id, site.target.commits = None, []
+    publish(site.log, 3)
+
+
+def table_recreated(site: Site) -> None:
+    site.target.id = "target-2"
+
+
+def table_restored(site: Site) -> None:
+    site.target.put(None, "RESTORE")
+
+
+def column_dropped(site: Site) -> None:
+    site.target.columns = schema(id="long")
+    dropped = replace(commit(3, "DROP COLUMNS"), parameters={"columns": '["city"]'})
+    site.target.commits.append(dropped)
+    publish(site.log, 3)
+
+
+def ledger_deleted(site: Site) -> None:
+    site.store.rows, site.target.commits = [], [commit(7)]
+
+
+def ledger_restored(site: Site) -> None:
+    """To a state without the newest mark, which the table's history no longer has either."""
+    publish(site.log, 3)
+    site.store.rows.pop()
+    site.target.commits = [commit(7)]
+
+
+def through(version: int) -> tuple[Any, ...]:
+    return ((*ORIGIN, version),)
+
+
+CASES: list[tuple[Callable[[Site], None], int, str, tuple[Any, ...]]] = [
+    (joined, 0, "epochs", through(29)),
+    (epochs_deleted, 2, "epochs", through(39)),
+    (log_rewritten, 2, "epochs", through(19)),
+    (snapshot_again, 2, "epochs", through(50)),
+    (source_replaced, 2, "source", (("newark", "another", "all", -1),)),
+    (table_dropped, 2, "table", ()),
+    (table_recreated, 2, "table", ()),
+    (table_restored, 2, "table", ()),
+    (column_dropped, 2, "columns", ()),
+    (ledger_deleted, 2, "ledger", ()),
+    (ledger_restored, 2, "ledger", ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "applied", "why", "least"), CASES, ids=[case[0].__name__ for case in CASES]
+)
+def test_a_site_says_why_it_needs_a_copy(
+    fault: Callable[[Site], None], applied: int, why: str, least: tuple[Any, ...]
+) -> None:
+    """And what the copy has to have: everything before the epoch that it cannot take."""
+    site = Site(applied)
+    fault(site)
+    assert site.round().needs == why
+    assert site.ack.held is not None and site.ack.needs is not None
+    assert (site.ack.needs.why, site.ack.needs.least) == (why, least)
+
+
+def test_a_user_stream_needs_its_events_and_no_version() -> None:
+    changes = {"kind": EVENTS, "first_version": -1, "last_version": -1}
+    site = Site(0)
+    publish(site.log, 1, 2, **changes)
+    site.trim(1)
+    assert site.round().held == 2
+    assert site.ack.needs is not None
+    assert (site.ack.needs.why, site.ack.needs.least) == ("epochs", ())
+
+
+@pytest.mark.parametrize("fault", ["no answer", "renamed", "restored log"])
+def test_what_a_copy_would_not_mend_is_no_need(fault: str) -> None:
+    site = Site()
+    if fault == "restored log":
+        site.trim(2)
+        publish(site.log, 1)
+    elif fault == "renamed":
+        site.target.columns = schema(id="long", town="string")
+        parameters = {"oldColumnPath": "city", "newColumnPath": "town"}
+        site.target.commits.append(
+            replace(commit(9, "RENAME COLUMN"), version=3, parameters=parameters)
+        )
+        publish(site.log, 3)
+    else:
+        [manifest] = publish(site.log, 3)
+        site.channel.trim_frames(STREAM, [manifest.frames[0].path])
+    result = site.round()
+    assert result.held is not None and result.needs is None and site.ack.needs is None
+
+
+def test_a_need_keeps_its_time_and_ends_with_the_hold() -> None:
+    """Fails when each round reports it as new: the ack is written for ever."""
+    site = Site()
+    table, site.target.id = site.target.id, "target-2"
+    site.round()
+    first = site.ack
+    site.clock.now += 60_000
+    site.round()
+    assert site.ack == first and first.needs is not None
+    site.target.id = table
+    site.round()
+    assert (site.ack.needs, site.ack.held) == (None, None)
+    site.target.id = "target-3"
+    site.round()
+    assert site.ack.needs == replace(first.needs, since=first.needs.since + 60_000)
+
+
+def test_another_need_has_its_own_time() -> None:
+    old, new = Need("table", (), 5), Need("ledger", (), 9)
+    assert new.since_before(old) == new
+    assert replace(new, why="table").since_before(old) == replace(old, since=5)
+    assert new.since_before(None) == new
