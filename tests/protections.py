@@ -2446,12 +2446,36 @@ GUARDS = {
     [new sites]
     test_a_site_that_is_new_is_named_before_anything_is_sent_to_it
     Publisher._next
-    - self._warn_of_new_sites(end.last)
+    - self._warn_of(new_sites, end.last)
     + pass
+
+    [new sites named at once]
+    test_an_epoch_without_events_names_a_new_site_at_once
+    Publisher._next
+    - planned is None and (not new_sites)
+    + planned is None
+
+    [new sites behind commits without events]
+    test_commits_without_events_do_not_hide_a_new_site
+    Publisher._next
+    - manifest is None and end.last is not None and new_sites
+    + False
+
+    [new remotes named at once]
+    unit/forward/test_forwarder.py::test_an_epoch_without_events_names_a_new_remote_at_once
+    Forwarder._name_new_sites
+    - planned is not None and (not {*planned.addressees} <= {*last.addressees})
+    + False
+
+    [no names in a user stream]
+    unit/forward/test_forwarder.py::test_a_user_stream_names_no_new_remote_without_events
+    Forwarder._forward
+    - last is not None and last.kind != EVENTS and (not due)
+    + last is not None and (not due)
 
     [new sites that have everything]
     test_a_new_site_that_has_everything_is_not_named
-    Publisher._warn_of_new_sites
+    Publisher._warn_of
     - site not in acks or not acks[site].has(last.log_id, last.epoch)
     + True
 

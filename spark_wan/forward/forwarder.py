@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from spark_wan.channels.base import new_attempt
 from spark_wan.channels.parallel import in_order
@@ -33,8 +34,8 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import CheckpointStore, LogWriter, StreamSettings
 from spark_wan.state.decisions import NEW_LOG
 from spark_wan.steps import Steps
-from spark_wan.topology.model import Sender, Table, Topology
-from spark_wan.topology.routes import addressees, forwarded_sent_to
+from spark_wan.topology.model import Sender, Stream, Table, Topology
+from spark_wan.topology.routes import addressees, forwarded_sent_to, streams_of
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameRef, check_frame, frame_digest, most_bytes
 from spark_wan.wire.manifest import CAPTURE, EVENTS, SNAPSHOT, Manifest
@@ -151,15 +152,42 @@ class Forwarder:
                 frames = self._copy(manifest) if manifest is not beginning else ()
                 yield "forward.3 frames-copied"
                 following = self._following(last, manifest, frames, manifest is beginning)
-                last = self._writer.append(following, began)
-                self._has_log = True
-                self.counts.add(last)
-                yield "forward.4 manifest-added"
-                # Read again: the acks of what is forwarded are collected meanwhile.
-                self._writer.record(self._writer.checkpoint(), last)
-                yield "forward.5 checkpointed"
+                last = yield from self._add(following, began)
             before = reference(manifest)
             self.position = manifest.log_id, manifest.epoch
+        if last is not None and last.kind != EVENTS and not due:
+            yield from self._name_new_sites(last)
+
+    def _add(self, manifest: Manifest, began: int) -> Steps[Manifest]:
+        """Append a manifest to the outbound log."""
+        added = self._writer.append(manifest, began)
+        self._has_log = True
+        self.counts.add(added)
+        yield "forward.4 manifest-added"
+        # Read again: the acks of what is forwarded are collected meanwhile.
+        self._writer.record(self._writer.checkpoint(), added)
+        yield "forward.5 checkpointed"
+        return added
+
+    def _name_new_sites(self, last: Manifest) -> Steps[None]:
+        """Name sites that were added to the sender's remotes since ``last`` was forwarded."""
+        planned = self._planned
+        if planned is not None and not {*planned.addressees} <= {*last.addressees}:
+            settings = StreamSettings(
+                stream=self.outbound.stream,
+                table=last.table,
+                keys=last.keys,
+                origin=last.origin,
+                sent_to=planned.sent_to,
+                addressees=planned.addressees,
+            )
+            yield from self._add(self._writer.naming(last, settings), self.clock())
+
+    @cached_property
+    def _planned(self) -> Stream | None:
+        """The outbound stream by the topology; None: it has none."""
+        streams = streams_of(self.topology, self.table)
+        return next((each for each in streams if each.name == self.outbound.stream), None)
 
     def _is_for_others(self) -> bool:
         """Whether nothing was ever forwarded, and the new epochs go to no site from here."""

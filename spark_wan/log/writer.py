@@ -40,7 +40,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import Steps
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.frame import FrameHeader, FrameRef
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import CAPTURE, Manifest
 
 T = TypeVar("T")
 
@@ -172,6 +172,28 @@ class LogWriter:
             keys=settings.keys,
             created=self.clock(),
             **{"selection": ALL_ROWS, **fields},
+        )
+
+    def naming(self, last: Manifest, settings: StreamSettings) -> Manifest:
+        """Return the manifest that follows ``last``, of a table, and carries nothing: it names the
+        addressees, of which some are new. Whoever lacks what comes before it sees the gap, and says
+        so, though nothing else may be sent for long. The others have it already."""
+        return self.following(
+            last,
+            settings,
+            kind=CAPTURE,
+            table_id=last.table_id,
+            selection=last.selection,
+            schema=last.schema,
+            first_version=last.last_version + 1,
+            last_version=last.last_version,
+            start=False,
+            commits=(),
+            identity=last.identity,
+            frames=(),
+            disjoint=True,
+            clock=last.clock,
+            via=last.via,
         )
 
     def append(self, manifest: Manifest, began: int) -> Manifest:

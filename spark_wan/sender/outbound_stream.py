@@ -288,6 +288,10 @@ class OutboundStream(Activity):
         status.events += published.rows
         status.batches += len(published.frames)
         status.bytes += published.bytes
+        if published.first_version > published.last_version:
+            sites = ", ".join(published.addressees)
+            log.info("%s: epoch %d, to name sites: %s", status.stream, published.epoch, sites)
+            return
         log.info(
             "%s: epoch %d, versions %d to %d, %d events",
             status.stream,

@@ -207,20 +207,23 @@ class Publisher:
         was_settled, quiet.settled = quiet.settled, False
         end = writer.end()
         self._published = self._published_by(end)
+        new_sites = self._new_sites(end.last)
         if end.last is not None:
-            self._warn_of_new_sites(end.last)
+            self._warn_of(new_sites, end.last)
         yield "publish.1 log-read"
-        if was_settled and quiet.end.version == self._known and quiet.lasts():
+        if was_settled and not new_sites and quiet.end.version == self._known and quiet.lasts():
             return None
         table_id = self._check_source()
         yield "publish.2 source-checked"
         planned = self._plan()
-        if planned is None:
+        if planned is None and not new_sites:
             return None
-        yield self._step_of(planned)
+        yield QUIET_PLANNED if planned is None else self._step_of(planned)
         writer.check_acks(end)
         began = self.clock()
-        manifest = self._write(end.last, table_id, planned)
+        manifest = None if planned is None else self._write(end.last, table_id, planned)
+        if manifest is None and end.last is not None and new_sites:
+            manifest = writer.naming(end.last, self.settings)
         if manifest is None:
             return None
         yield "publish.4 frames-written"
@@ -246,9 +249,13 @@ class Publisher:
             return PublishedState.by(last)
         return checkpoint.published if checkpoint is not None else None
 
-    def _warn_of_new_sites(self, last: Manifest) -> None:
+    def _new_sites(self, last: Manifest | None) -> set[str]:
+        """Return the sites that the log does not name yet."""
+        return {*self.settings.addressees} - {*last.addressees} if last is not None else set()
+
+    def _warn_of(self, new_sites: set[str], last: Manifest) -> None:
         """Say, before anything is sent to a new site, that it lacks what was sent before."""
-        new = sorted({*self.settings.addressees} - {*last.addressees} - self._warned)
+        new = sorted(new_sites - self._warned)
         self._warned.update(new)
         acks = self.log.acks() if new else {}
         new = [

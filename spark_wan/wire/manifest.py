@@ -23,7 +23,8 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``start``          bool             nothing before this epoch belongs to the stream: a receiver that
                                     has nothing of the table may begin here. A forwarded log that
                                     begins in the middle has a first epoch with false and no events,
-                                    whose ``first_version`` is ``last_version`` + 1
+                                    whose ``first_version`` is ``last_version`` + 1; so has an epoch
+                                    that only names new addressees
 ``commits``        list of objects  source commits whose rows the frames carry: ``version``,
                                     ``time`` and ``clock``, the commit's stamp (both in milliseconds
                                     since 1970 UTC); see :mod:`spark_wan.delta.clock`

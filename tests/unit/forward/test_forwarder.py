@@ -440,11 +440,11 @@ def test_what_is_not_for_this_site_is_not_forwarded_but_counted(chicago: Chicago
 # --- a sender that is attached later
 
 
-def planned(chicago: Chicago, progress: Progress | None = None) -> StreamPlan:
-    """What denver does with what chicago forwards."""
+def planned(chicago: Chicago, progress: Progress | None = None, site: str = "denver") -> StreamPlan:
+    """What a site does with what chicago forwards."""
     log = StreamLog(chicago.west, OUTBOUND)
     inbound = InboundLog(log, "orders")
-    planner = StreamPlanner(inbound, "denver", progress or Progress(), {}, 1 << 20, 100)
+    planner = StreamPlanner(inbound, site, progress or Progress(), {}, 1 << 20, 100)
     return planner.plan(log.since(0))
 
 
@@ -544,6 +544,39 @@ def test_a_site_that_has_what_came_before_goes_on(
     plan = planned(chicago, progress)
     assert [each.manifest.epoch for each in plan.new] == new
     assert (plan.held is None) == bool(new)
+
+
+def test_an_epoch_without_events_names_a_new_remote_at_once(chicago: Chicago) -> None:
+    """Fails when it waits for the next inbound epoch: until then nobody sees that the site lacks
+    something."""
+    chicago.send(1)
+    chicago.forward()
+    before = chicago.topology
+    chicago.topology = topology(west=["denver", "seattle", "tacoma"])
+    assert chicago.forward().through(MANIFEST.log_id) == 1
+    first, naming = chicago.forwarded()
+    assert naming.addressees == ("denver", "seattle", "tacoma")
+    assert naming.sent_to == ("chicago", "denver", "seattle", "tacoma")
+    assert (naming.frames, naming.start, naming.via) == ((), False, first.via)
+    assert naming.first_version == first.last_version + 1
+    assert planned(chicago, site="tacoma").held == 2
+    assert planned(chicago).held is None
+    chicago.forward()
+    chicago.topology = before  # a site that leaves needs no word
+    chicago.forward()
+    assert len(chicago.forwarded()) == 2
+    chicago.send(2)
+    chicago.forward()
+    assert [each.via and each.via.epoch for each in chicago.forwarded()] == [1, 1, 2]
+
+
+def test_a_user_stream_names_no_new_remote_without_events(chicago: Chicago) -> None:
+    """Its events have no versions, so no gap would be seen."""
+    chicago.send(1, kind=EVENTS, first_version=-1, last_version=-1)
+    chicago.forward()
+    chicago.topology = topology(west=["denver", "seattle", "tacoma"])
+    chicago.forward()
+    assert len(chicago.forwarded()) == 1
 
 
 # --- faults of the channels

@@ -13,6 +13,7 @@ from fakes import MANIFEST, STREAM, ack, commit, schema
 from faulty_channel import Fault
 from publishing import Site
 
+from spark_wan.apply.plan import StreamPlanner
 from spark_wan.capture.ranges import CaptureRange, CaptureResult
 from spark_wan.errors import (
     NEW_SITE,
@@ -30,7 +31,9 @@ from spark_wan.errors import (
     UnsupportedTypeError,
     WanError,
 )
+from spark_wan.ledger.progress import Progress, origin_of
 from spark_wan.log.frame_age import STALE_AGE
+from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import MOST_REFUSALS
 from spark_wan.sender.acks import AckManager
@@ -219,7 +222,7 @@ def test_a_site_that_is_new_is_named_before_anything_is_sent_to_it(
     site = Site()
     site.published()
     site.restart(addressees=("seattle", "denver", "tacoma"))
-    assert site.rounds() == []
+    assert [each.rows for each in site.rounds()] == [0]
     site.source.add()
     site.published()
     named = [line for line in caplog.messages if "denver, tacoma are new to this stream" in line]
@@ -232,11 +235,72 @@ def test_a_new_site_that_has_everything_is_not_named(caplog: pytest.LogCaptureFi
     first = site.published()
     ack(site.log, "denver", first.epoch, log_id=first.log_id)
     site.restart(addressees=("seattle", "denver"))
-    assert site.rounds() == []
+    assert [each.rows for each in site.rounds()] == [0]
     site.restart(addressees=("seattle", "denver", "tacoma"))
-    assert site.rounds() == []
+    assert [each.rows for each in site.rounds()] == [0]
     named = [line for line in caplog.messages if "new to this stream" in line]
     assert len(named) == 1 and ": tacoma is new to this stream" in named[0]
+
+
+def test_an_epoch_without_events_names_a_new_site_at_once() -> None:
+    """Fails when it waits for the next commit, which may take months: until then nobody sees that
+    the site lacks something."""
+    site = Site()
+    first = site.published()
+    site.restart(addressees=("seattle", "denver"))
+    (naming,) = site.rounds()
+    assert naming.addressees == ("seattle", "denver")
+    assert (naming.first_version, naming.last_version) == (
+        first.last_version + 1,
+        first.last_version,
+    )
+    assert (naming.start, naming.frames, naming.commits, naming.identity) == (
+        False,
+        (),
+        (),
+        first.identity,
+    )
+    assert naming.clock == first.clock and naming.schema == first.schema
+    assert site.rounds() == []
+    site.restart(addressees=("seattle",))  # a site that leaves needs no word
+    assert site.rounds() == []
+    site.source.add()
+    assert site.published().first_version == first.last_version + 1
+
+
+def test_commits_that_wait_name_a_new_site_by_themselves() -> None:
+    site = Site()
+    site.published()
+    site.source.add()
+    site.restart(addressees=("seattle", "denver"))
+    (only,) = site.rounds()
+    assert (only.rows, only.addressees) == (1, ("seattle", "denver"))
+
+
+def test_commits_without_events_do_not_hide_a_new_site() -> None:
+    """Fails when a range that turns out to have no events ends the round."""
+    site = Site()
+    site.published()
+    site.source.add(user_metadata=LOCAL_ONLY)
+    site.restart(addressees=("seattle", "denver"))
+    (only,) = site.rounds()
+    assert (only.rows, only.addressees) == (0, ("seattle", "denver"))
+
+
+def test_a_receiver_that_has_all_passes_over_an_epoch_that_names_sites() -> None:
+    """The new one is held there, and says what it needs."""
+    site = Site()
+    site.published()
+    site.restart(addressees=("seattle", "denver"))
+    (naming,) = site.rounds()
+    site.log.channel.trim_manifest(STREAM, 1)
+    has_all = Progress({origin_of(naming): naming.last_version})
+    inbound = InboundLog(site.log, "orders")
+    seattle = StreamPlanner(inbound, "seattle", has_all, {}, 1 << 40, 9).plan([2])
+    assert (seattle.known, seattle.held, seattle.new) == (2, None, [])
+    denver = StreamPlanner(inbound, "denver", Progress(), {}, 1 << 40, 9).plan([2])
+    assert (denver.held, denver.needs) == (2, "epochs")
+    assert denver.least == ((*origin_of(naming), naming.last_version),)
 
 
 # --- the source's clock
