@@ -2937,6 +2937,18 @@ GUARDS = {
     _Wait.look
     - any((each.stuck is None for each in self.sent))
     + False
+
+    [f43 a receiver at work]
+    test_a_receiver_that_is_at_work_is_waited_for
+    _Sent.look
+    - owed is not None and (not self._is_at_work(site))
+    + owed is not None
+
+    [f43 a receiver that was stopped]
+    test_a_receiver_that_is_at_work_is_waited_for
+    _Sent._is_at_work
+    - record is None or record.stopped is not None
+    + record is None
     """,
     "unit/status/test_strangers.py": """
     [names apart]

@@ -159,7 +159,7 @@ class TextOutput:
         table, origin = stream.table, stream.sender.site
         sites = ", ".join(stream.addressees)
         if site == origin and stream.inbound is not None:
-            came = f"of {stream.origin} from {stream.inbound.sender.site}"
+            came = f"(written at {stream.origin}, received from {stream.inbound.sender.site})"
             self.console.print(f"  forwards  {table.name} {came} to {sites} as {stream.name}")
         elif site == origin:
             place = "a sink" if table.source == "sink" else table.at[site]

@@ -218,8 +218,9 @@ class StatusView:
                 "red",
             )
         receiver = site.receiver
-        if receiver is not None and receiver.work is not None and receiver.stopped_ms is None:
-            yield Text(f"{site.site} applies {self._work(receiver.work)}", "dim")
+        work = receiver.work if receiver is not None and receiver.stopped_ms is None else None
+        if work is not None and site.backlog_epochs:
+            yield Text(f"{site.site} applies {self._work(work)}", "dim")
         elif site.applying is not None:
             yield Text(
                 f"{site.site} applies epoch {site.applying}{self._since(site.answered_at_ms)}. A "
@@ -236,11 +237,12 @@ class StatusView:
                 "receivers/ in this channel.",
                 "yellow",
             )
-        if site.overdue_since_ms is not None:
-            never = ", and never before" if site.answered_at_ms is None else ""
+        stopped = receiver is not None and receiver.stopped_ms is not None
+        if site.overdue_since_ms is not None and not stopped:
+            never = ", and has never sent one" if site.answered_at_ms is None else ""
             yield Text(
-                f"{site.site} has not answered{self._since(site.overdue_since_ms)}{never}. Check "
-                f"that a receiver of {site.site} runs, and reads and writes this channel.",
+                f"{site.site} owes an ack{self._since(site.overdue_since_ms)}{never}. Check that "
+                f"a receiver of {site.site} runs, and reads and writes this channel.",
                 "red",
             )
         if site.dead_letters:

@@ -289,9 +289,9 @@ def source_error(error: Exception, table: str, location: str) -> Exception:
 def table_missing(table: str, location: str, cause: str) -> SourceError:
     """Return the error of a table that is not at its place."""
     return SourceError(
-        f"{table}: there is no Delta table at {location} ({cause}). The sender will retry. If the "
-        "place is wrong, correct it under `at` in the topology; if a sink writes the rows, set "
-        "`source: sink` for the table there."
+        f"{table}: there is no Delta table at {location} ({cause}). The stream begins once it is "
+        "there. If the place is wrong, correct it under `at` in the topology; if a sink writes the "
+        "rows, set `source: sink` for the table there."
     )
 
 

@@ -109,7 +109,8 @@ def check_keys(schema_json: SchemaJson, keys: Sequence[str], where: str = "the t
     for place, key in enumerate(keys):
         if key not in columns:
             raise SchemaError(
-                f"{where}: key column {key!r} is not there. {_nearest(key, list(columns))}"
+                f"{where}: key column {key!r} is not there. {_nearest(key, list(columns))} "
+                "Correct the `keys` of the table in the topology."
             )
         if key in keys[:place]:
             raise SchemaError(

@@ -67,8 +67,8 @@ class InboundChannel(Activity):
             return Next(max(UNREACHABLE_INTERVAL, self.pace.wait()))
         if self.streams.is_empty and not self._waits:
             log.warning(
-                "channel %s: nothing has been sent through it yet. If something has, the sender's "
-                "topology has another channel: compare the URLs.",
+                "channel %s: nothing has been sent through it yet; waiting. If a sender says that "
+                "it has sent something, its topology has another channel: compare the URLs.",
                 self.channel.url,
             )
         self._waits = self.streams.is_empty

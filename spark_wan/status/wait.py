@@ -1,7 +1,7 @@
 """``wait_for_ack``: a writer waits until its commit is permanent, before it goes on.
 
-Needs the channels' logs, acks and senders' records, and nothing else: no Spark, no running sender
-in this process.
+Needs what is in the channels, and nothing else: logs, acks, and the records of senders and
+receivers. No Spark, and no running sender in this process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, OptionError
-from spark_wan.log.notes import sender_record
+from spark_wan.log.notes import receiver_record, sender_record
 from spark_wan.log.progress import acked_through, lowest
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.topology.ack_policy import AckPolicy, parse_ack_policy
@@ -53,8 +53,9 @@ def wait_for_ack(
 
     Raises:
         AckTimeoutError: the policy is not met in time; or cannot be met now, because a site holds
-            the stream, or has owed the ack of an earlier epoch for ``ack_timeout``. The commit
-            stays in the channel and still arrives: wait again.
+            the stream, or has owed the ack of an earlier epoch for ``ack_timeout``, and its
+            receiver gives no sign of life. The commit stays in the channel and still arrives: wait
+            again.
         OptionError: the version is negative or before the table's ``start``, or the policy can
             never be met or is unknown; the timeout is negative; the table is not captured, or has
             no sender at its writer.
@@ -120,7 +121,7 @@ class _Sent:
             owed = self._owed(site, range(applied[site] + 1, epoch))
             if held is not None and held <= epoch:
                 self.stuck[site] = f"{site} holds it at epoch {held}: {acks[site].cause}"
-            elif owed is not None:
+            elif owed is not None and not self._is_at_work(site):
                 self.stuck[site] = f"{site} owes the ack of epoch {owed.epoch}, published earlier"
 
     def _find(self, version: int, newest: Manifest, applied: Mapping[str, int]) -> int:
@@ -145,6 +146,14 @@ class _Sent:
         is_late = manifest is not None and milliseconds() - manifest.created >= late
         return manifest if is_late else None
 
+    def _is_at_work(self, site: str) -> bool:
+        """Whether the receiver of a site has given a sign of life just now: a first apply may take
+        longer than an ack may."""
+        record = receiver_record(self.log.channel, self.stream.name, site)
+        if record is None or record.stopped is not None:
+            return False
+        return milliseconds() - record.written < int(self.stream.sender.ack_timeout * 1000)
+
     def unpublished(self) -> str:
         """Return why the version is not in the channel, for people."""
         newest = self.log.newest_manifest()
@@ -154,7 +163,7 @@ class _Sent:
         record = sender_record(self.log.channel, self.stream.name)
         if record is not None and record.held is not None:
             return f"{text}, and is held: {record.held}"
-        return f"{text}. Check that the sender runs"
+        return f"{text}. Check that the table has this version, and that the sender runs"
 
 
 class _Wait:

@@ -227,10 +227,22 @@ def test_a_site_that_does_not_answer(ever: bool) -> None:
     site = replace(BEHIND, answered_at_ms=answered, overdue_since_ms=NOW - 5 * MINUTE)
     first, note, summary = link(site)
     assert first == "    -> denver  no answer; behind by 3 epochs, 1,200 events, 24.6 MB, 5 min"
-    never = "" if ever else ", and never before"
-    expected = f"denver has not answered since {since(5 * MINUTE)} (5 min){never}. Check that a "
+    never = "" if ever else ", and has never sent one"
+    expected = f"denver owes an ack since {since(5 * MINUTE)} (5 min){never}. Check that a "
     assert note.strip().startswith(expected + "receiver of denver runs")
     assert summary == "1 link: 1 no answer"
+
+
+def test_news_of_a_receiver_do_not_contradict_each_other() -> None:
+    """Work of an epoch that is acked is done; who was stopped need not be looked for."""
+    work = WorkReport(200, 4_000, NOW - 13_000, None, NOW - 5_000, None)
+    receiver = ReceiverReport(NOW, 0, 0, 0, 0, 0, work, NOW, None, None)
+    up_to_date = SiteReport("denver", 15, receiver=receiver)
+    assert link(up_to_date) == ["    -> denver  up to date", "1 link: 1 up to date"]
+    overdue = replace(BEHIND, overdue_since_ms=NOW - 5 * MINUTE, receiver=receiver)
+    stopped = replace(receiver, work=None, stopped_ms=NOW - 5 * MINUTE)
+    _, note, summary = link(replace(overdue, receiver=stopped))
+    assert "the receiver of denver has been stopped" in note and "1 no answer" in summary
 
 
 def test_a_sender_with_other_settings_says_what_to_do() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ import spark_wan
 from spark_wan.channels.base import Note
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import AckTimeoutError, LogGapError, OptionError, TopologyError
+from spark_wan.log.notes import put_receiver_record
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.status import wait as wait_module
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.units import milliseconds
+from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.sender_record import SenderRecord
 
 SITES = ("newark", "chicago", "denver", "seattle")
@@ -158,7 +161,7 @@ def test_a_commit_that_some_sender_has_not_published_is_waited_for() -> None:
     says what holds the sender."""
     links = Links()
     links.publish(1, sender="east")
-    assert "newark.west.orders has nothing in the channel. Check that the sender runs" in str(
+    assert "newark.west.orders has nothing in the channel. Check that the table has" in str(
         refused(links, 3, policy="none")
     )
     links.publish(1, sender="west")
@@ -244,6 +247,27 @@ def test_f43_a_site_that_is_known_to_be_down_is_reported_at_once() -> None:
     assert "not met within 0 s" in str(refused(links, 13, policy="one"))
     links.ack("chicago", 1)
     assert "not met within 0 s" in str(refused(links, 13))
+
+
+def test_a_receiver_that_is_at_work_is_waited_for() -> None:
+    """Its first apply takes longer than ``ack_timeout``. Fails when a wait of five minutes ends
+    after one, although the receiver has just said that it is there."""
+    links = Links(ack_policy="all")
+    links.publish(1, ago=120)
+    links.publish(2, ago=1)
+    for site in ("denver", "seattle"):
+        links.ack(site, 2)
+    log, now = links.log("east"), milliseconds()
+
+    def says(**changes: Any) -> str:
+        record = ReceiverRecord("chicago", log.stream, now - 90_000, now - 5_000)
+        put_receiver_record(log.channel, replace(record, **changes))
+        return str(refused(links, 13))
+
+    assert "not met within 0 s" in says()
+    down = "cannot be met now"
+    assert down in says(written=now - 61_000)
+    assert down in says(stopped=now - 5_000)
 
 
 def test_it_returns_as_soon_as_the_policy_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
