@@ -14,13 +14,10 @@ FULL_COPY = (
     "another place; then remove the old stream from the channel with the command that the site's "
     "receiver names, `spark-wan remove`"
 )
-"""How to send a whole table again: the way out when the rows sent before no longer fit."""
-NEW_SITE = (
-    "To give a site that is new a copy, give it a sender of its own: in the topology, take it from "
-    "the `remotes` of this sender, and add a sender with it as the only remote and another "
-    "`channel`, attached to the table. Its stream begins as the table's `start` says: with a "
-    "snapshot, unless that is a version. The other sites are not concerned."
-)
+"""How to send a whole table again to all sites: the way out when the source no longer fits."""
+SYNC = "`spark-wan sync` with your --config, and the --table and the --site that needs it"
+"""How a site gets a copy of a captured table from the site that writes it."""
+NEW_SITE = f"To give it a copy of the table, run {SYNC}."
 """How a site gets a table that others have already."""
 RESEND_TO_NEW_SITE = (
     "To give it the earlier events, write them again, with their event IDs, to a new stream (the "
@@ -39,6 +36,12 @@ RESEND = (
 def resend_advice(user_stream: bool) -> str:
     """Return the advice to send everything again, for a user stream or a captured one."""
     return f"send {RESEND}" if user_stream else f"make {FULL_COPY}"
+
+
+def copy_advice(user_stream: bool) -> str:
+    """Return the advice to a site whose table a copy would mend, of a user stream or a captured
+    one."""
+    return f"send {RESEND}" if user_stream else f"for a copy run {SYNC}"
 
 
 EPOCHS, SOURCE, TABLE, COLUMNS, LEDGER = "epochs", "source", "table", "columns", "ledger"

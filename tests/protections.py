@@ -175,7 +175,7 @@ GUARDS = {
     MarkedWrite._save
     - writer.option('txnVersion', self.mark.apply)
     + writer
-    MarkedWrite.merge
+    MarkedWrite._merge
     - session.conf.set('spark.databricks.delta.write.txnVersion', str(self.mark.apply))
     + pass
     """,
@@ -3499,6 +3499,77 @@ GUARDS = {
     StreamPlanner._exceeds_limits
     - origin_of(manifest) != origin_of(last)
     + False
+    """,
+    "unit/apply/test_take.py": """
+    [copy, of one version]
+    test_a_copy_has_the_rows_of_one_version_and_says_which
+    CopyServer._serve
+    - source.snapshot(version, schema, header)
+    + source.snapshot(version - 1, schema, header)
+
+    [copy, its vector counts]
+    test_a_copy_mends_it[epochs_missing]
+    CopyTaker._mark
+    - manifest.copy.vector
+    + self.ledger.progress.vector
+
+    [copy, asked for]
+    test_nothing_is_taken_that_was_not_asked_for
+    test_a_second_request_replaces_the_first
+    CopyTaker._answer_to
+    - manifest.copy is not None and manifest.copy.request == ack.wanted.request
+    + True
+    - not epochs or ack is None or ack.wanted is None
+    + not epochs
+
+    [copy, taken once]
+    test_a_receiver_that_dies_at_any_step_of_a_copy
+    CopyTaker._take
+    - self._is_taken(manifest)
+    + False
+
+    [copy, into another table]
+    test_a_copy_mends_it[replaced]
+    test_a_copy_mends_it[restored]
+    Ledger._catch_up_from_copy
+    - error.needs is None or not self._begin_with_newer_copy(target)
+    + True
+
+    [copy, its number is new]
+    test_a_copy_mends_it[ledger_outdated]
+    Ledger.number_of_copy
+    - max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+    + self.last_apply + 1
+
+    [copy, forgets what was before]
+    test_a_copy_into_a_table_with_fewer_versions_than_the_one_before
+    Total._take_up_rows
+    - mark.replaced is not None and mark.apply > self.last_apply
+    + False
+
+    [copy, old positions]
+    test_what_was_read_of_the_table_before_a_copy_does_not_count
+    Ledger._take_up_position
+    - position.apply < self.copied
+    + False
+
+    [copy, has enough]
+    test_a_copy_that_has_too_little_is_not_served
+    CopyServer._serve
+    - self._check_reaches(wanted, (*origin, version))
+    + pass
+
+    [copy, no events]
+    test_rows_of_a_copy_are_no_events_and_events_no_copy
+    InboundLog._checked
+    - (manifest.kind == COPY) != self.copies
+    + False
+
+    [copy, removed once taken]
+    test_the_steps_are_these
+    CopyServer.round
+    - yield from self._remove_taken()
+    + pass
     """,
     "integration/test_user_settings.py": """
     [user's settings in Spark]

@@ -1,8 +1,8 @@
 """Changes to a target table: what an apply writes in one commit, and the table that takes it.
 
-Today a change is epochs of one stream. The table takes it in four calls, one for each step of
-:mod:`spark_wan.apply.applier` between the plan and the ledger: ``read``, ``resolve``, ``record``,
-``write``.
+A change is epochs of one stream, or a copy of the whole table. The table takes it in four calls,
+one for each step between the plan and the ledger (:mod:`spark_wan.apply.applier`,
+:mod:`spark_wan.apply.take`): ``read``, ``resolve``, ``record``, ``write``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetHistory
-from spark_wan.wire.manifest import EVENTS, Manifest
+from spark_wan.wire.manifest import COPY, EVENTS, Manifest
 from spark_wan.wire.mark import Mark
 
 
@@ -45,6 +45,11 @@ class Change:
     def newest(self) -> Manifest:
         """The manifest of the last epoch; all have its columns, keys and origin."""
         return self.epochs[-1].manifest
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the rows are those of a whole table, and take the place of all that is there."""
+        return self.newest.kind == COPY
 
     @property
     def has_event_ids(self) -> bool:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from spark_wan.errors import (
     EPOCHS,
-    FULL_COPY,
     LEDGER,
     NEW_SITE,
     SOURCE,
+    SYNC,
     LedgerError,
     LogGapError,
     WanError,
-    resend_advice,
+    copy_advice,
 )
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
@@ -208,7 +208,7 @@ _RESEND = (
 
 
 def _rewritten(manifest: Manifest) -> str:
-    way_out = _RESEND if manifest.kind == EVENTS else f"make {FULL_COPY}."
+    way_out = _RESEND if manifest.kind == EVENTS else f"for a copy run {SYNC}."
     return (
         "the log was rewritten under its readers. The stream is held. Restore the channel's log; "
         f"or, without a copy of it, {way_out}"
@@ -284,7 +284,7 @@ def _check_source(epoch: _Epoch) -> None:
             f"{epoch.where} carries table ID {manifest.table_id} (selection "
             f"{manifest.selection!r}), but this site has rows of {others[0][1]} (selection "
             f"{others[0][2]!r}) from {manifest.origin}. The source was replaced. The stream is "
-            f"held; make {FULL_COPY}.",
+            f"held; for a copy run {SYNC}.",
             needs=SOURCE,
         )
 
@@ -297,7 +297,7 @@ def _check_ledger(epoch: _Epoch) -> None:
             f"{manifest.stream}: this site's ledger has lost marks of table {manifest.table}, and "
             "knows nothing of this stream: what was applied of it would be applied again. The "
             "stream is held. Stop this site's receivers and restore the ledger; without a backup, "
-            f"{resend_advice(manifest.kind == EVENTS)}.",
+            f"{copy_advice(manifest.kind == EVENTS)}.",
             needs=LEDGER,
         )
 
@@ -308,8 +308,7 @@ def _check_start(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} begins at version {epoch.manifest.first_version}, and this site has "
             "nothing of the table yet: it was added to a running stream, or earlier epochs were "
-            f"removed from the channel before it read them. The stream is held. {NEW_SITE} Or make "
-            f"{FULL_COPY}.",
+            f"removed from the channel before it read them. The stream is held. {NEW_SITE}",
             needs=EPOCHS,
         )
 
@@ -320,7 +319,7 @@ def _check_no_snapshot(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} is a snapshot of version {epoch.manifest.last_version}, but this site "
             f"has applied through version {epoch.through}. Rows deleted in between would stay "
-            f"here. The stream is held; make {FULL_COPY}.",
+            f"here. The stream is held; for a copy run {SYNC}.",
             needs=EPOCHS,
         )
 
@@ -332,7 +331,7 @@ def _check_versions(epoch: _Epoch) -> None:
         raise LogGapError(
             f"{epoch.where} begins at version {first}, but this site has applied only through "
             f"{through}. It waits for the versions {through + 1} to {first - 1}. If their "
-            f"manifests were deleted, restore them in the channel; or make {FULL_COPY}.",
+            f"manifests were deleted, restore them in the channel; or for a copy run {SYNC}.",
             needs=EPOCHS,
         )
 
@@ -345,7 +344,7 @@ def _check_earlier_events(epoch: _Epoch) -> None:
             f"{epoch.where} is the first of its log, but the stream has earlier events: the site "
             "that forwards it began in the middle, because they were removed from the channel "
             "before. The stream is held. To get the earlier events, "
-            f"{resend_advice(True)}; or do without them, or have them already: `spark-wan receive "
+            f"{copy_advice(True)}; or do without them, or have them already: `spark-wan receive "
             f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
             needs=EPOCHS,
         )

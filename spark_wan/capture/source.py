@@ -290,7 +290,9 @@ class DeltaSource:
             rows = frame.select(
                 *select_columns([field["name"] for field in schema["fields"]]),
                 F.lit(version).cast("bigint").alias(COMMIT_VERSION),
-                F.lit(1).cast("tinyint").alias(RANK_COLUMN),
+                F.lit(1).cast("tinyint").alias(RANK_COLUMN)
+                if self.table.keys
+                else F.lit("insert").alias(CHANGE_TYPE),
             )
             return self._noted(self._publish(rows, header, estimate, size=size))
 

@@ -7,6 +7,8 @@
     spark-wan receive  --config topology.yaml --site B  run the receiver of a site
     spark-wan status   --config topology.yaml           show how far behind each site is; no Spark
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
+    spark-wan sync     --config topology.yaml --table T --site B
+                                                        give a site a copy of a table
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error; 2 wrong usage; ``status`` also 3 and 4 (``docs/monitoring.md``). To add a command, write its
@@ -22,11 +24,12 @@ from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.options import SUBMITTED
 from spark_wan.cli.status import status, validate
+from spark_wan.cli.sync import sync
 from spark_wan.cli.upkeep import remove
 
 COMMANDS = {
     command.__name__: command
-    for command in (demo, send, receive, validate, topology, status, remove)
+    for command in (demo, send, receive, validate, topology, status, sync, remove)
 }
 
 

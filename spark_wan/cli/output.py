@@ -100,6 +100,9 @@ class JsonOutput:
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         self._print({"removed": stream, "channels": list(channels)})
 
+    def copy_requested(self, table: str, site: str, stream: str) -> None:
+        self._print({"table": table, "site": site, "stream": stream})
+
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
 
@@ -203,6 +206,15 @@ class TextOutput:
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         for channel in channels:
             self.console.print(Text(f"removed {stream} from {channel}"))
+
+    def copy_requested(self, table: str, site: str, stream: str) -> None:
+        self.console.print(
+            Text(
+                f"{site} asks for a copy of {table}, by the stream {stream}. The table's sender "
+                f"serves it, and the receiver of {site} takes it: both have to run. `spark-wan "
+                "status` shows how far it is."
+            )
+        )
 
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         where = f"; what Spark prints is in {log}" if log else ""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_wan.delta.commits import Commit
-from spark_wan.errors import COLUMNS, SchemaError, resend_advice
+from spark_wan.errors import COLUMNS, SchemaError, copy_advice
 from spark_wan.events.columns import SchemaJson, column_paths
 from spark_wan.ledger.interfaces import TargetName
 from spark_wan.wire.mark import Mark
@@ -113,7 +113,7 @@ class AppliedColumns:
         raise SchemaError(
             f"{target.table}: columns applied at site {target.site} are no longer as they were: "
             f"{'; '.join(causes.values())}. They are not added again, since they would be empty. "
-            f"The stream is held. {first}{resend_advice(users)}.",
+            f"The stream is held. {first}{copy_advice(users)}.",
             needs=None if renamed_only else COLUMNS,
         )
 

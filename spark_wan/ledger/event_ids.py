@@ -71,6 +71,9 @@ def lost_applies(marks: Sequence[Mark], folded: Summary | None = None) -> list[i
     """Return the numbers of applies without a mark: numbers begin with 1 and have no gap."""
     numbers = {mark.apply for mark in marks}
     through, lost = (folded.apply, folded.lost_applies) if folded is not None else (0, [])
+    copied = max((mark.apply for mark in marks if mark.replaced is not None), default=0)
+    if copied > through:  # nothing before the copy counts
+        through, lost = copied - 1, []
     newer = range(through + 1, max(numbers, default=0) + 1)
     return sorted({*lost, *newer} - numbers)
 

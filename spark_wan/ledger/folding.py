@@ -85,6 +85,8 @@ def _next_claim(
 ) -> Summary | None:
     before, newer, _ = sorted_rows(rows)
     newer.sort(key=lambda row: row.mark.apply)
+    copied = max((row.mark.apply for row in newer if row.mark.replaced is not None), default=0)
+    newer = [row for row in newer if row.mark.apply >= copied]
     marks = [row.mark for row in newer]
     taken = newer[:most]
     if len(newer) < least or len({row.target_id for row in newer}) > 1:

@@ -22,7 +22,8 @@ from spark_wan.errors import (
     LedgerError,
     TableReplacedError,
     TargetError,
-    resend_advice,
+    WanError,
+    copy_advice,
 )
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.event_ids import check_event_ids, lost_applies
@@ -112,13 +113,61 @@ class Ledger(Total):
         (the history does not reach back to the ledger's end; the ledger has lost something).
         """
         try:
-            next_number = self._catch_up(target)
+            next_number = self._catch_up_from_copy(target)
             if write:
                 self.write()
         except LedgerError:
             self.forget()
             raise
         return next_number
+
+    def _catch_up_from_copy(self, target: TargetHistory) -> int | None:
+        """Catch up; where that fails, because the table is not the one that the ledger knows: from
+        a copy that this site has taken since."""
+        try:
+            return self._catch_up(target)
+        except WanError as error:
+            if error.needs is None or not self._begin_with_newer_copy(target):
+                raise
+        return self._catch_up(target)
+
+    def _begin_with_newer_copy(self, target: TargetHistory) -> bool:
+        """Take up the newest copy in the table's history, if the ledger does not know it yet."""
+        target_id = target.table_id()
+        if target_id is None:
+            return False
+        last = target.last_transaction(transaction_name(self.site, self.table, target_id))
+        if last is not None and last <= self.last_apply:
+            return False
+        copies = [
+            LedgerRow(target_id, commit.version, mark)
+            for commit in target.history(-1)
+            if (mark := Mark.read(commit.metadata, self.site, self.table)) is not None
+            and mark.replaced is not None
+            and mark.apply > self.last_apply
+        ]
+        if not copies:
+            return False
+        self.forget()
+        self._load()
+        self.take_up(None, copies[-1:])
+        self._unwritten, self._unchecked = copies[-1:], copies[-1:]
+        self._read_version, self._read_identity = -1, None
+        return True
+
+    def number_of_copy(self, target: TargetHistory) -> int:
+        """Return the apply number of a copy into a table that the ledger cannot catch up with: one
+        that neither the ledger nor the table has seen. Raises LedgerError."""
+        self._load()
+        name = transaction_name(self.site, self.table, str(target.table_id()))
+        marks = (Mark.read(each.metadata, self.site, self.table) for each in target.history(-1))
+        seen = [mark.apply for mark in marks if mark is not None]
+        return max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+
+    @property
+    def newest_read(self) -> int:
+        """The newest version of the table that was read or marked; -1: none."""
+        return self._known_version
 
     @property
     def unwritten(self) -> Sequence[LedgerRow]:
@@ -195,7 +244,7 @@ class Ledger(Total):
     def resend_advice(self) -> str:
         """How to send the whole table again, by the kinds of streams that were applied to it."""
         kinds = sorted(self._user_streams) or [False]
-        return "; and ".join(resend_advice(users) for users in kinds)
+        return "; and ".join(copy_advice(users) for users in kinds)
 
     def _load(self) -> None:
         if not self._loaded:
@@ -206,6 +255,8 @@ class Ledger(Total):
             self._loaded = True
 
     def _take_up_position(self, position: HistoryPosition) -> None:
+        if position.apply < self.copied:
+            return  # of the table before the copy
         if position.target_id == self.target_id and position.target_version > self._read_version:
             self._read_version = position.target_version
             self._read_identity = position.identity
@@ -279,6 +330,7 @@ class Ledger(Total):
                 self._read_identity,
                 moved=self.columns.moved,
                 local=self.known_local,
+                apply=self.last_apply,
             )
             self.store.append(self.table, [position])
             self._unrecorded = None
@@ -355,7 +407,7 @@ class Ledger(Total):
                 f"{self.table}: by its log the table at site {self.site} has taken {last} applies, "
                 "but neither its history nor the ledger has one. Nothing is applied to it. Stop "
                 "this site's receivers and restore the ledger; without a backup, "
-                f"{resend_advice(False)}; or, of a user stream, {resend_advice(True)}.",
+                f"{copy_advice(False)}; or, of a user stream, {copy_advice(True)}.",
                 needs=LEDGER,
             )
 

@@ -14,7 +14,7 @@ from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.delta.sql import quoted, reference
 from spark_wan.delta.tables import load, table_detail, table_exists
-from spark_wan.errors import LedgerError, WanError, resend_advice
+from spark_wan.errors import LedgerError, WanError, copy_advice
 from spark_wan.wire.ledger import LEDGER_VERSION, SCHEMAS, ledger_location
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class LedgerTables:
             " Nothing is applied without it; reading or writing it will be retried. If part of it "
             "is missing or damaged, stop this site's receivers and restore it from a backup. "
             "Without one, give this site another `state`, which forgets its decisions and what it "
-            f"has applied of all tables: then {resend_advice(False)}; for user streams, "
-            f"{resend_advice(True)}."
+            f"has applied of all tables: then {copy_advice(False)}; for user streams, "
+            f"{copy_advice(True)}."
         )
 
     def is_named_in(self, error: Exception) -> bool:

@@ -37,6 +37,8 @@ class Total:
     """Whether they were all seen: the marks of earlier versions do not say."""
     vector_apply: int = 0
     """The newest of the applies whose mark has a vector; 0: none."""
+    copied: int = 0
+    """The newest of the applies that took a copy: of those before it, nothing counts; 0: none."""
     _columns_at: dict[int, AppliedColumns] = field(default_factory=dict)
     """The same after versions of the target."""
     _user_streams: set[bool] = field(default_factory=set)
@@ -92,6 +94,10 @@ class Total:
     def _take_up_rows(self, rows: Iterable[LedgerRow]) -> None:
         for row in sorted(rows, key=lambda row: row.mark.apply):
             mark = row.mark
+            if mark.apply < self.copied:
+                continue
+            if mark.replaced is not None and mark.apply > self.last_apply:
+                self._begin_with_copy(mark.apply)
             older, newer = self.columns.places, AppliedColumns.of(mark).places
             if mark.apply < self.last_apply:  # of an apply before the summary's last
                 older, newer = newer, older
@@ -112,6 +118,11 @@ class Total:
         if len(self.tokens) > KEPT_TOKENS:
             newest = sorted(self.tokens.items(), key=lambda entry: entry[1])[-KEPT_TOKENS:]
             self.tokens = dict(newest)
+
+    def _begin_with_copy(self, apply: int) -> None:
+        """Forget what the marks before a copy say."""
+        self.copied, self.marked_version, self.columns = apply, -1, AppliedColumns()
+        self._columns_at, self._user_streams, self.tokens = {}, set(), {}
 
     def _take_up_progress(self, mark: Mark) -> None:
         """The newest mark that has a vector says how far the table was; later ones add to it.

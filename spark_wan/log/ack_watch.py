@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from spark_wan.channels.base import Channel, Version
 from spark_wan.log.heads import Heads
@@ -52,6 +52,10 @@ class AckWatch:
         """Return what differs from before when an ack of the stream was replaced or deleted, or,
         up to :data:`HEADS_INTERVAL` later, when something was appended or announced."""
         return self._versions.get(stream, {}), self._tags.get(stream)
+
+    def streams(self) -> Collection[str]:
+        """Return the streams that have acks, as of the last look."""
+        return self._versions.keys()
 
     def acks(self, stream: str) -> Mapping[str, bytes]:
         """Return the acks of a stream, by site, as of the last look. Raises ChannelError.

@@ -13,7 +13,7 @@ from enum import Enum
 
 from spark_wan.errors import ManifestError, UntrustedError
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import COPY, Manifest
 from spark_wan.wire.records import EpochRef
 
 
@@ -28,6 +28,8 @@ class InboundLog:
     when a decision is needed."""
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
+    copies: bool = False
+    """It has copies of the table, and nothing else."""
 
     @property
     def stream(self) -> str:
@@ -68,6 +70,12 @@ class InboundLog:
             raise ManifestError(
                 f"{self.stream}: manifest {manifest.epoch} is for table {manifest.table}, not "
                 f"{self.table}."
+            )
+        if (manifest.kind == COPY) != self.copies:
+            # Taken for events, the rows of a copy would be added to those that are there.
+            raise ManifestError(
+                f"{self.stream}: manifest {manifest.epoch} is of kind {manifest.kind}, which does "
+                "not belong into this log. spark_wan did not write it. The stream is held."
             )
         return manifest
 

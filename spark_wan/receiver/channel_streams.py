@@ -23,6 +23,7 @@ from spark_wan.runtime.progress import LONG, works
 from spark_wan.topology.model import Table, Topology
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.units import milliseconds
+from spark_wan.wire.manifest import COPY
 from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0
@@ -191,7 +192,7 @@ class ChannelStreams:
         stream.record = ReceiverRecordKeeper(
             listing.log.channel, stream.name, self.site, milliseconds
         )
-        if self.forward is not None:
+        if self.forward is not None and not stream.is_copy:
             stream.forwards = self.forward(listing.log, self.topology.table(table), answer)
             answer.forwarded = [each.forwarder.through for each in stream.forwards]
         stream.answer = answer
@@ -260,5 +261,5 @@ class ChannelStreams:
                 )
                 stream.refuse(listing, manifest, cause, self.site)
                 return None
-            stream.table = manifest.table
+            stream.table, stream.is_copy = manifest.table, manifest.kind == COPY
         return stream.table

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
+from spark_wan.apply.take import CopyTaker
 from spark_wan.forward.forwarding import Forwarding
 from spark_wan.log.listing import Announced, Listing
 from spark_wan.receiver.record import COUNTED, ReceiverRecordKeeper
@@ -79,7 +80,9 @@ class InboundStream:
     name: str
     table: str | None = None
     """None until the stream's manifest was read, and while this site has no part in it."""
-    applier: TableApplier | None = None
+    is_copy: bool = False
+    """It has copies of the table, and no events."""
+    applier: TableApplier | CopyTaker | None = None
     status: TableStatus | None = None
     """None until there is something to report."""
     answer: SiteAck | None = None

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_wan.apply.applier import READ_BACK, ApplyResult, TableApplier
+from spark_wan.apply.take import CopyTaker
 from spark_wan.delta.commits import record_after
 from spark_wan.delta.errors import ErrorKind, error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
@@ -201,7 +202,7 @@ class InboundTable(Activity):
                 return
 
     def _round(
-        self, stream: InboundStream, applier: TableApplier, epochs: Sequence[int]
+        self, stream: InboundStream, applier: TableApplier | CopyTaker, epochs: Sequence[int]
     ) -> Generator[None, None, ApplyResult]:
         """Run one round. An error holds the stream."""
         try:
@@ -235,7 +236,7 @@ class InboundTable(Activity):
                 f"Will retry in {stream.next_wait():g} s."
             )
 
-    def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier:
+    def _applier(self, stream: InboundStream, stream_log: StreamLog) -> TableApplier | CopyTaker:
         """Return the applier of a stream."""
         tables, ledger = self._ledger_tables, self._ledger
         if tables is None or ledger is None:
@@ -255,7 +256,19 @@ class InboundTable(Activity):
                 deletion_vectors=self.table.deletion_vectors,
                 storage=self.site.storage,
                 max_frame_bytes=self.site.max_frame_bytes,
+                known_id=lambda: ledger.target_id,
             )
+            if stream.is_copy:
+                stream.applier = CopyTaker(
+                    self.site.name,
+                    self.name,
+                    stream_log,
+                    target,
+                    ledger=ledger,
+                    check_stopped=self.job.check_stopped,
+                    writers=self.table.writers,
+                )
+                return stream.applier
             decisions = StoredDecisions(self.site.state, self.site.storage)
             decisions.record(self.name, self.decisions)
             stream.applier = TableApplier(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,15 +27,17 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
+from spark_wan.sender.copies import OutboundCopies
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import SenderRecordKeeper
+from spark_wan.sender.serve import CopyServer
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.model import Table, Topology, copy_name, stream_name
 from spark_wan.topology.routes import reached
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
@@ -168,8 +170,11 @@ class Sender:
             shortest = min(sender.batch_interval for sender, _ in self.streams)
             pace = Pace(shortest, self.idle_interval)
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
+        copies = [self._copies(handle, watch, available_now) for watch in watches.values()]
+        for channel, served in zip(channels, copies, strict=True):
+            channel.copies = served
         last = None if available_now else lambda _: note_stop(channels)
-        handle.begin([*streams, *([] if available_now else channels)], last=last)
+        handle.begin([*streams, *copies, *([] if available_now else channels)], last=last)
         return handle
 
     def _stream(
@@ -226,6 +231,23 @@ class Sender:
             ),
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
         )
+
+    def _copies(self, job: Job, watch: AckWatch, available_now: bool) -> OutboundCopies:
+        """Return what serves copies of this job's tables through a channel."""
+        session = CurrentSession()
+        servers: dict[str, CopyServer] = {}
+        for sender, table in self.streams:
+            if sender.channel != watch.channel.url or table.source != "table":
+                continue
+            settings = self._settings(sender, table)
+            for site in settings.addressees:
+                name = copy_name(settings.stream, site)
+                stream_log = StreamLog(watch.channel, name, sending_trust(self.topology, sender))
+                status = StreamStatus(name, table.name)
+                source = self._source(sender, table, stream_log, status=status, session=session)
+                own = replace(settings, stream=name, sent_to=(site,), addressees=(site,))
+                servers[name] = CopyServer(own, stream_log, source, milliseconds)
+        return OutboundCopies(job, watch, servers, session, available_now)
 
     def _settings(self, sender: model.Sender, table: Table) -> CaptureSettings:
         """Return what a capture of a table is for, and where it begins."""

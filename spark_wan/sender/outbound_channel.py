@@ -15,6 +15,7 @@ from spark_wan.log.ack_watch import AckWatch
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.progress import LONG, works
 from spark_wan.runtime.scheduler import Activity, Next, Scheduler, Turn
+from spark_wan.sender.copies import OutboundCopies
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.units import milliseconds
@@ -73,6 +74,8 @@ class OutboundChannel(Activity):
     streams: list[OutboundStream]
     scheduler: Scheduler
     pace: Pace
+    copies: OutboundCopies | None = None
+    """None: a forwarder, which serves no copies."""
     _unreachable: str | None = None
     """Why the last listing failed."""
     _unreachable_since: int | None = None
@@ -117,6 +120,8 @@ class OutboundChannel(Activity):
             if stream.acks.due():
                 self.pace.happened()
                 self.scheduler.wake(stream)
+        if self.copies is not None and self.copies.is_due():
+            self.scheduler.wake(self.copies)
         return Next(min(self.pace.wait(), LONG) if works() else self.pace.wait())
 
     def statuses(self) -> list[StreamStatus]:

@@ -11,7 +11,7 @@ Each stage is a module; what they pass on is :mod:`spark_wan.target.rows`:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
@@ -72,6 +72,9 @@ class DeltaTarget:
     """Options of the object store that has the table."""
     max_frame_bytes: int = MAX_FRAME_BYTES
     """See :class:`~spark_wan.topology.model.Site`."""
+    known_id: Callable[[], str | None] = lambda: None
+    """Returns the table's ID by the ledger, which all streams of the table share: another one may
+    have taken a copy into a new table. None: the ledger knows no table yet."""
     _log_files: LogFiles = field(init=False)
     _id: str | None = None
     _end: tuple[int, object] | None = None
@@ -211,9 +214,9 @@ class DeltaTarget:
             record(change, change.rows, mark, self.ledger)
 
     def write(self, change: Change, mark: Mark) -> None:
-        if self._id is None:
-            self.table_id()  # the ledger was caught up by another stream's receiver
-        transaction = transaction_name(self.site, self.table, str(self._id))
+        target_id = self.known_id() if not change.is_copy else self._id
+        target_id = target_id or self._id or self.table_id()
+        transaction = transaction_name(self.site, self.table, str(target_id))
         with self._errors():
             write(change, change.rows, MarkedWrite(self.spark, self.location, transaction, mark))
         self._refused = False

@@ -1,10 +1,12 @@
-"""Stage *write*: one commit, marked and numbered, in one of three ways.
+"""Stage *write*: one commit, marked and numbered, in one of these ways.
 
 *Append* adds the events of a table without keys. *Merge* is a MERGE, which any apply can use.
 *Replace* deletes the rows with the keys of the events and adds the new rows (``replaceWhere``). It
 reads the table once and only its keys, but takes the keys as a list, gives whole rows, and shows
 updates as deletes and inserts to a change feed: it is for small applies to plain tables
-(:func:`may_replace`). Both find rows and write files in one transaction on one snapshot.
+(:func:`may_replace`). A *copy* takes the place of all rows: as an overwrite, or, where readers see
+which rows change or the table has columns of its own, as a MERGE of what differs. All find rows and
+write files in one transaction on one snapshot.
 
 ``txnAppId`` is the site, the table's name and the target's ID, ``txnVersion`` the apply number: of
 two writers with the same number, Delta lets one through.
@@ -12,9 +14,10 @@ two writers with the same number, Delta lets one through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -41,7 +44,9 @@ def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
     rows = replace(rows, frame=guarded(rows.frame, rows.partitioned))
     # Without dropped events, the keys that were listed are those of the rows.
     whole = not change.dead_letters and not change.duplicates
-    if not change.newest.keys:
+    if change.is_copy:
+        commit.copy(rows, change.newest.schema)
+    elif not change.newest.keys:
         commit.append(rows)
     elif rows.key_list is not None and rows.replaceable and whole:
         commit.replace(rows, rows.key_list)
@@ -66,6 +71,17 @@ class MarkedWrite:
             frame = _widened(frame, rows.constraints.target.schema)
         with self._session_with(frame) as (session, view):
             self._save(session.table(view).write.mode("append"))
+
+    def copy(self, rows: EventRows, schema: SchemaJson) -> None:
+        """Let the rows take the place of all that are there. ``schema``: as they travel."""
+        if rows.keys and not rows.replaceable:
+            self._merge(rows, partial(copy_statement, chars=char_lengths(schema)))
+            return
+        frame = rows.frame.select(*select_columns(rows.columns))
+        if rows.constraints is not None:
+            frame = _widened(frame, rows.constraints.target.schema)
+        with self._session_with(frame) as (session, view):
+            self._save(session.table(view).write.mode("overwrite"))
 
     def replace(self, rows: EventRows, key_list: KeyList) -> None:
         """Replace the rows with the listed keys by those of resolved events, at most one per key.
@@ -93,6 +109,11 @@ class MarkedWrite:
 
     def merge(self, rows: EventRows, schema: SchemaJson) -> None:
         """Merge resolved events, at most one per key. ``schema``: the columns as they travel."""
+        statement = partial(merge_statement, chars=char_lengths(schema), key_list=rows.key_list)
+        self._merge(rows, statement)
+
+    def _merge(self, rows: EventRows, statement: Callable[..., str]) -> None:
+        """Run a statement of the location, the view with the rows, the keys and the columns."""
         frame = rows.frame
         if rows.constraints is not None:
             frame = _with_not_null(frame, rows.columns, rows.constraints.target.schema)
@@ -104,15 +125,7 @@ class MarkedWrite:
             )
             if rows.key_list is not None:
                 _skip_by_keys(session)
-            statement = merge_statement(
-                self.location,
-                view,
-                rows.keys,
-                rows.columns,
-                chars=char_lengths(schema),
-                key_list=rows.key_list,
-            )
-            session.sql(statement).collect()
+            session.sql(statement(self.location, view, rows.keys, rows.columns)).collect()
 
     @contextmanager
     def _session_with(self, frame: DataFrame) -> Iterator[tuple[SparkSession, str]]:
@@ -142,13 +155,7 @@ def merge_statement(
     ``chars``: the lengths of char columns. They are compared padded, since the table may store them
     without padding. ``key_list``: the keys of the source, and perhaps more.
     """
-    lengths = chars or {}
-
-    def padded(side: str, key: str) -> str:
-        column = f"{side}.{quoted(key)}"
-        return f"rpad({column}, {lengths[key]}, ' ')" if key in lengths else column
-
-    on = " AND ".join(f"{padded('t', key)} = {padded('s', key)}" for key in keys)
+    on = _on(keys, chars or {})
     if key_list is not None:
         on += f" AND {key_list.condition('t.')}"
     lowered = {key.lower() for key in keys}
@@ -164,6 +171,41 @@ def merge_statement(
         f"VALUES ({', '.join(f's.{name}' for name in names)})",
     ]
     return " ".join(filter(None, clauses))
+
+
+def copy_statement(
+    location: str,
+    source: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    *,
+    chars: Mapping[str, int],
+) -> str:
+    """Return the MERGE that makes a table equal to the rows of a copy. A row that is equal already
+    is not touched: readers of the table's change feed see what differs."""
+    lowered = {key.lower() for key in keys}
+    assigned = [quoted(name) for name in columns if name.lower() not in lowered]
+    names = [quoted(name) for name in columns]
+    equal = " AND ".join(f"t.{name} <=> s.{name}" for name in assigned)
+    updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
+    clauses = [
+        f"MERGE INTO {reference(location)} t USING {source} s ON {_on(keys, chars)}",
+        f"WHEN MATCHED AND NOT ({equal}) THEN UPDATE SET {updates}" if assigned else "",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)})",
+        f"VALUES ({', '.join(f's.{name}' for name in names)})",
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    ]
+    return " ".join(filter(None, clauses))
+
+
+def _on(keys: Sequence[str], chars: Mapping[str, int]) -> str:
+    """Return the condition that the keys of target ``t`` and source ``s`` are equal."""
+
+    def padded(side: str, key: str) -> str:
+        column = f"{side}.{quoted(key)}"
+        return f"rpad({column}, {chars[key]}, ' ')" if key in chars else column
+
+    return " AND ".join(f"{padded('t', key)} = {padded('s', key)}" for key in keys)
 
 
 def is_listable(key_list: KeyList, travelling: StructType, target: StructType) -> bool:

@@ -287,6 +287,11 @@ def stream_name(site: str, sender: str, table: str) -> str:
     return f"{site}.{sender}.{table}"
 
 
+def copy_name(stream: str, site: str) -> str:
+    """Return the name of the stream by which a site gets a copy of the table of ``stream``."""
+    return f"{stream}~copy~{site}"
+
+
 def forwarded_name(site: str, sender: str, inbound: str) -> str:
     """Return the name of the stream by which a sender of ``site`` forwards ``inbound``."""
     return f"{site}.{sender}~{inbound}"

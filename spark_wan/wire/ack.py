@@ -19,6 +19,8 @@ A JSON object:
                                   long; absent: none
 ``needs``         object          why the site needs a copy of the table (see below); absent: it
                                   does not
+``wanted``        object          in the log of a copy: the site asks for one (see below); absent:
+                                  it does not, or has it
 ``signature``     object          by the site (:mod:`spark_wan.wire.signature`); absent: it has no
                                   keys
 ================  ==============  =============================================================
@@ -32,6 +34,13 @@ What a site needs:
                           as the vector of a mark; empty: anything will do
 ``since``  int            by the site's clock, in milliseconds since 1970 UTC
 =========  =============  =========================================================================
+
+A request for a copy:
+
+===========  =============  =======================================================================
+``request``  string         a random ID: a copy answers this request and no other
+``least``    list of lists  what the copy has to have, as above
+===========  =============  =======================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
 Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
@@ -67,6 +76,14 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """A site's request for a copy of a table, with the fields of the format."""
+
+    request: str
+    least: tuple[VectorEntry, ...] = ()
+
+
+@dataclass(frozen=True)
 class Ack:
     """A site's answer for one stream, with the fields of the format."""
 
@@ -80,6 +97,7 @@ class Ack:
     ahead: int = 0
     working: int | None = None
     needs: Need | None = None
+    wanted: Wanted | None = None
     signature: Signature | None = field(default=None, compare=False)
 
     def has(self, log_id: str, epoch: int) -> bool:
@@ -92,7 +110,7 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0, working=None, needs=None, signature=None)
+        return write_record(self, ahead=0, working=None, needs=None, wanted=None, signature=None)
 
     def signed_by(self, signer: Signer) -> Ack:
         """Return the ack with a signature. Raises SigningKeyError."""

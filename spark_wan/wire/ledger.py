@@ -27,7 +27,8 @@ class that have no column.
 A row without ``apply`` and ``token`` is a :class:`HistoryPosition`: the target's history was read
 through ``target_version``. Its ``mark`` is ``{"seen": <identity of that commit>}``, with
 ``"moved"`` if columns were moved, and with ``"local"``, the number of commits to the table so far
-that change rows and that no receiver made, if it is known.
+that change rows and that no receiver made, if it is known, and with ``"apply"``, the newest apply
+then.
 
 Unknown fields in ``mark`` are ignored, unless its ``requires`` lists them
 (:mod:`spark_wan.wire.records`).
@@ -184,6 +185,8 @@ class HistoryPosition:
     """Applied columns that were elsewhere at that version (see :class:`Mark`)."""
     local: int | None = None
     """Commits through that version that change rows and are no receiver's; None: unknown."""
+    apply: int = 0
+    """The newest apply that the ledger knew then; 0: unknown."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +287,7 @@ def encode_row(row: LedgerRecord) -> dict[str, Any]:
     """Return the values of the columns of ``applied``, without ``table``."""
     place = {"target_id": row.target_id, "target_version": row.target_version}
     if isinstance(row, HistoryPosition):
-        seen = {"seen": row.identity, **written_fields(row, moved={}, local=None)}
+        seen = {"seen": row.identity, **written_fields(row, moved={}, local=None, apply=0)}
         for name in ("identity", *place):
             del seen[name]
         return {**place, "mark": json.dumps(seen)}
@@ -314,7 +317,7 @@ def decode_row(
             columns = {**place, "apply": apply, "claimed": kind == "claim"}
             return from_fields(Summary, {**content[kind], **columns}, renamed=False)
     if "seen" in content:
-        check_requires(content, ("seen", "moved", "local"))
+        check_requires(content, ("seen", "moved", "local", "apply"))
         columns = {**place, "identity": content["seen"]}
         return from_fields(HistoryPosition, {**content, **columns}, renamed=False)
     return LedgerRow(target_id, target_version, Mark.of(content))

@@ -7,7 +7,7 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 ``log_id``         string           the log: 32 hexadecimal digits, random
 ``epoch``          int              from 1
 ``previous``       string           fingerprint of the manifest before this one; empty: none
-``kind``           string           ``capture``, ``snapshot`` or ``events``
+``kind``           string           ``capture``, ``snapshot``, ``events`` or ``copy``
 ``origin``         string           the site that wrote the events
 ``sent_to``        list of strings  sites that get these events: by any sender of ``origin`` (of a
                                     user stream: by its own sender), and of each site that forwarded
@@ -42,6 +42,7 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
                                     milliseconds since 1970 UTC); absent: unknown, or a user stream
 ``via``            object           the inbound epoch that was forwarded: ``stream``, ``log_id``,
                                     ``epoch``, ``fingerprint``; absent: the sender's site wrote it
+``copy``           object           of a ``copy`` (see below); absent: it is none
 ``signature``      object           by the sender's site (:mod:`spark_wan.wire.signature`); absent:
                                     the site has no keys
 =================  ===============  ===============================================================
@@ -49,6 +50,15 @@ The line ``WANM <version> <CRC-32C of what follows, 8 hexadecimal digits>``, the
 A ``capture`` holds the commits ``first_version`` to ``last_version`` of the source, whole. A
 ``snapshot`` holds the rows that were there at ``last_version``, and stands for everything through
 it; its ``first_version`` is 0. ``events`` are of a user stream; both versions are -1.
+
+A ``copy`` is in a log of its own, for the one site that has asked for it. It holds the rows of the
+table at ``last_version``, and takes the place of all rows that the site has:
+
+===========  =============  =======================================================================
+``request``  string         the request that it answers, as in the site's ack
+``vector``   list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
+                            version through which everything is in them)
+===========  =============  =======================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
 written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
@@ -70,6 +80,7 @@ from crc32c import crc32c
 
 from spark_wan.errors import ManifestError, NewerRecordError, UntrustedError
 from spark_wan.wire.frame import FrameRef
+from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.names import is_safe, shown
 from spark_wan.wire.records import (
     OR_RESTORE,
@@ -88,8 +99,8 @@ from spark_wan.wire.records import (
 )
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
-CAPTURE, SNAPSHOT, EVENTS = "capture", "snapshot", "events"
-KINDS = (CAPTURE, SNAPSHOT, EVENTS)
+CAPTURE, SNAPSHOT, EVENTS, COPY = "capture", "snapshot", "events", "copy"
+KINDS = (CAPTURE, SNAPSHOT, EVENTS, COPY)
 MAX_MANIFEST_BYTES = 64 * 2**20
 """Size of a manifest, at most: of some 300,000 frames."""
 _Data = bytes  # where a class has a member called bytes
@@ -102,6 +113,14 @@ class WriteRef:
     query: str
     batch: str
     digest: str
+
+
+@dataclass(frozen=True)
+class CopyOf:
+    """What a copy answers, and what it has."""
+
+    request: str
+    vector: tuple[VectorEntry, ...]
 
 
 def fingerprint(manifest: bytes) -> str:
@@ -137,6 +156,7 @@ class Manifest:
     writes: tuple[WriteRef, ...] = ()
     clock: TableClock | None = None
     via: EpochRef | None = None
+    copy: CopyOf | None = None
     signature: Signature | None = None
     refusal: ClassVar[str | None] = None
     """Why a manifest that was read must not be acted on; None: it may."""
@@ -182,7 +202,7 @@ class Manifest:
         return f"WANM {VERSION} {crc32c(body):08x}\n".encode() + body
 
     def _content(self) -> dict[str, Any]:
-        content = written_fields(self, clock=None, via=None, signature=None)
+        content = written_fields(self, clock=None, via=None, copy=None, signature=None)
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
@@ -232,6 +252,8 @@ class Manifest:
                     f"written by a newer spark_wan: its kind is {manifest.kind!r}, unknown to this "
                     "spark_wan"
                 )
+            if (manifest.kind == COPY) != (manifest.copy is not None):
+                raise ValueError(f"its kind is {manifest.kind}, and copy is {manifest.copy}")
         except NewerRecordError as error:
             raise ManifestError(f"{where}: {error}. {UPDATE}") from error
         except UNREADABLE as error:

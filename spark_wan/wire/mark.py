@@ -19,6 +19,8 @@ object. A user's mark is ``{"local_only": true}``. A receiver's mark:
                               applied); absent: unknown
 ``logs``     list of lists    how far each log is applied: (stream, log ID, epoch, fingerprint of
                               the epoch's manifest); absent: unknown
+``replaced`` int              a copy: nothing that was in the table before this commit counts any
+                              more; the table's version then, -1: it is new. Absent: no copy
 ``local``    int              commits to the table before this one that change rows, and that no
                               receiver made; absent: unknown
 ===========  ===============  =====================================================================
@@ -170,12 +172,15 @@ class Mark:
     vector: tuple[VectorEntry, ...] | None = None
     logs: tuple[LogEntry, ...] | None = None
     local: int | None = None
+    replaced: int | None = None
 
     def content(self) -> dict[str, object]:
         """Return the fields that are written, without the version."""
         applied = [part.content() for part in self.applied]
-        unknown = {"vector": None, "logs": None, "local": None}
-        return {**written_fields(self, columns=(), moved={}, **unknown), "applied": applied}
+        absent = {"vector": None, "logs": None, "local": None, "replaced": None}
+        content = {**written_fields(self, columns=(), moved={}, **absent), "applied": applied}
+        # Earlier versions would add it to what the marks before it say.
+        return content if self.replaced is None else {**content, "requires": ["replaced"]}
 
     def user_metadata(self) -> str:
         return json.dumps({MARK: {"version": VERSION, **self.content()}}, separators=(",", ":"))

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sites import NEWARK, SEATTLE, Sites
 
 import spark_wan.receiver.table
+import spark_wan.sender.copies
 import spark_wan.sender.outbound_stream
 from spark_wan import steps
 from spark_wan.delta.sessions import CurrentSession
@@ -94,7 +95,13 @@ def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
         begin_thread(thread)
 
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
-    for module in (steps, spark_wan.sender.outbound_stream, spark_wan.receiver.table):
+    modules = (
+        steps,
+        spark_wan.sender.copies,
+        spark_wan.sender.outbound_stream,
+        spark_wan.receiver.table,
+    )
+    for module in modules:
         module.reached = lambda step: _barrier.get().reached(step)  # type: ignore[attr-defined]
     waiting: list[tuple[Barrier, Callable[[], BaseException | None]]] = []
     for command in commands:

@@ -38,7 +38,8 @@ CLAUSES = ("ADD", "ALTER COLUMN", "CLUSTER", "DROP COL", "DROP CON", "RENAME", "
 """A statement that starts with one of these, or ``UNSET``, is a clause of ``ALTER TABLE {t}``."""
 EQUAL = ""
 REMEDY = (
-    r"new (table )?name|ALTER TABLE|--decide|full copy|put the old one back|restore the old one"
+    r"new (table )?name|ALTER TABLE|--decide|full copy|spark-wan sync|put the old one back|"
+    r"restore the old one"
 )
 NEW_NAME = "a full copy under a new table name"
 WIDEN = "ALTER TABLE {seattle} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from spark_wan.errors import FULL_COPY, RESEND
+from spark_wan.errors import FULL_COPY, RESEND, SYNC
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import Manifest
@@ -170,7 +170,8 @@ def is_rightly_held(who: str, cause: str, lost: Sequence[Any]) -> None:
     that a reader who looks now and then could have seen in time. ``lost``: commits that log cleanup
     removed before ``who`` could see them."""
     assert lost, f"{who} is held, although it has lost nothing: {cause}"
-    assert FULL_COPY in cause or RESEND in cause, f"{who} is held, and is not told what to do"
+    told = any(advice in cause for advice in (FULL_COPY, RESEND, SYNC))
+    assert told, f"{who} is held, and is not told what to do"
 
 
 def nothing_is_dropped(table: str, letters: Collection[str]) -> None:

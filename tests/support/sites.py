@@ -316,6 +316,11 @@ class Sites:
         ack = self.ack(table)
         return ack.applied if ack is not None else 0
 
+    def history(self, table: str, site: str = SEATTLE) -> list[str]:
+        """Return the user metadata of the commits that the history still has."""
+        entries = DeltaTable(self.path(table, site)).history()
+        return [entry.get("userMetadata") or "" for entry in entries]
+
     def version(self, table: str, site: str = SEATTLE) -> int:
         return DeltaTable(self.path(table, site)).version()
 

@@ -17,7 +17,7 @@ from fakes import MANIFEST, Checkpoints, Clock, ack, manifest, memory_channel, p
 from spark_wan.apply.plan import StreamPlan, StreamPlanner
 from spark_wan.channels.base import Channel
 from spark_wan.errors import (
-    FULL_COPY,
+    SYNC,
     ChannelError,
     FrameError,
     LogGapError,
@@ -474,7 +474,7 @@ def test_a_sender_that_is_attached_after_the_log_was_trimmed_asks_for_a_copy(
     assert (begun.via and begun.via.epoch, begun.frames, begun.start) == (2, (), False)
     plan = planned(chicago)
     assert plan.held == 1 and not plan.new
-    advice = "began in the middle" if kind == EVENTS else FULL_COPY
+    advice = "began in the middle" if kind == EVENTS else SYNC
     assert plan.cause is not None and advice in plan.cause
     chicago.send(3, kind=CAPTURE if kind == SNAPSHOT else kind, **versions)
     chicago.forward()
@@ -502,7 +502,7 @@ def test_a_sender_that_is_attached_after_the_ack_was_lost_asks_for_a_copy(
     assert (begun.via and begun.via.epoch, begun.frames, begun.start) == (2, (), False)
     assert third.via and third.via.epoch == 3 and third.frames
     plan = planned(chicago)
-    assert plan.held == 1 and plan.cause is not None and FULL_COPY in plan.cause
+    assert plan.held == 1 and plan.cause is not None and SYNC in plan.cause
 
 
 def test_frames_that_this_site_lacks_were_lost_and_not_trimmed(chicago: Chicago) -> None:

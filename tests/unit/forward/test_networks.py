@@ -12,7 +12,7 @@ from fakes import Checkpoints
 from network import Durable, Network
 
 from spark_wan.channels.registry import CHANNELS
-from spark_wan.errors import FULL_COPY, TargetError
+from spark_wan.errors import SYNC, TargetError
 from spark_wan.status.reports import StreamReport, read_status
 
 PAIR = {"a": [["b"]], "b": [["a"]]}
@@ -286,7 +286,7 @@ def test_f35_a_site_leaves_a_ring_with_events_that_it_has_not_forwarded(tmp_path
     held = {where: status.held for where, status in network.statuses().items() if status.held}
     assert set(held) == {("d", "b.b1~a.a0.of-a")}
     for cause in held.values():
-        assert cause is not None and FULL_COPY in cause
+        assert cause is not None and SYNC in cause
     assert network.through("d", "of-a") == 1
     assert network.through("b", "of-a") == network.through("b", "of-d") == 3
 

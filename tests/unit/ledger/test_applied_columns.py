@@ -127,7 +127,7 @@ def assert_held(site: Site, told: str) -> None:
         before()
         outcome = site.apply()
         assert outcome.held == site.number and told in str(outcome.cause), outcome.cause
-        assert "a full copy under a new table name" in str(outcome.cause)
+        assert "for a copy run `spark-wan sync`" in str(outcome.cause)
     assert (site.target.written, site.target.columns) == (written, columns)
 
 

@@ -11,8 +11,8 @@ from fakes import MANIFEST, STREAM, LedgerRows, Target, commit, memory_channel
 from ledgers import APPLIED, MARK, ORIGIN, PLACE, held, ledger, mark, target
 
 from spark_wan.errors import (
-    FULL_COPY,
     RESEND,
+    SYNC,
     LedgerError,
     NewerRecordError,
     TableReplacedError,
@@ -550,7 +550,7 @@ def test_the_advice_fits_the_streams_that_were_applied(kinds: set[bool]) -> None
     table.put(None, "RESTORE")
     with pytest.raises(TableReplacedError) as error:
         ledger(store).catch_up(table)
-    assert {RESEND in str(error.value), FULL_COPY not in str(error.value)} == (
+    assert {RESEND in str(error.value), SYNC not in str(error.value)} == (
         {True, False} if len(kinds) == 2 else kinds
     )
 

@@ -139,9 +139,9 @@ def test_a_write_skipped_by_delta_without_a_known_apply_holds_with_its_cause() -
     running = applier(table, store)
     outcome = run(running.round())
     assert outcome.held == 1
-    assert "Delta skipped apply 1 at site seattle" in str(outcome.cause) and "full copy" in str(
+    assert "Delta skipped apply 1 at site seattle" in str(
         outcome.cause
-    )
+    ) and "spark-wan sync" in str(outcome.cause)
     assert table.written == []
     store.rows.append(LedgerRow("target-1", 1, mark(1, fingerprint=first.fingerprint)))
     assert run(running.round()).applied == 1

@@ -1,0 +1,128 @@
+"""Serving a copy: the rows of one version of a table, for the one site that has asked for them.
+
+The request is the site's ack of a stream that may not be there yet: ``<stream>~copy~<site>``.
+:meth:`CopyServer.round` is a numbered path. A crash between any two steps changes nothing:
+
+    copy.1  asked           the request in the site's ack, which no copy in the log answers
+    copy.2  planned         the newest version of the table
+    copy.3  frames-written  its rows. No receiver reads them yet
+    copy.4  manifest-added  created if absent: now the copy is there. Earlier ones are trimmed
+    copy.5  removed         the stream, once the site says that it has taken the copy
+
+The rows that a copy has are those of one version, and the version is in its vector.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spark_wan.errors import SourceError
+from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.log.lost_logs import NewLog
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
+from spark_wan.sender.publish import SourceTable
+from spark_wan.steps import Steps
+from spark_wan.wire.ack import Wanted
+from spark_wan.wire.manifest import COPY, CopyOf, Manifest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class CopyServer:
+    """Serves copies of one table to one site, at the site that writes the table."""
+
+    settings: StreamSettings
+    """Of the copies: the only addressee is the site that asks."""
+    log: StreamLog
+    source: SourceTable
+    clock: Callable[[], int]
+    """Milliseconds since 1970 UTC."""
+    _writer: LogWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Nothing is lost with such a log: the site asks again.
+        anew = NewLog("ask for the copy again", lambda lost: True)
+        self._writer = LogWriter(self.log, None, self.clock, anew)
+
+    @property
+    def site(self) -> str:
+        (site,) = self.settings.addressees
+        return site
+
+    def round(self) -> Steps[Manifest | None]:
+        """Serve the copy that the site asks for; return None if there is nothing to do.
+
+        Raises SourceError, SchemaError or ChannelError: then the request waits."""
+        ack = self.log.ack(self.site)
+        wanted = ack.wanted if ack is not None else None
+        if wanted is None:
+            yield from self._remove_taken()
+            return None
+        last = self.log.newest_manifest()
+        if last is not None and last.copy is not None and last.copy.request == wanted.request:
+            return None
+        yield "copy.1 asked"
+        return (yield from self._writer.until_appended(lambda: self._serve(wanted)))
+
+    def _remove_taken(self) -> Steps[None]:
+        """Remove the stream, if the site has taken the copy that is there."""
+        last, ack = self.log.newest_manifest(), self.log.ack(self.site)
+        if last is not None and ack is not None and ack.has(last.log_id, last.epoch):
+            self.log.channel.remove(self.log.stream)
+            self.log.forget()
+            yield "copy.5 removed"
+
+    def _serve(self, wanted: Wanted) -> Steps[Manifest]:
+        settings, source, last = self.settings, self.source, self._writer.end().last
+        table_id, commit = source.table_id(), source.newest()
+        version, schema = commit.version, source.schema_at(commit.version)
+        check_columns(dict(schema), settings.table)
+        if settings.keys:
+            check_keys(dict(schema), list(settings.keys), settings.table)
+        origin = (settings.origin, table_id, ALL_ROWS)
+        self._check_reaches(wanted, (*origin, version))
+        yield "copy.2 planned"
+        began = self.clock()
+        header = settings.header(table_id, schema, uuid.uuid4().hex)
+        captured = self._writer.all_or_nothing(
+            header.attempt, lambda: source.snapshot(version, schema, header)
+        )
+        yield "copy.3 frames-written"
+        if source.table_id() != table_id:
+            raise SourceError(f"{settings.table}: the table was replaced while it was copied.")
+        manifest = self._writer.following(
+            last,
+            settings,
+            kind=COPY,
+            table_id=table_id,
+            schema=schema,
+            first_version=0,
+            last_version=version,
+            start=True,
+            commits=(),
+            identity=commit.identity,
+            frames=captured.frames,
+            disjoint=captured.disjoint,
+            copy=CopyOf(wanted.request, ((*origin, version),)),
+        )
+        manifest = self._writer.append(manifest, began)
+        if last is not None:
+            self.log.trim(last.epoch, [frame.path for frame in last.frames])
+        yield "copy.4 manifest-added"
+        log.info("%s: a copy of version %d, %d rows", self.log.stream, version, manifest.rows)
+        return manifest
+
+    def _check_reaches(self, wanted: Wanted, has: tuple[str, str, str, int]) -> None:
+        """Check that a copy of this version has what the site needs at least."""
+        for *origin, version in wanted.least:
+            if tuple(origin) == has[:3] and version > has[3]:
+                raise SourceError(
+                    f"{self.settings.table}: site {self.site} asks for a copy that has version "
+                    f"{version}, and the newest is {has[3]}: the table was restored to an older "
+                    "state."
+                )

@@ -1,0 +1,1 @@
+"""Asking for copies of a table."""

@@ -1,0 +1,37 @@
+"""Senders killed with SIGKILL at the steps of serving a copy: one process, which works at as many
+pairs of sites as there are steps."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sites import SEATTLE, Sites
+
+from crash.processes import Killed
+from spark_wan.sync.request import request_copy
+
+
+@pytest.fixture(scope="module")
+def killed(
+    _replicated: Sites, killed_at: Callable[..., Killed], tmp_path_factory: pytest.TempPathFactory
+) -> Killed:
+    """By step: killed while it serves a copy of a table that seattle has lost."""
+    sites = _replicated.copy(tmp_path_factory.mktemp("lost") / "wan")
+    shutil.rmtree(sites.path("orders", SEATTLE))
+    request_copy(sites.topology, "orders", SEATTLE)
+    return killed_at(sites, do="send", tables=["orders"])
+
+
+@pytest.mark.parametrize("step", [f"copy.{number}" for number in range(1, 5)])
+def test_a_sender_killed_while_it_serves_a_copy_serves_one(
+    spark: Any, killed: Killed, step: str
+) -> None:
+    sites = killed[step]
+    sites.send(spark)
+    sites.apply(spark, rounds=3)
+    sites.assert_equal("orders")
+    sites.send(spark)
+    assert not [name for name in sites.channel().epochs() if "~copy~" in name]

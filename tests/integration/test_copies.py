@@ -1,0 +1,155 @@
+"""A site that lacks something gets a copy of the table, from the site that writes it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from sites import NEWARK, SEATTLE, Sites
+
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.sync.request import request_copy
+from spark_wan.wire.mark import Mark
+
+TABLES = ("orders", "readings")
+
+
+def table_deleted(sites: Sites) -> None:
+    for table in TABLES:
+        shutil.rmtree(sites.path(table, SEATTLE))
+
+
+def table_made_again(sites: Sites) -> None:
+    """By somebody else, with rows of its own."""
+    table_deleted(sites)
+    sites.append("orders", [{"id": 5_000, "item": "foreign", "amount": 1.0}], SEATTLE)
+    sites.append("readings", [{"sensor": "foreign", "value": 1.0}], SEATTLE)
+
+
+def table_restored(sites: Sites) -> None:
+    for table in TABLES:
+        DeltaTable(sites.path(table, SEATTLE)).restore(0)
+
+
+def ledger_deleted(sites: Sites) -> None:
+    """Together with the history that would tell the same: another writer's commit is the last."""
+    shutil.rmtree(Path(sites.topology.site(SEATTLE).state) / "ledger")
+    sites.append("orders", [{"id": 5_000, "item": "own", "amount": 1.0}], SEATTLE)
+    sites.append("readings", [{"sensor": "own", "value": 1.0}], SEATTLE)
+    for table in TABLES:
+        log = sites.path(table, SEATTLE) / "_delta_log"
+        DeltaTable(sites.path(table, SEATTLE)).create_checkpoint()
+        newest = DeltaTable(sites.path(table, SEATTLE)).version()
+        for version in range(newest):
+            (log / f"{version:020}.json").unlink(missing_ok=True)
+
+
+def epochs_deleted(sites: Sites) -> None:
+    """Those that the site has not applied."""
+    for table in TABLES:
+        log = sites.log(table)
+        for epoch in log.since(0)[:-1]:
+            log.channel.trim_manifest(log.stream, epoch)
+
+
+FAULTS = [table_deleted, table_made_again, table_restored, ledger_deleted, epochs_deleted]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.__name__ for fault in FAULTS])
+def test_a_site_that_lacks_something_gets_a_copy(
+    spark: Any, tmp_path: Path, fault: Callable[[Sites], None]
+) -> None:
+    """b06, f28, f32: and the stream goes on behind it. Rows that are gone at the origin vanish."""
+    sites = Sites.make(tmp_path)
+    sites.change(10)
+    sites.replicate(spark)
+    sites.change(30)
+    sites.send(spark)
+    sites.change(50)
+    sites.send(spark)
+    fault(sites)
+    held = sites.apply(spark)
+    for table in TABLES:
+        assert held[table].held is not None
+        assert sites.ack(table).needs is not None  # type: ignore[union-attr]
+        request_copy(sites.topology, table, SEATTLE)
+    sites.send(spark)
+    sites.apply(spark, rounds=3)
+    sites.assert_equal()
+    sites.change(70)
+    sites.replicate(spark)
+    sites.assert_equal()
+    assert {sites.ack(table).held for table in TABLES} == {None}  # type: ignore[union-attr]
+    sites.send(spark)
+    assert not [name for name in sites.channel().epochs() if "~copy~" in name]
+
+
+def test_a_copy_is_one_commit(spark: Any, tmp_path: Path) -> None:
+    """f46: nobody reads half a table, and time travel shows what was there."""
+    sites = Sites.make(tmp_path)
+    sites.change(10)
+    sites.replicate(spark)
+    before = sites.version("orders")
+    sites.append("orders", [{"id": 900, "item": "own", "amount": 0.0}], SEATTLE)
+    request_copy(sites.topology, "orders", SEATTLE)
+    sites.send(spark)
+    sites.apply(spark, rounds=2)
+    sites.assert_equal()
+    table = DeltaTable(sites.path("orders", SEATTLE))
+    assert table.version() == before + 2
+    (newest, *_) = table.history(1)
+    mark = Mark.read(newest["userMetadata"], SEATTLE, "orders")
+    assert mark is not None and mark.replaced == before + 1 and mark.local == 0
+
+
+def test_a_copy_of_equal_rows_changes_nothing_that_readers_see(spark: Any, tmp_path: Path) -> None:
+    """The difference form: the target has a change feed."""
+    sites = Sites.make(tmp_path)
+    sites.change(10)
+    sites.replicate(spark)
+    place = f"delta.`{sites.path('orders', SEATTLE)}`"
+    spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    spark.sql(f"ALTER TABLE {place} ADD COLUMNS (note STRING)")
+    spark.sql(f"UPDATE {place} SET note = 'mine'")
+    spark.sql(f"UPDATE {place} SET item = 'wrong' WHERE id = 12")
+    spark.sql(f"INSERT INTO {place} VALUES (777, 'too many', 1.0, null)")
+    before = sites.version("orders")
+    request_copy(sites.topology, "orders", SEATTLE)
+    sites.send(spark)
+    sites.apply(spark, rounds=2)
+    feed = spark.read.option("readChangeFeed", "true").option("startingVersion", before + 1)
+    changes = feed.format("delta").load(str(sites.path("orders", SEATTLE))).collect()
+    assert sorted((row["id"], row["_change_type"]) for row in changes) == [
+        (12, "update_postimage"),
+        (12, "update_preimage"),
+        (777, "delete"),
+    ]
+    rows = spark.sql(f"SELECT id, note FROM {place}").collect()
+    assert {row["note"] for row in rows} == {"mine"}
+    assert sites.rows("orders", NEWARK) == _without_notes(sites)
+
+
+def _without_notes(sites: Sites) -> Any:
+    from collections import Counter
+
+    arrow = sites.table("orders", SEATTLE, ["amount", "id", "item"])
+    return Counter((row["amount"], row["id"], row["item"]) for row in arrow.to_pylist())
+
+
+def test_a_ledger_knows_its_table_after_a_copy_and_a_restart(spark: Any, tmp_path: Path) -> None:
+    sites = Sites.make(tmp_path)
+    sites.change(10)
+    sites.replicate(spark)
+    shutil.rmtree(sites.path("orders", SEATTLE))
+    request_copy(sites.topology, "orders", SEATTLE)
+    sites.send(spark)
+    sites.apply(spark, rounds=2)
+    applier = sites.applier(spark, "orders")
+    assert isinstance(applier.ledger, Ledger)
+    number = applier.ledger.catch_up(applier.target)
+    again = sites.applier(spark, "orders")
+    assert again.ledger.catch_up(again.target) == number == 3
