@@ -1654,8 +1654,14 @@ GUARDS = {
     [newest mark after a fold]
     test_a_summary_keeps_which_mark_was_the_newest_with_a_vector
     Total._take_up_summary
-    - self.vector_apply = summary.vector_apply
-    + pass
+    - self.vector_apply, self.copied = (summary.vector_apply, summary.copied)
+    + self.copied = summary.copied
+
+    [copy after a fold]
+    unit/apply/test_take.py::test_a_position_of_before_a_copy_does_not_count_after_a_fold
+    Total._take_up_summary
+    - self.vector_apply, self.copied = (summary.vector_apply, summary.copied)
+    + self.vector_apply = summary.vector_apply
 
     [late marks add]
     test_a_late_row_adds_to_marks_without_a_vector
@@ -3514,19 +3520,58 @@ GUARDS = {
     + self.ledger.progress.vector
 
     [copy, asked for]
-    test_nothing_is_taken_that_was_not_asked_for
     test_a_second_request_replaces_the_first
-    CopyTaker._answer_to
-    - manifest.copy is not None and manifest.copy.request == ack.wanted.request
-    + True
-    - not epochs or ack is None or ack.wanted is None
-    + not epochs
+    CopyTaker.round
+    - ack.wanted is not None and (not _answers(newest, ack.wanted))
+    + False
 
     [copy, taken once]
     test_a_receiver_that_dies_at_any_step_of_a_copy
     CopyTaker._take
-    - self._is_taken(manifest)
+    - is_known and self._is_taken(manifest)
     + False
+
+    [copy, behind the table]
+    test_a_copy_that_is_behind_the_table_is_asked_for_again
+    CopyTaker._take
+    - self._has_more(manifest)
+    + False
+
+    [copy, a second one]
+    test_a_running_receiver_takes_one_copy_after_another
+    CopyTaker._newest
+    - self.log.reread(epochs[-1])
+    + pass
+
+    [copy, a request meanwhile]
+    test_a_request_that_is_made_while_a_copy_is_taken_stays
+    CopyTaker._ack
+    - now is not None and now.wanted != before.wanted
+    + False
+
+    [copy, of what was published]
+    test_no_copy_of_a_source_that_is_not_the_published_one_is_served
+    CopyServer._check_published
+    - last is not None and (not wrong)
+    + False
+
+    [copy, of one table]
+    test_a_source_that_is_replaced_while_it_is_copied
+    CopyServer._serve
+    - self._check_published(source.table_id(), version, table_id)
+    + pass
+
+    [copy, of its sender]
+    test_a_copy_of_another_site_or_sender_is_not_taken
+    CopyTaker._newest
+    - not self._is_for_here(manifest)
+    + False
+
+    [copy, columns begin anew]
+    test_a_copy_mends_it[column_dropped]
+    Ledger._follow_columns
+    - marked_columns if is_copy else columns.after_mark(marked_columns)
+    + columns.after_mark(marked_columns)
 
     [copy, into another table]
     test_a_copy_mends_it[replaced]
@@ -3568,8 +3613,8 @@ GUARDS = {
     [copy, removed once taken]
     test_the_steps_are_these
     CopyServer.round
-    - yield from self._remove_taken()
-    + pass
+    - wanted is None and taken and request
+    + False
     """,
     "integration/test_user_settings.py": """
     [user's settings in Spark]

@@ -96,6 +96,9 @@ class ApplyResult:
     cause: str | None = None
     needs: str | None = None
     """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
+    awaits_copy: bool = False
+    """A copy came too late, and another one was asked for: until it is taken, nothing else should
+    be applied to the table."""
 
     @property
     def again(self) -> bool:

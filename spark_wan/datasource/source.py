@@ -26,6 +26,7 @@ from spark_wan.log.heads import Heads
 from spark_wan.log.progress import acked_through
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.trust import NO_KEYS, StreamTrust
+from spark_wan.topology.model import copied_stream
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.wire.frame import FrameRef, check_frame
@@ -198,7 +199,9 @@ class WanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamLog(self.channel, stream, self._trust(stream))
 
     def wanted(self, stream: str) -> bool:
-        return self.options.streams is None or stream in self.options.streams
+        if self.options.streams is None:
+            return copied_stream(stream) is None  # rows of a table, and no events
+        return stream in self.options.streams
 
     def _before_earliest(self, stream: str) -> int:
         """Return the epoch before the first one whose frames are all there. (The newest manifest

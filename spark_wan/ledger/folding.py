@@ -61,7 +61,8 @@ def fold(
         token = range_token(before.apply + 1 if before is not None else 1, claim.apply)
         store.rename_letters(table, {mark.token for mark in folded}, token)
     yield "fold.3 letters-renamed"
-    newest = max((position.target_version for position in positions), default=0)
+    current = [each for each in positions if each.apply >= claim.copied]
+    newest = max((position.target_version for position in current), default=0)
     store.replace(table, claim.accepted(), max(newest, claim.target_version))
     yield "fold.4 folded"
     return len(folded)

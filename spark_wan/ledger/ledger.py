@@ -157,10 +157,20 @@ class Ledger(Total):
 
     def number_of_copy(self, target: TargetHistory) -> int:
         """Return the apply number of a copy into a table that the ledger cannot catch up with: one
-        that neither the ledger nor the table has seen. Raises LedgerError."""
+        that neither the ledger nor the table has seen. Raises LedgerError; TableReplacedError for
+        a table that another one of the topology has its rows in."""
         self._load()
         name = transaction_name(self.site, self.table, str(target.table_id()))
-        marks = (Mark.read(each.metadata, self.site, self.table) for each in target.history(-1))
+        commits = target.history(-1)
+        for commit in commits:
+            other = read_mark(commit.metadata) or {}
+            if "site" in other and (other["site"], other.get("table")) != (self.site, self.table):
+                raise TableReplacedError(
+                    f"{self.table}: the table at its place at site {self.site} has rows that were "
+                    f"applied as table {other.get('table')} at site {other['site']}. No copy takes "
+                    "their place. Give each table a place of its own, or remove this one."
+                )
+        marks = (Mark.read(commit.metadata, self.site, self.table) for commit in commits)
         seen = [mark.apply for mark in marks if mark is not None]
         return max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
 
@@ -520,7 +530,9 @@ class Ledger(Total):
         for commit in read.newer:
             row = marked.get(commit.version)
             if row is not None:
-                columns = columns.after_mark(AppliedColumns.of(row.mark))
+                marked_columns = AppliedColumns.of(row.mark)
+                is_copy = row.mark.replaced is not None
+                columns = marked_columns if is_copy else columns.after_mark(marked_columns)
                 mark = replace(row.mark, columns=columns.columns, moved=columns.moved)
                 followed.append(replace(row, mark=mark))
                 continue
@@ -550,7 +562,9 @@ class Ledger(Total):
         for commit in read.newer:
             row = marked.get(commit.version)
             if row is not None:
-                if row.mark.local is not None:
+                if row.mark.replaced is not None:
+                    number, known = row.mark.local or 0, True
+                elif row.mark.local is not None:
                     number, known = max(number, row.mark.local), True
                 mark = replace(row.mark, local=number if known else None)
                 counted.append(replace(row, mark=mark))

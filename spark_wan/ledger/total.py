@@ -69,6 +69,7 @@ class Total:
             lost=ranges(lost),
             vector_apply=self.vector_apply,
             local=self.known_local,
+            copied=self.copied,
         )
 
     @property
@@ -88,7 +89,7 @@ class Total:
         self._user_streams.update(summary.user_streams)
         self.dead_letters.update(summary.dead_letters)
         self.progress = Progress.of(summary.through, summary.logs, self.progress.lost)
-        self.vector_apply = summary.vector_apply
+        self.vector_apply, self.copied = summary.vector_apply, summary.copied
         self.count_local(summary.local)
 
     def _take_up_rows(self, rows: Iterable[LedgerRow]) -> None:

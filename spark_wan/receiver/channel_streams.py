@@ -20,10 +20,9 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.receiver.record import ReceiverRecordKeeper
 from spark_wan.receiver.stream import Due, InboundStream, TableStatus
 from spark_wan.runtime.progress import LONG, works
-from spark_wan.topology.model import Table, Topology
+from spark_wan.topology.model import Table, Topology, copied_stream
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.units import milliseconds
-from spark_wan.wire.manifest import COPY
 from spark_wan.wire.names import shown
 
 ACKS_INTERVAL = 30.0
@@ -203,6 +202,8 @@ class ChannelStreams:
             if stream.name not in listed and stream.name not in self._unsafe:
                 stream.given = None
                 stream.release()
+                if stream.is_copy:
+                    stream.done = None  # another log may begin under its name
 
     def _epochs(self, stream_log: StreamLog, before: Listing | None) -> Sequence[int]:
         """Return the epochs of a log, from the applied one on if the log has only grown since
@@ -261,5 +262,7 @@ class ChannelStreams:
                 )
                 stream.refuse(listing, manifest, cause, self.site)
                 return None
-            stream.table, stream.is_copy = manifest.table, manifest.kind == COPY
+            # By its name: whoever wrote the manifest, it must not turn a stream of events off.
+            stream.is_copy = copied_stream(stream.name) is not None
+            stream.table = manifest.table
         return stream.table

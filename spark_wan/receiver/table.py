@@ -74,6 +74,8 @@ class InboundTable(Activity):
     _streams: dict[str, InboundStream] = field(default_factory=dict)
     _ledger: Ledger | None = None
     _ledger_tables: LedgerTables | None = None
+    _awaited: CopyTaker | None = None
+    """Of a copy that was asked for and is not there yet."""
 
     def __post_init__(self) -> None:
         self.name = self.table.name
@@ -146,9 +148,12 @@ class InboundTable(Activity):
         with self._lock:
             due, self._due = self._due, {}
         refused: ChannelError | None = None
-        for each in due.values():
+        # A copy first: what comes after it may be in it.
+        for each in sorted(due.values(), key=lambda each: not each.stream.is_copy):
             try:
-                if each.idle is not None and not self._must_catch_up(each.stream, each.idle):
+                if not each.stream.is_copy and self._waits_for_copy():
+                    each.stream.hold(f"{self.name}: waits for a copy", each.listing)
+                elif each.idle is not None and not self._must_catch_up(each.stream, each.idle):
                     each.stream.postpone_check(each.idle, each.listing)
                 else:
                     yield from self._apply_stream(each.stream, each.listing)
@@ -158,6 +163,12 @@ class InboundTable(Activity):
                 each.stream.hold(str(error), each.listing)
         if refused is not None and self.available_now:
             raise refused
+
+    def _waits_for_copy(self) -> bool:
+        """Whether nothing is to be applied before a copy is taken: it would be too old again."""
+        if self._awaited is not None and not self._awaited.is_awaited():
+            self._awaited = None
+        return self._awaited is not None
 
     def _must_catch_up(self, stream: InboundStream, idle: Done) -> bool:
         """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
@@ -190,6 +201,8 @@ class InboundTable(Activity):
             self.job.check_stopped()
             result = yield from self._round(stream, applier, listing.epochs)
             stream.count(result, applier.ledger.local_commits)
+            if isinstance(applier, CopyTaker):
+                self._awaited = applier if result.awaits_copy else None
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import StoppedError
+from spark_wan.errors import ChannelError, StoppedError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Lane, Next, Turn
 from spark_wan.sender.serve import CopyServer
@@ -62,7 +62,11 @@ class OutboundCopies(Activity):
     def look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
         if self.available_now:
-            self.watch.look()
+            try:
+                self.watch.look()
+            except ChannelError as error:
+                log.debug("%s: %s", self.name, error)  # it holds the streams, which say so
+                return None
         due = self._due()
         if due:
             return Found(partial(self._serve, due), Lane.LARGE)

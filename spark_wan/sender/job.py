@@ -43,6 +43,7 @@ from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.ledger import DeadLetter
+from spark_wan.wire.names import is_safe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,11 +243,15 @@ class Sender:
             settings = self._settings(sender, table)
             for site in settings.addressees:
                 name = copy_name(settings.stream, site)
-                stream_log = StreamLog(watch.channel, name, sending_trust(self.topology, sender))
+                if not is_safe(name):
+                    continue  # too long
+                trust = sending_trust(self.topology, sender)
+                stream_log = StreamLog(watch.channel, name, trust)
+                published = StreamLog(watch.channel, settings.stream, trust)
                 status = StreamStatus(name, table.name)
                 source = self._source(sender, table, stream_log, status=status, session=session)
                 own = replace(settings, stream=name, sent_to=(site,), addressees=(site,))
-                servers[name] = CopyServer(own, stream_log, source, milliseconds)
+                servers[name] = CopyServer(own, stream_log, published, source, milliseconds)
         return OutboundCopies(job, watch, servers, session, available_now)
 
     def _settings(self, sender: model.Sender, table: Table) -> CaptureSettings:

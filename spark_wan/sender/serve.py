@@ -7,9 +7,11 @@ The request is the site's ack of a stream that may not be there yet: ``<stream>~
     copy.2  planned         the newest version of the table
     copy.3  frames-written  its rows. No receiver reads them yet
     copy.4  manifest-added  created if absent: now the copy is there. Earlier ones are trimmed
-    copy.5  removed         the stream, once the site says that it has taken the copy
+    copy.5  removed         the rows, once the site says that it has taken the copy: a manifest
+                            without any follows, and the copy is trimmed
 
-The rows that a copy has are those of one version, and the version is in its vector.
+The rows that a copy has are those of one version, and the version is in its vector. The log goes on
+from copy to copy: an epoch number that was used twice could be taken for the copy before.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import SourceError
 from spark_wan.events.columns import check_columns, check_keys
+from spark_wan.log.frame_age import ORPHAN_AGE
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
@@ -39,6 +43,8 @@ class CopyServer:
     settings: StreamSettings
     """Of the copies: the only addressee is the site that asks."""
     log: StreamLog
+    published: StreamLog
+    """The log of the table's events: what a copy has must be what they tell of."""
     source: SourceTable
     clock: Callable[[], int]
     """Milliseconds since 1970 UTC."""
@@ -58,24 +64,45 @@ class CopyServer:
         """Serve the copy that the site asks for; return None if there is nothing to do.
 
         Raises SourceError, SchemaError or ChannelError: then the request waits."""
-        ack = self.log.ack(self.site)
+        ack, last = self.log.ack(self.site), self.log.newest_manifest()
         wanted = ack.wanted if ack is not None else None
-        if wanted is None:
-            yield from self._remove_taken()
-            return None
-        last = self.log.newest_manifest()
-        if last is not None and last.copy is not None and last.copy.request == wanted.request:
-            return None
-        yield "copy.1 asked"
-        return (yield from self._writer.until_appended(lambda: self._serve(wanted)))
+        request = last.copy.request if last is not None and last.copy is not None else ""
+        if wanted is not None and request != wanted.request:
+            yield "copy.1 asked"
+            return (yield from self._writer.until_appended(lambda: self._serve(wanted)))
+        taken = last is not None and ack is not None and ack.has(last.log_id, last.epoch)
+        if wanted is None and taken and request:
+            yield from self._writer.until_appended(self._end)
+        return None
 
-    def _remove_taken(self) -> Steps[None]:
-        """Remove the stream, if the site has taken the copy that is there."""
-        last, ack = self.log.newest_manifest(), self.log.ack(self.site)
-        if last is not None and ack is not None and ack.has(last.log_id, last.epoch):
-            self.log.channel.remove(self.log.stream)
-            self.log.forget()
-            yield "copy.5 removed"
+    def _end(self) -> Steps[None]:
+        """Trim the copy that was taken, behind a manifest without rows."""
+        last = self._writer.end().last
+        assert last is not None
+        manifest = self._writer.following(
+            last,
+            self.settings,
+            kind=COPY,
+            table_id=last.table_id,
+            schema=last.schema,
+            first_version=0,
+            last_version=last.last_version,
+            start=True,
+            commits=(),
+            identity=last.identity,
+            frames=(),
+            disjoint=True,
+            copy=CopyOf("", ()),
+        )
+        self._append(last, manifest, self.clock())
+        yield "copy.5 removed"
+
+    def _append(self, last: Manifest | None, manifest: Manifest, began: int) -> Manifest:
+        """Append a manifest, and trim those before it."""
+        manifest = self._writer.append(manifest, began)
+        if last is not None:
+            self.log.trim(last.epoch, [frame.path for frame in last.frames])
+        return manifest
 
     def _serve(self, wanted: Wanted) -> Steps[Manifest]:
         settings, source, last = self.settings, self.source, self._writer.end().last
@@ -84,8 +111,10 @@ class CopyServer:
         check_columns(dict(schema), settings.table)
         if settings.keys:
             check_keys(dict(schema), list(settings.keys), settings.table)
+        self._check_published(table_id, version)
         origin = (settings.origin, table_id, ALL_ROWS)
         self._check_reaches(wanted, (*origin, version))
+        self._sweep(last)
         yield "copy.2 planned"
         began = self.clock()
         header = settings.header(table_id, schema, uuid.uuid4().hex)
@@ -93,8 +122,7 @@ class CopyServer:
             header.attempt, lambda: source.snapshot(version, schema, header)
         )
         yield "copy.3 frames-written"
-        if source.table_id() != table_id:
-            raise SourceError(f"{settings.table}: the table was replaced while it was copied.")
+        self._check_published(source.table_id(), version, table_id)
         manifest = self._writer.following(
             last,
             settings,
@@ -110,12 +138,38 @@ class CopyServer:
             disjoint=captured.disjoint,
             copy=CopyOf(wanted.request, ((*origin, version),)),
         )
-        manifest = self._writer.append(manifest, began)
-        if last is not None:
-            self.log.trim(last.epoch, [frame.path for frame in last.frames])
+        manifest = self._append(last, manifest, began)
         yield "copy.4 manifest-added"
         log.info("%s: a copy of version %d, %d rows", self.log.stream, version, manifest.rows)
         return manifest
+
+    def _check_published(self, table_id: str, version: int, before: str | None = None) -> None:
+        """Check that the source is the table, and in the state, that the log of its events knows;
+        and the one that it was ``before``."""
+        table, last = self.settings.table, self.published.newest_manifest()
+        wrong = before is not None and table_id != before
+        if last is not None and not wrong:
+            commit = self.source.commit(last.last_version)
+            wrong = (
+                last.table_id != table_id
+                or last.keys != self.settings.keys
+                or version < last.last_version
+                or (commit is not None and not is_same_commit(commit.identity, last.identity))
+            )
+        if wrong:
+            raise SourceError(
+                f"{table}: no copy is served: the source is not the table, or not in the state, "
+                "that was published, or has other keys. The stream of its events says what to do."
+            )
+
+    def _sweep(self, last: Manifest | None) -> None:
+        """Delete the rows of copies that were never finished: no manifest names them."""
+        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+        channel, stream = self.log.channel, self.log.stream
+        written = [each for each in channel.frames(stream) if each[0] not in named]
+        if written:
+            young = channel.now() - ORPHAN_AGE
+            channel.trim_frames(stream, [path for path, time in written if time < young])
 
     def _check_reaches(self, wanted: Wanted, has: tuple[str, str, str, int]) -> None:
         """Check that a copy of this version has what the site needs at least."""

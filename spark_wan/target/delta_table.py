@@ -214,7 +214,8 @@ class DeltaTarget:
             record(change, change.rows, mark, self.ledger)
 
     def write(self, change: Change, mark: Mark) -> None:
-        target_id = self.known_id() if not change.is_copy else self._id
+        # A copy may be the first commit to a new table, which the ledger does not know yet.
+        target_id = self.table_id() if change.is_copy else self.known_id()
         target_id = target_id or self._id or self.table_id()
         transaction = transaction_name(self.site, self.table, str(target_id))
         with self._errors():

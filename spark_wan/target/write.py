@@ -38,6 +38,9 @@ from spark_wan.target.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
 
+_NOT_COMPARED = ("map<", "variant", "struct<")
+"""Types of values that Spark does not compare, or that may have other fields at the target."""
+
 
 def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
     """Write the rows of a change in the way that fits."""
@@ -75,7 +78,10 @@ class MarkedWrite:
     def copy(self, rows: EventRows, schema: SchemaJson) -> None:
         """Let the rows take the place of all that are there. ``schema``: as they travel."""
         if rows.keys and not rows.replaceable:
-            self._merge(rows, partial(copy_statement, chars=char_lengths(schema)))
+            types = (rows.frame.schema[name].dataType.simpleString() for name in rows.columns)
+            comparable = not any(kind in each for each in types for kind in _NOT_COMPARED)
+            statement = partial(copy_statement, chars=char_lengths(schema), comparable=comparable)
+            self._merge(rows, statement)
             return
         frame = rows.frame.select(*select_columns(rows.columns))
         if rows.constraints is not None:
@@ -180,17 +186,20 @@ def copy_statement(
     columns: Sequence[str],
     *,
     chars: Mapping[str, int],
+    comparable: bool,
 ) -> str:
     """Return the MERGE that makes a table equal to the rows of a copy. A row that is equal already
-    is not touched: readers of the table's change feed see what differs."""
+    is not touched: readers of the table's change feed see what differs. Unless the columns are not
+    ``comparable``: then all rows are updated."""
     lowered = {key.lower() for key in keys}
     assigned = [quoted(name) for name in columns if name.lower() not in lowered]
     names = [quoted(name) for name in columns]
     equal = " AND ".join(f"t.{name} <=> s.{name}" for name in assigned)
+    differs = f" AND NOT ({equal})" if comparable else ""
     updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
     clauses = [
         f"MERGE INTO {reference(location)} t USING {source} s ON {_on(keys, chars)}",
-        f"WHEN MATCHED AND NOT ({equal}) THEN UPDATE SET {updates}" if assigned else "",
+        f"WHEN MATCHED{differs} THEN UPDATE SET {updates}" if assigned else "",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)})",
         f"VALUES ({', '.join(f's.{name}' for name in names)})",
         "WHEN NOT MATCHED BY SOURCE THEN DELETE",

@@ -282,6 +282,10 @@ class Topology:
         return tuple(sorted({site for sender in senders for site in sender.remotes}))
 
 
+_COPY = "~copy~"
+"""In no name of a site, a sender or a table."""
+
+
 def stream_name(site: str, sender: str, table: str) -> str:
     """Return the name of the stream of one table of one sender."""
     return f"{site}.{sender}.{table}"
@@ -289,7 +293,13 @@ def stream_name(site: str, sender: str, table: str) -> str:
 
 def copy_name(stream: str, site: str) -> str:
     """Return the name of the stream by which a site gets a copy of the table of ``stream``."""
-    return f"{stream}~copy~{site}"
+    return f"{stream}{_COPY}{site}"
+
+
+def copied_stream(name: str) -> tuple[str, str] | None:
+    """Return whose table a stream of copies has, and for which site; None: it has events."""
+    stream, found, site = name.rpartition(_COPY)
+    return (stream, site) if found else None
 
 
 def forwarded_name(site: str, sender: str, inbound: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from spark_wan.log.trust import NO_KEYS, Keys, ManifestRule, StreamTrust
-from spark_wan.topology.model import Sender, Topology
+from spark_wan.topology.model import Sender, Topology, copied_stream
 from spark_wan.topology.routes import all_streams
 from spark_wan.wire.signature import Signer
 
@@ -42,7 +42,8 @@ def receiving_trust(topology: Topology, site: str, channel: str) -> Callable[[st
     ack_signer = Signer(site, "", keys[site]) if site in keys else None
 
     def trust(stream: str) -> StreamTrust:
-        known = streams.get(stream)
+        copied = copied_stream(stream)  # who sends a stream serves copies of its table
+        known = streams.get(stream if copied is None else copied[0])
         sender = known.sender if known is not None else None
         rule = ManifestRule(
             receiver=site,

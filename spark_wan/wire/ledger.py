@@ -223,6 +223,8 @@ class Summary:
     """The newest of the applies whose mark has a vector; 0: none."""
     local: int | None = None
     """As in the newest of the marks."""
+    copied: int = 0
+    """The newest of the applies that took a copy; 0: none."""
     claimed: bool = field(default=False, compare=False)
 
     @property
@@ -238,7 +240,7 @@ class Summary:
 
     def encode(self) -> str:
         """Return the JSON for the column ``mark``. The row's columns have the first fields."""
-        content = written_fields(self, vector_apply=0, local=None)
+        content = written_fields(self, vector_apply=0, local=None, copied=0)
         for name in ("target_id", "target_version", "apply", "claimed"):
             del content[name]
         return json.dumps({"claim" if self.claimed else "summary": content})
