@@ -151,7 +151,7 @@ GUARDS = {
     [f32c]
     test_f32_a_target_restored_from_a_backup_holds_the_stream
     Ledger._check_identity
-    - newest < self._known_version
+    - newest < self.known_version
     + False
 
     [f20 task]
@@ -3566,6 +3566,55 @@ GUARDS = {
     CopyTaker._newest
     - not self._is_for_here(manifest)
     + False
+
+    [copy, letters add up]
+    test_dead_letters_of_copies_add_up
+    CopyTaker._mark
+    - self.ledger.dead_letters.get(manifest.stream, 0)
+    + 0
+
+    [copy, positions since]
+    test_a_fold_keeps_what_was_read_since_a_copy
+    fold
+    - each.apply >= claim.copied
+    + True
+
+    [copy, of another table]
+    test_a_table_that_another_one_has_its_rows_in_is_not_replaced
+    Ledger.number_of_copy
+    - self._others(commits)
+    + set()
+
+    [copy, no local commits]
+    test_local_commits_before_a_copy_do_not_count
+    Ledger._count_local_commits
+    - row.mark.replaced is not None
+    + False
+
+    [copy, no events for readers]
+    unit/datasource/test_source_listing.py::test_copies_are_no_events
+    WanStreamReader.wanted
+    - copied_stream(stream) is None
+    + True
+
+    [copy, believed of its sender]
+    unit/topology/test_signing.py::test_a_copy_is_believed_of_who_sends_the_table
+    receiving_trust
+    - stream if copied is None else copied[0]
+    + stream
+
+    [copy, known by its name]
+    unit/receiver/test_inbound.py::test_a_forged_copy_does_not_turn_a_stream_of_events_off
+    ChannelStreams._table_of
+    - copied_stream(stream.name) is not None
+    + manifest.copy is not None
+
+    [copy, not compared]
+    integration/test_copies.py::test_a_copy_of_values_that_spark_does_not_compare
+    unit/target/test_write.py::test_a_copy_leaves_equal_rows_alone_where_they_can_be_compared
+    copy_statement
+    - f' AND NOT ({equal})' if comparable else ''
+    + f' AND NOT ({equal})'
 
     [copy, columns begin anew]
     test_a_copy_mends_it[column_dropped]

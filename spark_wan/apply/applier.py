@@ -22,7 +22,6 @@ Forwarding runs beside it (:mod:`spark_wan.forward`). An ack has the lower of ap
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -42,14 +41,13 @@ from spark_wan.errors import (
 )
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.ledger import Ledger
-from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
-from spark_wan.wire.mark import AppliedStream, Mark
+from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +95,8 @@ class ApplyResult:
     needs: str | None = None
     """Why the site needs a copy of the table (:class:`~spark_wan.errors.WanError`)."""
     awaits_copy: bool = False
-    """A copy came too late, and another one was asked for: until it is taken, nothing else should
-    be applied to the table."""
+    """A copy was asked for, and the one that is there is not it: until it is taken, nothing else
+    should be applied to the table."""
 
     @property
     def again(self) -> bool:
@@ -285,7 +283,7 @@ class TableApplier:
                     f"{self.table}: Delta skipped apply {apply_number} at site {self.site}: the "
                     "table has taken an apply of that number before, but neither its history nor "
                     "the ledger knows it. Stop this site's receivers and restore the ledger; or "
-                    f"{self.ledger.resend_advice}.",
+                    f"{self.ledger.copy_advice}.",
                     needs=LEDGER,
                 )
             raise WriteConflict(
@@ -378,37 +376,10 @@ class TableApplier:
         return planner.plan(epochs)
 
     def _mark(self, change: Change, apply_number: int) -> Mark:
-        newest = change.newest
-        origin, table_id, selection = origin_of(newest)
-        ledger = self.ledger
+        newest, ledger = change.newest, self.ledger
+        applied = change.applied(ledger.dead_letters.get(newest.stream, 0))
         columns = ledger.columns.with_columns(column_paths(newest.schema))
-        stamps = [epoch.manifest.highest_stamp for epoch in change.epochs]
-        applied = AppliedStream(
-            origin=origin,
-            table_id=table_id,
-            selection=selection,
-            through=-1 if change.has_event_ids else newest.last_version,
-            stream=newest.stream,
-            log_id=newest.log_id,
-            epoch=newest.epoch,
-            fingerprint=newest.fingerprint,
-            ids=change.has_event_ids,
-            dead_letters=ledger.dead_letters.get(newest.stream, 0) + change.dead_letters,
-            new_ids=change.new_ids if change.has_event_ids else None,
-            ids_until=change.ids_until,
-            clock=max((stamp for stamp in stamps if stamp is not None), default=None),
-            via=newest.via,
-        )
-        mark = Mark(
-            site=self.site,
-            table=self.table,
-            apply=apply_number,
-            token=uuid.uuid4().hex,
-            applied=(applied,),
-            columns=columns.columns,
-            moved=columns.moved,
-            local=ledger.known_local,
-        )
+        mark = ledger.mark(apply_number, applied, columns, local=ledger.known_local)
         if ledger.progress.lost:
             return mark  # what the lost marks applied, it cannot say
         progress = ledger.progress.copy()

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetHistory
+from spark_wan.ledger.progress import origin_of
 from spark_wan.wire.manifest import COPY, EVENTS, Manifest
-from spark_wan.wire.mark import Mark
+from spark_wan.wire.mark import AppliedStream, Mark
 
 
 class Replan(Exception):
@@ -55,6 +56,28 @@ class Change:
     def has_event_ids(self) -> bool:
         """Whether the epochs are those of a user stream, whose events have IDs."""
         return self.newest.kind == EVENTS
+
+    def applied(self, before: int) -> AppliedStream:
+        """Return what a mark says of the stream. ``before``: the dead letters that it had here."""
+        newest = self.newest
+        origin, table_id, selection = origin_of(newest)
+        stamps = [epoch.manifest.highest_stamp for epoch in self.epochs]
+        return AppliedStream(
+            origin=origin,
+            table_id=table_id,
+            selection=selection,
+            through=-1 if self.has_event_ids else newest.last_version,
+            stream=newest.stream,
+            log_id=newest.log_id,
+            epoch=newest.epoch,
+            fingerprint=newest.fingerprint,
+            ids=self.has_event_ids,
+            dead_letters=before + self.dead_letters,
+            new_ids=self.new_ids if self.has_event_ids else None,
+            ids_until=self.ids_until,
+            clock=max((stamp for stamp in stamps if stamp is not None), default=None),
+            via=newest.via,
+        )
 
 
 class TargetTable(TargetHistory, Protocol):

@@ -19,6 +19,7 @@ from spark_wan.errors import (
     LogGapError,
     WanError,
     copy_advice,
+    resend_advice,
 )
 from spark_wan.events.columns import fingerprint
 from spark_wan.ledger.progress import Progress, origin_of
@@ -344,7 +345,7 @@ def _check_earlier_events(epoch: _Epoch) -> None:
             f"{epoch.where} is the first of its log, but the stream has earlier events: the site "
             "that forwards it began in the middle, because they were removed from the channel "
             "before. The stream is held. To get the earlier events, "
-            f"{copy_advice(True)}; or do without them, or have them already: `spark-wan receive "
+            f"{resend_advice(True)}; or do without them, or have them already: `spark-wan receive "
             f"--decide {manifest.table}@{manifest.log_id}={NEW_LOG}`.",
             needs=EPOCHS,
         )

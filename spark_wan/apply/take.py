@@ -30,13 +30,14 @@ from spark_wan.errors import LedgerError, StoppedError, TargetError, UntrustedEr
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack, Wanted
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.mark import AppliedStream, Mark
+from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
 
@@ -118,12 +119,11 @@ class CopyTaker:
 
     def _is_for_here(self, manifest: Manifest) -> bool:
         """Whether a manifest is a copy for this site, as the sender of the table serves it."""
-        origin = (manifest.origin, manifest.table_id, manifest.selection)
         return (
             manifest.copy is not None
             and manifest.via is None
             and manifest.addressees == (self.site,)
-            and manifest.copy.vector in ((), ((*origin, manifest.last_version),))
+            and manifest.copy.vector in ((), ((*origin_of(manifest), manifest.last_version),))
             and bool(manifest.copy.vector) == bool(manifest.copy.request)
         )
 
@@ -218,31 +218,15 @@ class CopyTaker:
 
     def _mark(self, manifest: Manifest, change: Change, apply_number: int) -> Mark:
         assert manifest.copy is not None
-        applied = AppliedStream(
-            origin=manifest.origin,
-            table_id=manifest.table_id,
-            selection=manifest.selection,
-            through=manifest.last_version,
-            stream=manifest.stream,
-            log_id=manifest.log_id,
-            epoch=manifest.epoch,
-            fingerprint=manifest.fingerprint,
-            ids=False,
-            dead_letters=change.dead_letters,
-        )
-        columns = AppliedColumns().with_columns(column_paths(manifest.schema))
-        return Mark(
-            site=self.site,
-            table=self.table,
-            apply=apply_number,
-            token=uuid.uuid4().hex,
-            applied=(applied,),
-            columns=columns.columns,
-            moved=columns.moved,
+        applied = change.applied(self.ledger.dead_letters.get(manifest.stream, 0))
+        return self.ledger.mark(
+            apply_number,
+            applied,
+            AppliedColumns().with_columns(column_paths(manifest.schema)),
             vector=manifest.copy.vector,
             logs=((applied.stream, applied.log_id, applied.epoch, applied.fingerprint),),
             local=0,
-            replaced=self.ledger.newest_read,
+            replaced=self.ledger.known_version,
         )
 
     def _hold(self, result: ApplyResult, error: WanError) -> None:

@@ -211,8 +211,8 @@ class TextOutput:
         self.console.print(
             Text(
                 f"{site} asks for a copy of {table}, by the stream {stream}. The table's sender "
-                f"serves it, and the receiver of {site} takes it: both have to run. `spark-wan "
-                "status` shows how far it is."
+                f"serves it, and the receiver of {site} takes it: both have to run. Once it is "
+                "served, `spark-wan status` shows how far it is."
             )
         )
 

@@ -181,7 +181,7 @@ class Forwarder:
                 sent_to=planned.sent_to,
                 addressees=planned.addressees,
             )
-            yield from self._add(self._writer.naming(last, settings), self.clock())
+            yield from self._add(self._writer.without_rows(last, settings), self.clock())
 
     @cached_property
     def _planned(self) -> Stream | None:

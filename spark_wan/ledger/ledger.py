@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from spark_wan.delta.commits import Commit, is_same_commit, record_after
 from spark_wan.errors import (
@@ -30,7 +32,7 @@ from spark_wan.ledger.event_ids import check_event_ids, lost_applies
 from spark_wan.ledger.interfaces import LedgerStore, TargetHistory, transaction_name
 from spark_wan.ledger.total import Total, sorted_rows
 from spark_wan.wire.ledger import HistoryPosition, LedgerRow, Summary
-from spark_wan.wire.mark import Mark, read_mark
+from spark_wan.wire.mark import AppliedStream, Mark, read_mark
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class Ledger(Total):
             self._caught_up
             and not self._unwritten
             and self._read_identity is not None
-            and target.is_unchanged(self._known_version)
+            and target.is_unchanged(self.known_version)
         )
 
     def catch_up(self, target: TargetHistory, write: bool = True) -> int | None:
@@ -162,22 +164,31 @@ class Ledger(Total):
         self._load()
         name = transaction_name(self.site, self.table, str(target.table_id()))
         commits = target.history(-1)
-        for commit in commits:
-            other = read_mark(commit.metadata) or {}
-            if "site" in other and (other["site"], other.get("table")) != (self.site, self.table):
-                raise TableReplacedError(
-                    f"{self.table}: the table at its place at site {self.site} has rows that were "
-                    f"applied as table {other.get('table')} at site {other['site']}. No copy takes "
-                    "their place. Give each table a place of its own, or remove this one."
-                )
+        if others := self._others(commits):
+            raise TableReplacedError(
+                f"{self.table}: the table at its place at site {self.site} has rows that were "
+                f"applied as {', '.join(sorted(others))}. No copy takes their place. Give each "
+                "table a place of its own, or remove this one."
+            )
         marks = (Mark.read(commit.metadata, self.site, self.table) for commit in commits)
         seen = [mark.apply for mark in marks if mark is not None]
         return max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
 
-    @property
-    def newest_read(self) -> int:
-        """The newest version of the table that was read or marked; -1: none."""
-        return self._known_version
+    def mark(
+        self, apply_number: int, applied: AppliedStream, columns: AppliedColumns, **more: Any
+    ) -> Mark:
+        """Return the mark of an apply, with a token of its own. ``more``: the fields that say
+        something of the whole table."""
+        return Mark(
+            site=self.site,
+            table=self.table,
+            apply=apply_number,
+            token=uuid.uuid4().hex,
+            applied=(applied,),
+            columns=columns.columns,
+            moved=columns.moved,
+            **more,
+        )
 
     @property
     def unwritten(self) -> Sequence[LedgerRow]:
@@ -251,8 +262,8 @@ class Ledger(Total):
         self.__dict__.update(Ledger(self.site, self.table, self.store, clock=self.clock).__dict__)
 
     @property
-    def resend_advice(self) -> str:
-        """How to send the whole table again, by the kinds of streams that were applied to it."""
+    def copy_advice(self) -> str:
+        """How the site gets the whole table again, by the kinds of streams that were applied."""
         kinds = sorted(self._user_streams) or [False]
         return "; and ".join(copy_advice(users) for users in kinds)
 
@@ -277,15 +288,15 @@ class Ledger(Total):
                 self.count_local(position.local)
 
     @property
-    def _known_version(self) -> int:
-        """The target's newest version that the ledger knows."""
+    def known_version(self) -> int:
+        """The target's newest version that the ledger knows; -1: none."""
         return max(self.marked_version, self._read_version)
 
     def _read_on(self, target: TargetHistory) -> _Read | None:
         """Read the history from the newest known version on. None: the table may be another one."""
         if self.target_id is None or self._read_identity is None:
             return None
-        known = self._known_version
+        known = self.known_version
         try:
             commits = target.history(known - 1)
         except TargetError:
@@ -304,7 +315,7 @@ class Ledger(Total):
                 raise TargetError(
                     f"{self.table}: the table is missing at site {self.site}, but the ledger "
                     "knows it. The receiver does not create it again: restore it (UNDROP, or "
-                    f"from a backup of the same state), or {self.resend_advice}.",
+                    f"from a backup of the same state), or {self.copy_advice}.",
                     needs=TABLE,
                 )
             return None
@@ -352,14 +363,14 @@ class Ledger(Total):
                 f"{self.target_id}. It was dropped and recreated, or replaced",
                 "restore the old one, or ",
             )
-        if newest < self._known_version:
+        if newest < self.known_version:
             raise self._replaced(
-                f"the table at site {self.site} no longer has version {self._known_version}. It "
+                f"the table at site {self.site} no longer has version {self.known_version}. It "
                 "was restored to an older state"
             )
 
     def _replaced(self, cause: str, first: str = "") -> TableReplacedError:
-        advice = first + self.resend_advice
+        advice = first + self.copy_advice
         return TableReplacedError(
             f"{self.table}: {cause}. Nothing is applied to it; {advice}.", needs=TABLE
         )
@@ -397,7 +408,7 @@ class Ledger(Total):
                 f"between (the last apply was {self.last_apply} by the ledger, "
                 f"{'unknown' if last is None else last} by the table's log). Nothing is applied to "
                 "the table. Restore the ledger's newer state; without one, "
-                f"{self.resend_advice}.",
+                f"{self.copy_advice}.",
                 needs=LEDGER,
             )
         log.warning(
@@ -426,12 +437,7 @@ class Ledger(Total):
 
         Rows that the source no longer has would stay.
         """
-        marks = (read_mark(commit.metadata) for commit in read.commits)
-        others = {
-            f"table {mark.get('table')} at site {mark['site']}"
-            for mark in marks
-            if mark and "site" in mark
-        }
+        others = self._others(read.commits)
         others |= {
             f"table {name} at site {self.site}"
             for name in self.store.names(read.target_id) - {self.table}
@@ -444,6 +450,15 @@ class Ledger(Total):
                 "or remove it, or give the table another place at this site in the topology."
             )
 
+    def _others(self, commits: Sequence[Commit]) -> set[str]:
+        """Return which other tables and sites commits were applied as."""
+        marks = (read_mark(commit.metadata) or {} for commit in commits)
+        return {
+            f"table {mark.get('table')} at site {mark['site']}"
+            for mark in marks
+            if "site" in mark and (mark["site"], mark.get("table")) != (self.site, self.table)
+        }
+
     def _check_numbers(self, rows: Sequence[LedgerRow]) -> None:
         """Check that no apply number is used twice: Delta allows each number once.
 
@@ -455,7 +470,7 @@ class Ledger(Total):
                     f"{self.table}: version {row.target_version} at site {self.site} is apply "
                     f"{row.mark.apply}, which the ledger knows as another commit: two versions of "
                     "spark_wan are running here, and rows may have been applied twice. Stop the "
-                    f"older one's receivers, and {self.resend_advice}.",
+                    f"older one's receivers, and {self.copy_advice}.",
                     needs=LEDGER,
                 )
 
@@ -542,7 +557,7 @@ class Ledger(Total):
                 raise LedgerError(
                     f"{self.table}: version {commit.version} at site {self.site} is a "
                     f"{commit.operation}, and the table's history does not say of which columns "
-                    f"({dict(commit.parameters)}). Nothing is applied to it; {self.resend_advice}.",
+                    f"({dict(commit.parameters)}). Nothing is applied to it; {self.copy_advice}.",
                     needs=COLUMNS,
                 ) from error
         return followed, columns

@@ -174,27 +174,28 @@ class LogWriter:
             **{"selection": ALL_ROWS, **fields},
         )
 
-    def naming(self, last: Manifest, settings: StreamSettings) -> Manifest:
-        """Return the manifest that follows ``last``, of a table, and carries nothing: it names the
-        addressees, of which some are new. Whoever lacks what comes before it sees the gap, and says
-        so, though nothing else may be sent for long. The others have it already."""
-        return self.following(
-            last,
-            settings,
-            kind=CAPTURE,
-            table_id=last.table_id,
-            selection=last.selection,
-            schema=last.schema,
-            first_version=last.last_version + 1,
-            last_version=last.last_version,
-            start=False,
-            commits=(),
-            identity=last.identity,
-            frames=(),
-            disjoint=True,
-            clock=last.clock,
-            via=last.via,
-        )
+    def without_rows(self, last: Manifest, settings: StreamSettings, **fields: Any) -> Manifest:
+        """Return the manifest that follows ``last``, of a table, and carries nothing. ``fields``:
+        those in which it does not go on as ``last`` ended.
+
+        One that names addressees, of which some are new, shows a gap to whoever lacks what comes
+        before it, though nothing else may be sent for long. The others have that already."""
+        end = {
+            "kind": CAPTURE,
+            "table_id": last.table_id,
+            "selection": last.selection,
+            "schema": last.schema,
+            "first_version": last.last_version + 1,
+            "last_version": last.last_version,
+            "start": False,
+            "commits": (),
+            "identity": last.identity,
+            "frames": (),
+            "disjoint": True,
+            "clock": last.clock,
+            "via": last.via,
+        }
+        return self.following(last, settings, **{**end, **fields})
 
     def append(self, manifest: Manifest, began: int) -> Manifest:
         """Append a manifest whose first frame was written after ``began`` (by ``clock``). Return it

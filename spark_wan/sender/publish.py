@@ -223,7 +223,7 @@ class Publisher:
         began = self.clock()
         manifest = None if planned is None else self._write(end.last, table_id, planned)
         if manifest is None and end.last is not None and new_sites:
-            manifest = writer.naming(end.last, self.settings)
+            manifest = writer.without_rows(end.last, self.settings)
         if manifest is None:
             return None
         yield "publish.4 frames-written"

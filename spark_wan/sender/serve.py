@@ -79,21 +79,7 @@ class CopyServer:
         """Trim the copy that was taken, behind a manifest without rows."""
         last = self._writer.end().last
         assert last is not None
-        manifest = self._writer.following(
-            last,
-            self.settings,
-            kind=COPY,
-            table_id=last.table_id,
-            schema=last.schema,
-            first_version=0,
-            last_version=last.last_version,
-            start=True,
-            commits=(),
-            identity=last.identity,
-            frames=(),
-            disjoint=True,
-            copy=CopyOf("", ()),
-        )
+        manifest = self._writer.without_rows(last, self.settings, kind=COPY, copy=CopyOf("", ()))
         self._append(last, manifest, self.clock())
         yield "copy.5 removed"
 

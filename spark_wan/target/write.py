@@ -164,8 +164,7 @@ def merge_statement(
     on = _on(keys, chars or {})
     if key_list is not None:
         on += f" AND {key_list.condition('t.')}"
-    lowered = {key.lower() for key in keys}
-    assigned = [quoted(name) for name in columns if name.lower() not in lowered]
+    assigned = _assigned(keys, columns)
     updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
     names = [quoted(name) for name in columns]
     destroy = int(Operation.DESTROY)
@@ -191,8 +190,7 @@ def copy_statement(
     """Return the MERGE that makes a table equal to the rows of a copy. A row that is equal already
     is not touched: readers of the table's change feed see what differs. Unless the columns are not
     ``comparable``: then all rows are updated."""
-    lowered = {key.lower() for key in keys}
-    assigned = [quoted(name) for name in columns if name.lower() not in lowered]
+    assigned = _assigned(keys, columns)
     names = [quoted(name) for name in columns]
     equal = " AND ".join(f"t.{name} <=> s.{name}" for name in assigned)
     differs = f" AND NOT ({equal})" if comparable else ""
@@ -205,6 +203,12 @@ def copy_statement(
         "WHEN NOT MATCHED BY SOURCE THEN DELETE",
     ]
     return " ".join(filter(None, clauses))
+
+
+def _assigned(keys: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return the columns, quoted, that an update assigns."""
+    lowered = {key.lower() for key in keys}
+    return [quoted(name) for name in columns if name.lower() not in lowered]
 
 
 def _on(keys: Sequence[str], chars: Mapping[str, int]) -> str:

@@ -55,7 +55,8 @@ A ``copy`` is in a log of its own, for the one site that has asked for it. It ho
 table at ``last_version``, and takes the place of all rows that the site has:
 
 ===========  =============  =======================================================================
-``request``  string         the request that it answers, as in the site's ack
+``request``  string         the request that it answers, as in the site's ack; empty: none, it has
+                            no rows, and the copy before it was taken
 ``vector``   list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
                             version through which everything is in them)
 ===========  =============  =======================================================================

@@ -3,27 +3,27 @@
 A mark is a JSON object under the key ``spark_wan`` of a commit's ``userMetadata``, which is a JSON
 object. A user's mark is ``{"local_only": true}``. A receiver's mark:
 
-===========  ===============  =====================================================================
-``version``  int              2
-``site``     string           the receiver's site
-``table``    string           the table's name in the topology
-``apply``    int              number of this apply of the table, from 1
-``token``    string           of this apply, as in the ledger
-``applied``  list of objects  what was applied: one object per stream (see below)
-``columns``  list of strings  columns and fields that were applied to the table, by this apply and
-                              all before it; absent: none
-``moved``    object           those of them that are elsewhere in the table: column -> its path
-                              now, or null; absent: none
-``vector``   list of lists    what the table has with this commit: (origin site, table ID,
-                              selection, the origin's version through which everything is
-                              applied); absent: unknown
-``logs``     list of lists    how far each log is applied: (stream, log ID, epoch, fingerprint of
-                              the epoch's manifest); absent: unknown
-``replaced`` int              a copy: nothing that was in the table before this commit counts any
-                              more; the table's version then, -1: it is new. Absent: no copy
-``local``    int              commits to the table before this one that change rows, and that no
-                              receiver made; absent: unknown
-===========  ===============  =====================================================================
+============  ===============  ====================================================================
+``version``   int              2
+``site``      string           the receiver's site
+``table``     string           the table's name in the topology
+``apply``     int              number of this apply of the table, from 1
+``token``     string           of this apply, as in the ledger
+``applied``   list of objects  what was applied: one object per stream (see below)
+``columns``   list of strings  columns and fields that were applied to the table, by this apply and
+                               all before it; absent: none
+``moved``     object           those of them that are elsewhere in the table: column -> its path
+                               now, or null; absent: none
+``vector``    list of lists    what the table has with this commit: (origin site, table ID,
+                               selection, the origin's version through which everything is
+                               applied); absent: unknown
+``logs``      list of lists    how far each log is applied: (stream, log ID, epoch, fingerprint of
+                               the epoch's manifest); absent: unknown
+``replaced``  int              a copy: nothing that was in the table before this commit counts any
+                               more; the table's version then, -1: it is new. Absent: no copy
+``local``     int              commits to the table before this one that change rows, and that no
+                               receiver made; absent: unknown
+============  ===============  ====================================================================
 
 The mark with the highest apply number says how far the table is: what its vector and logs do not
 name is not in the table, whatever earlier marks say. A mark without them adds what it applied to
@@ -55,9 +55,9 @@ What was applied of a stream:
 ================  =============  ==================================================================
 
 A mark of version 1 has one stream, whose fields are beside those of the mark. It has
-``incarnation`` for ``log_id``. ``columns``, ``moved``, ``vector``, ``logs``, ``local``, ``new_ids``
-and ``ids_until`` are not in marks of spark_wan 0.1.0. Unknown fields are ignored, unless
-``requires`` lists them (:mod:`spark_wan.wire.records`).
+``incarnation`` for ``log_id``. ``columns``, ``moved``, ``vector``, ``logs``, ``replaced``,
+``local``, ``new_ids`` and ``ids_until`` are not in marks of spark_wan 0.1.0. Unknown fields are
+ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class Mark:
     """See :class:`AppliedColumns`."""
     vector: tuple[VectorEntry, ...] | None = None
     logs: tuple[LogEntry, ...] | None = None
-    local: int | None = None
     replaced: int | None = None
+    local: int | None = None
 
     def content(self) -> dict[str, object]:
         """Return the fields that are written, without the version."""

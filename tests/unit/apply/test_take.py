@@ -331,6 +331,38 @@ def test_a_copy_that_is_behind_the_table_is_asked_for_again(pair: Pair) -> None:
     pair.synchronized()
 
 
+def test_dead_letters_of_copies_add_up(pair: Pair) -> None:
+    """As the format says. Fails when each copy counts its own: a fold then takes those of the
+    second for counted, and they count no more."""
+    for letters in (3, 1):
+        pair.target.letters_per_apply = letters
+        pair.ask(f"r{letters}")
+        pair.serve()
+        pair.take()
+    assert [each.applied[0].dead_letters for each in pair.copies_taken()] == [3, 4]
+
+
+def test_a_fold_keeps_what_was_read_since_a_copy(pair: Pair) -> None:
+    """Beside a position of before it, at a higher version. Fails when the fold keeps the highest
+    position alone: log cleanup may have removed what the other one tells of."""
+    for _ in range(30):
+        pair.target.put(None, time=0)
+    pair.apply()
+    pair.ledger().catch_up(pair.target)
+    del pair.target.commits[2:]
+    for _ in range(2):
+        pair.target.put(None)
+    pair.ask()
+    pair.serve()
+    pair.take()
+    pair.target.put(None, time=0)
+    pair.ledger().catch_up(pair.target)
+    before, since = pair.store.positions
+    assert before.target_version > since.target_version
+    assert run(fold(pair.store, "seattle", "orders", least=1)) > 0
+    assert since in pair.store.positions
+
+
 def test_nothing_is_taken_that_was_not_asked_for(pair: Pair) -> None:
     pair.ask("r1")
     pair.serve()

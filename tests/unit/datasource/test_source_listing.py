@@ -14,6 +14,7 @@ from spark_wan.datasource.options import SourceOptions
 from spark_wan.datasource.source import WanStreamReader
 from spark_wan.errors import LogGapError
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.topology.model import copy_name
 
 BEFORE = {"streams": {STREAM: 5}, "again": {}}
 
@@ -57,6 +58,15 @@ def test_a_listing_that_misses_a_log_ends_no_query(
     """Fails (the log ends at 0: begin again with a new checkpoint) when one listing decides."""
     offset = reader(monkeypatch, Moving(channel)).latestOffset(BEFORE, ReadAllAvailable())
     assert offset["streams"] == {STREAM: 6}
+
+
+def test_copies_are_no_events(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:
+    """Fails when a query that names no streams gets all rows of a table once more, with each copy
+    that a site asks for."""
+    copies = copy_name(STREAM, "seattle")
+    publish(StreamLog(channel, copies), 1)
+    offset = reader(monkeypatch, channel).latestOffset(BEFORE, ReadAllAvailable())
+    assert offset["streams"] == {STREAM: 5}
 
 
 def test_a_deleted_log_ends_a_query(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:

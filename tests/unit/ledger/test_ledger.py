@@ -155,7 +155,7 @@ def test_a_mark_of_several_streams_advances_all_of_them() -> None:
         ("denver.web.orders", MANIFEST.log_id): 7,
     }
     assert found.dead_letters == {STREAM: 0, SECOND.stream: 0, "denver.web.orders": 3}
-    assert "write the events with the sink" in found.resend_advice
+    assert "write the events with the sink" in found.copy_advice
 
 
 def test_lost_event_ids_of_any_stream_of_a_mark_hold_the_table() -> None:

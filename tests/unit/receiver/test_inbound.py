@@ -38,6 +38,7 @@ from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.frame import FrameHeader, FrameRef, encode_frame, frame_checksum
+from spark_wan.wire.manifest import COPY, CopyOf
 
 DENIED = "channel s3://lake: cannot list 'log/' (403 AccessDenied)"
 
@@ -88,6 +89,18 @@ def test_b14_a_channel_in_which_nothing_is_yet_is_said_once(
     send(channel, "orders", 1)
     here.apply()
     assert len(caplog.records) == 1 and acked(channel, "orders") == 1
+
+
+def test_a_forged_copy_does_not_turn_a_stream_of_events_off(channel: Any) -> None:
+    """A stream of copies is known by its name. Fails when its newest manifest says what it is:
+    nothing is applied then, and nothing is held."""
+    log = StreamLog(channel, "newark.east.orders")
+    copy = CopyOf("r1", (("newark", "an id", "all", 9),))
+    publish(log, 1, table="orders", kind=COPY, copy=copy)
+    here = delta_receiver(TOPOLOGY, channel)
+    here.channel.look(None)
+    (stream,) = here.streams.all()
+    assert (stream.table, stream.is_copy) == ("orders", False)
 
 
 # --- the order of work

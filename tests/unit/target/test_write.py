@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_wan.delta.key_list import KeyList
 from spark_wan.target.rows import EventRows
-from spark_wan.target.write import is_listable, may_replace
+from spark_wan.target.write import copy_statement, is_listable, may_replace
 
 A_STRUCT = StructType().add("a", "integer")
 COLUMNS: dict[str, Any] = {"id": "long", "s": A_STRUCT, "text": "string"}
@@ -33,6 +33,17 @@ def schema(columns: dict[str, Any], nullable: bool = True) -> StructType:
 def rows(columns: dict[str, Any]) -> EventRows:
     frame: Any = SimpleNamespace(schema=schema({"_wan_op": "byte", **columns}))
     return EventRows(frame, list(columns), ("id",))
+
+
+@pytest.mark.parametrize("comparable", [True, False])
+def test_a_copy_leaves_equal_rows_alone_where_they_can_be_compared(comparable: bool) -> None:
+    columns, chars = ("id", "text"), {"id": 4}
+    statement = copy_statement("/t", "v", ("id",), columns, chars=chars, comparable=comparable)
+    differs = "WHEN MATCHED AND NOT (t.`text` <=> s.`text`) THEN UPDATE SET t.`text` = s.`text`"
+    assert (differs in statement) == comparable
+    assert ("WHEN MATCHED THEN UPDATE SET t.`text` = s.`text`" in statement) != comparable
+    assert "ON rpad(t.`id`, 4, ' ') = rpad(s.`id`, 4, ' ')" in statement
+    assert statement.endswith("WHEN NOT MATCHED BY SOURCE THEN DELETE")
 
 
 def test_a_table_with_the_columns_of_the_events_is_replaced() -> None:

@@ -14,6 +14,7 @@ from topologies import VALID, changed, refusal, topology
 from spark_wan.cli.output import JsonOutput
 from spark_wan.datasource.options import SinkOptions
 from spark_wan.errors import OptionError, SigningKeyError, TopologyError
+from spark_wan.topology.model import copy_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.topology.signing import receiving_trust, sending_trust
 from spark_wan.wire.signature import KeyReference
@@ -101,6 +102,15 @@ def test_the_channel_is_called_as_its_sender_unless_it_has_an_id() -> None:
         for stream in ("newark.east.flights", "unknown"):
             rule = inbound(stream).manifests
             assert rule is not None and rule.channels["newark"] == {name}
+
+
+def test_a_copy_is_believed_of_who_sends_the_table() -> None:
+    """Fails when any site with a key may serve it, as for a stream that the topology lacks."""
+    loaded = topology((KEYS, ["env:A"]))
+    inbound = receiving_trust(loaded, "seattle", loaded.sender("east").channel)
+    events = inbound("newark.east.flights").manifests
+    assert events is not None and (events.sender, events.origin) == ("newark", "newark")
+    assert inbound(copy_name("newark.east.flights", "seattle")).manifests == events
 
 
 def test_validate_shows_where_keys_are(capsys: pytest.CaptureFixture[str]) -> None:
