@@ -241,7 +241,7 @@ MUTATIONS = {
     replay_not_recognised: "is an equal replay",
     trimmed_before_acked: "is trimmed, but",
     acks_of_another_stream: "is trimmed, but",
-    ledger_of_another_table: "is held, although|at rest",
+    ledger_of_another_table: "applies rows of|is held, although|at rest",
     other_senders_forgotten: "goes from",
     swept_by_the_sites_clock: "names frames that are not",
     no_position_recorded: "is held, although",
