@@ -8,7 +8,8 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 
 ``register(spark)`` adds ``format("wan")``, and ``decode`` returns the rows of what it reads.
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
-to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``read_status``
+to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``synchronized``
+returns a table of a site once the site has a whole state of it. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
 both without Spark.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 # Not lazily: `spark_wan.decode` must be the function, not the module of that name.
 from spark_wan.datasource.decode import decode
-from spark_wan.errors import AckTimeoutError, WanError
+from spark_wan.errors import AckTimeoutError, JoinFailureError, LockoutError, WanError
 from spark_wan.status.wait import wait_for_ack
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import load_topology
@@ -28,6 +29,7 @@ from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
     from spark_wan.datasource.format import register
+    from spark_wan.datasource.synchronized import synchronized
     from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
@@ -37,6 +39,8 @@ __version__ = "0.1.0"
 __all__ = [
     "LOCAL_ONLY",
     "AckTimeoutError",
+    "JoinFailureError",
+    "LockoutError",
     "Receiver",
     "Sender",
     "Topology",
@@ -46,6 +50,7 @@ __all__ = [
     "load_topology",
     "read_status",
     "register",
+    "synchronized",
     "wait_for_ack",
 ]
 
@@ -55,6 +60,7 @@ _LAZY = {
     "dead_letters": "spark_wan.ledger.dead_letters",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
+    "synchronized": "spark_wan.datasource.synchronized",
 }
 
 

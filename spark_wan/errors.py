@@ -166,6 +166,15 @@ class LedgerError(WanError):
     """The ledger does not match the target's history."""
 
 
+class JoinFailureError(WanError):
+    """A site needs a copy of a whole table, and its ``auto_init`` is false: somebody must allow it
+    (``spark-wan sync --full``), or adopt a backup."""
+
+
+class LockoutError(WanError):
+    """A table at a site is not synchronized: it needs a copy, or waits for one."""
+
+
 class EventError(WanError):
     """Rows written to the sink cannot become events (duplicate IDs, unknown operation …)."""
 

@@ -346,8 +346,8 @@ GUARDS = {
 
     [text-refused]
     test_values_that_the_change_feed_alters_hold_the_stream
-    DeltaSource.snapshot
-    - frame = refuse(frame, schema, F.lit(version), text=True)
+    DeltaSource.rows_at
+    - frame = refuse(frame, schema, number, text=True)
     + pass
 
     [maps-refused]
@@ -2244,7 +2244,7 @@ GUARDS = {
     [threads]
     test_threads_do_not_depend_on_the_number_of_activities
     Scheduler._with_room
-    - queue.waiting and counted < self._parallel and len(queue.since) < most
+    - queue.waiting and counted < queue.places and len(queue.since) < most
     + queue.waiting
 
     [large apart]
@@ -3478,7 +3478,144 @@ GUARDS = {
     - commit.applied_clock
     + None
     """,
+    "unit/receiver/test_peer_copies.py": """
+    [peer, rows of its own]
+    test_rows_that_are_not_the_writers_are_not_served[local_rows]
+    test_rows_that_are_not_the_writers_are_not_served[local_rows_unknown]
+    AppliedTable._check_clean
+    - ledger.known_local != 0
+    + False
+
+    [peer, dead letters]
+    test_rows_that_are_not_the_writers_are_not_served[dead_letters]
+    AppliedTable._check_clean
+    - any(ledger.dead_letters.values())
+    + False
+
+    [peer, renamed columns]
+    test_rows_that_are_not_the_writers_are_not_served[column_renamed]
+    AppliedTable._check_clean
+    - ledger.columns.moved
+    + False
+
+    [peer, waits itself]
+    test_rows_that_are_not_the_writers_are_not_served[waits_itself]
+    AppliedTable.cut
+    - self.waits()
+    + False
+
+    [peer, own columns]
+    test_columns_of_the_sites_own_do_not_travel
+    AppliedTable._travelling
+    - column_path((entry['name'],)) in applied
+    + True
+
+    [peer, has enough]
+    test_a_site_that_has_less_than_is_needed_serves_no_copy
+    CopyServer._check_reaches
+    - version > has.get(tuple(origin), -1)
+    + False
+
+    [peer, of one table]
+    test_a_table_that_is_replaced_meanwhile_is_not_served
+    AppliedTable.check
+    - self.target.table_id() != self._target_id
+    + False
+    """,
+    "unit/sync/test_automatic.py": """
+    [automatic, not for ever]
+    test_a_copy_that_mends_nothing_is_not_asked_for_again_and_again
+    Synchronizer._does
+    - self.requests.clock() < self._next_at
+    + False
+
+    [automatic, not rows of its own]
+    test_rows_of_its_own_are_not_taken_away
+    Synchronizer._does
+    - has_own_rows()
+    + False
+
+    [automatic, auto_init]
+    test_auto_init_false_waits_for_people
+    Synchronizer._does
+    - not site.auto_init
+    + False
+
+    [automatic, delayed]
+    test_delayed_asks_later
+    Synchronizer._does
+    - self.requests.clock() < due
+    + False
+
+    [automatic, once]
+    test_auto_asks_at_once_and_once
+    Synchronizer._does
+    - request is not None and request.refused is None
+    + False
+
+    [requests, passed over]
+    test_the_next_site_is_asked_when_one_does_not_answer
+    Synchronizer.pass_over
+    - now - max(self._seen[1], self._alive_at(by)) < self.requests.site.sync_timeout * 1000
+    + True
+
+    [requests, a sign of life]
+    test_a_site_that_works_on_a_copy_is_waited_for
+    Synchronizer.pass_over
+    - max(self._seen[1], self._alive_at(by))
+    + self._seen[1]
+
+    [requests, answered]
+    test_an_answer_is_not_passed_over
+    Synchronizer.pass_over
+    - request.refused is not None or self._is_answered(request)
+    + False
+    """,
+    "unit/sync/test_request.py": """
+    [requests, one at a time]
+    test_a_request_to_another_site_takes_the_place_of_the_first
+    CopyRequests.ask
+    - other.stream != by.stream
+    + False
+
+    [requests, whole tables]
+    test_no_surprise_of_a_whole_table
+    request_copy
+    - full or requests.site.auto_init
+    + True
+
+    [requests, the writer last]
+    test_sites_that_have_a_copy_are_asked_first_and_the_writer_last
+    serving
+    - [*peers, *writers]
+    + [*writers, *peers]
+    """,
+    "unit/cli/test_launcher.py": """
+    [reload, a file that is refused]
+    test_a_topology_that_is_refused_changes_nothing
+    watch
+    - job = reload.replace(job)
+    + job.stop()
+
+    [reload, the terminal is gone]
+    test_a_hangup_of_the_terminal_is_a_stop
+    _on_hangup
+    - had_terminal and (not _has_terminal())
+    + False
+    """,
     "unit/apply/test_needs.py": """
+    [needs, rows of its own]
+    test_rows_that_no_receiver_wrote
+    Ledger.has_own_rows
+    - commit.changes_rows and (not commit.stays_here) and (commit.operation != 'RESTORE')
+    + False
+
+    [needs, rows of its own unknown]
+    test_rows_that_no_receiver_wrote[history_gone-True]
+    Ledger.has_own_rows
+    - not commits or commits[0].version > 0
+    + False
+
     [needs, what it needs]
     test_a_site_says_why_it_needs_a_copy[epochs_deleted]
     StreamPlan.hold
@@ -3509,9 +3646,9 @@ GUARDS = {
     "unit/apply/test_take.py": """
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
-    CopyServer._serve
-    - source.snapshot(version, schema, header)
-    + source.snapshot(version - 1, schema, header)
+    WrittenTable.write
+    - self.source.snapshot(cut.at, cut.schema, header)
+    + self.source.snapshot(cut.at - 1, cut.schema, header)
 
     [copy, its vector counts]
     test_a_copy_mends_it[epochs_missing]
@@ -3551,15 +3688,15 @@ GUARDS = {
 
     [copy, of what was published]
     test_no_copy_of_a_source_that_is_not_the_published_one_is_served
-    CopyServer._check_published
+    WrittenTable._check_published
     - last is not None and (not wrong)
     + False
 
     [copy, of one table]
     test_a_source_that_is_replaced_while_it_is_copied
     CopyServer._serve
-    - self._check_published(source.table_id(), version, table_id)
-    + pass
+    - lambda: self.source.check(cut)
+    + lambda: None
 
     [copy, of its sender]
     test_a_copy_of_another_site_or_sender_is_not_taken
@@ -3600,8 +3737,8 @@ GUARDS = {
     [copy, believed of its sender]
     unit/topology/test_signing.py::test_a_copy_is_believed_of_who_sends_the_table
     receiving_trust
-    - stream if copied is None else copied[0]
-    + stream
+    - serving(topology, table, site)
+    + ()
 
     [copy, known by its name]
     unit/receiver/test_inbound.py::test_a_forged_copy_does_not_turn_a_stream_of_events_off
@@ -3650,8 +3787,32 @@ GUARDS = {
     [copy, has enough]
     test_a_copy_that_has_too_little_is_not_served
     CopyServer._serve
-    - self._check_reaches(wanted, (*origin, version))
+    - self._check_reaches(wanted, cut)
     + pass
+
+    [copy, behind a later source]
+    test_a_copy_of_an_earlier_source_is_not_taken_from_a_peer
+    CopyTaker._has_more
+    - not self.from_writer and copied.keys() < through.keys()
+    + False
+
+    [copy, refused at once]
+    test_no_copy_of_a_source_that_is_not_the_published_one_is_served
+    CopyServer._answer
+    - self._append_without_rows(CopyOf(wanted.request, refused=str(error)))
+    + None
+
+    [copy, not refused for a while]
+    test_a_source_that_cannot_be_read_now_is_no_refusal
+    CopyServer._answer
+    - SourceUnreadableError
+    + KeyError
+
+    [copy, refused is no copy]
+    test_a_refused_copy_is_not_taken
+    CopyTaker._answered
+    - manifest.copy.refused is None
+    + True
 
     [copy, no events]
     test_rows_of_a_copy_are_no_events_and_events_no_copy

@@ -45,6 +45,7 @@ from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.mark import Mark
@@ -126,6 +127,8 @@ class TableApplier:
     """The site's ack of the stream; None: the stream is not forwarded."""
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
+    synchronizer: Synchronizer | None = None
+    """Asks for a copy when the site needs one; None: people do."""
     _answer: SiteAck = field(init=False)
     _inbound: InboundLog = field(init=False)
     _recorded: tuple[tuple[object, ...], str] | None = None
@@ -395,6 +398,11 @@ class TableApplier:
     def _ack(self, result: ApplyResult, before: Ack | None, working: int | None = None) -> None:
         """Report what is applied, which writes the ack unless the channel has the same one."""
         log_id = result.plan.log_id or (before.log_id if before is not None else "")
+        need = self._need(result, before)
+        if need is not None and self.synchronizer is not None:
+            result.cause = self.synchronizer.needed(
+                self.log.stream, need, str(result.cause), self._has_own_rows
+            )
         ack = Ack(
             site=self.site,
             stream=self.log.stream,
@@ -406,9 +414,17 @@ class TableApplier:
                 self.log.stream, before.dead_letters if before is not None else 0
             ),
             working=working,
-            needs=self._need(result, before),
+            needs=need,
         )
         self._answer.report_applied(ack, before)
+
+    def _has_own_rows(self) -> bool:
+        """Whether a copy might take rows away that no receiver wrote; also if that is unknown."""
+        try:
+            return self.ledger.has_own_rows(self.target)
+        except WanError as error:
+            log.warning("%s: its history cannot be read: %s", self.table, error)
+            return True
 
     def _need(self, result: ApplyResult, before: Ack | None) -> Need | None:
         """Return what the site needs a copy for; the time is that of the first report of it."""

@@ -26,7 +26,14 @@ from dataclasses import dataclass, field, replace
 from spark_wan.apply.applier import ATTEMPTS, ApplyResult
 from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan
-from spark_wan.errors import LedgerError, StoppedError, TargetError, UntrustedError, WanError
+from spark_wan.errors import (
+    LedgerError,
+    SourceError,
+    StoppedError,
+    TargetError,
+    UntrustedError,
+    WanError,
+)
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
@@ -56,6 +63,10 @@ class CopyTaker:
     """Raises StoppedError when the receiver was stopped."""
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
+    from_writer: bool = True
+    """The site that serves the copies writes the table; else it has a copy itself."""
+    refused: Callable[[Wanted, str], bool] = lambda wanted, cause: False
+    """Asks another site, when this one serves no copy, and returns whether there is one."""
     _inbound: InboundLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +86,7 @@ class CopyTaker:
                 result.awaits_copy = True
                 return result
             if ack.wanted is not None:
-                yield from self._take_again(newest, result, ack)
+                yield from self._answered(newest, ack.wanted, result, ack)
         except StoppedError:
             raise
         except WanError as error:
@@ -123,9 +134,21 @@ class CopyTaker:
             manifest.copy is not None
             and manifest.via is None
             and manifest.addressees == (self.site,)
-            and manifest.copy.vector in ((), ((*origin_of(manifest), manifest.last_version),))
-            and bool(manifest.copy.vector) == bool(manifest.copy.request)
+            and (_has_rows(manifest) or not (manifest.copy.vector or manifest.frames))
         )
+
+    def _answered(
+        self, manifest: Manifest, wanted: Wanted, result: ApplyResult, ack: Ack
+    ) -> Steps[None]:
+        """Take the copy; of one that is refused, ask another site."""
+        assert manifest.copy is not None
+        if manifest.copy.refused is None:
+            yield from self._take_again(manifest, result, ack)
+        elif not self.refused(wanted, manifest.copy.refused):
+            raise SourceError(
+                f"{self.log.stream}: no site serves a copy of the table now. The last one says: "
+                f"{manifest.copy.refused}"
+            )
 
     def _take_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
         """Take a copy, and again while other writers of the table are faster."""
@@ -184,10 +207,11 @@ class CopyTaker:
         """Whether the table has more than the copy: what came after it may be trimmed already."""
         assert manifest.copy is not None
         through = self.ledger.progress.through
-        return any(
-            through.get((site, table_id, selection), -1) > version
-            for site, table_id, selection, version in manifest.copy.vector
-        )
+        copied = {(site, table, rows): v for site, table, rows, v in manifest.copy.vector}
+        if any(through.get(origin, -1) > version for origin, version in copied.items()):
+            return True
+        # Of a later source table: the site that serves the copy has not got so far.
+        return not self.from_writer and copied.keys() < through.keys()
 
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
@@ -250,3 +274,9 @@ class CopyTaker:
 
 def _answers(manifest: Manifest, wanted: Wanted) -> bool:
     return manifest.copy is not None and manifest.copy.request == wanted.request
+
+
+def _has_rows(manifest: Manifest) -> bool:
+    """Whether a copy has the rows of a version, and says so."""
+    assert manifest.copy is not None
+    return (*origin_of(manifest), manifest.last_version) in manifest.copy.vector

@@ -276,20 +276,35 @@ class DeltaSource:
     def snapshot(
         self, version: int, schema: Mapping[str, Any], header: FrameHeader
     ) -> CaptureResult:
-        from pyspark.sql import functions as F
-
         with self._errors(schema):
             feed, size = change_feed_and_size(self.spark, self.table.location)
             if not feed:
                 # Nothing could ever follow the snapshot.
                 raise feed_off(self.table.name, self.table.location, "its change feed is off")
+        return self.rows_at(version, schema, header, size=size)
+
+    def rows_at(
+        self,
+        version: int,
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        *,
+        source_version: int | None = None,
+        size: int | None = None,
+    ) -> CaptureResult:
+        """Publish the columns of ``schema`` of all rows of a version, as ``create`` events of the
+        ``source_version``; None: of this one. ``size``: of its files, in bytes, if it is known."""
+        from pyspark.sql import functions as F
+
+        number = F.lit(version if source_version is None else source_version)
+        with self._errors(schema):
             frame = self._at(version)
             estimate = frame.count()
             # Once sent, such rows could never change: the feed would not return them as they are.
-            frame = refuse(frame, schema, F.lit(version), text=True)
+            frame = refuse(frame, schema, number, text=True)
             rows = frame.select(
                 *select_columns([field["name"] for field in schema["fields"]]),
-                F.lit(version).cast("bigint").alias(COMMIT_VERSION),
+                number.cast("bigint").alias(COMMIT_VERSION),
                 F.lit(1).cast("tinyint").alias(RANK_COLUMN)
                 if self.table.keys
                 else F.lit("insert").alias(CHANGE_TYPE),

@@ -1,12 +1,11 @@
-"""``send`` and ``receive``: a site's senders and its receiver.
+"""``send`` and ``receive``: a site's senders and its receiver. SIGHUP reads the topology again.
 
 ``jobs/send.py`` and ``jobs/receive.py`` run the same commands under spark-submit.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,17 +29,20 @@ def send(
 ) -> None:
     """Run the senders of a site until stopped."""
     with reporting_errors(options.output) as out:
-        topology, decisions = options.read()
-        sender = partial(
-            spark_wan.Sender,
-            topology=topology,
-            site=options.site,
-            senders=options.sender,
-            tables=table,
-            decisions=decisions,
-            parallel=parallel,
-            idle_interval=idle_interval,
-        )
+
+        def sender(spark: Any) -> spark_wan.Sender:
+            topology, decisions = options.read()
+            return spark_wan.Sender(
+                spark,
+                topology,
+                options.site,
+                senders=options.sender,
+                tables=table,
+                decisions=decisions,
+                parallel=parallel,
+                idle_interval=idle_interval,
+            )
+
         launch("sender", sender, options=options, out=out, report=out.sender_progress)
 
 
@@ -60,16 +62,19 @@ def receive(
 ) -> None:
     """Run the receiver of a site until stopped."""
     with reporting_errors(options.output) as out:
-        topology, decisions = options.read()
-        receiver = partial(
-            spark_wan.Receiver,
-            topology=topology,
-            site=options.site,
-            senders=options.sender,
-            interval=interval,
-            parallel=parallel,
-            max_bytes=max_bytes,
-            idle_interval=idle_interval,
-            decisions=decisions,
-        )
+
+        def receiver(spark: Any) -> spark_wan.Receiver:
+            topology, decisions = options.read()
+            return spark_wan.Receiver(
+                spark,
+                topology,
+                options.site,
+                senders=options.sender,
+                interval=interval,
+                parallel=parallel,
+                max_bytes=max_bytes,
+                idle_interval=idle_interval,
+                decisions=decisions,
+            )
+
         launch("receiver", receiver, options=options, out=out, report=out.receiver_progress)

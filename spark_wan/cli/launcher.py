@@ -9,8 +9,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from spark_wan.cli.options import JobOptions
@@ -38,6 +39,15 @@ MEMORY, MEMORY_PER_TABLE = 1_024, 4
 state Delta keeps for an hour."""
 
 
+@dataclass(frozen=True)
+class Reload:
+    """How a running job is replaced by one that has read the topology again."""
+
+    asked: threading.Event
+    replace: Callable[[JobHandle[Any]], JobHandle[Any]]
+    """Takes the handle of the running job, and returns that of the job that runs then."""
+
+
 def launch(
     kind: str,
     new_job: Callable[[Any], Any],
@@ -47,6 +57,9 @@ def launch(
     report: Callable[[S], None],
 ) -> None:
     """Run what ``new_job`` makes with a session, a Sender or Receiver, until it ends or is stopped.
+
+    SIGHUP calls ``new_job`` again, which reads the topology file again, and runs the new job in
+    place of the old one, in the same session. A file that is refused changes nothing.
 
     Raises:
         WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
@@ -61,6 +74,7 @@ def launch(
     def stop(*_: object) -> None:
         stopped.set()
 
+    hangup = _on_hangup(stop)
     # Until there is a session, a signal ends whatever is under way.
     _on_signals(interrupt)
     try:
@@ -75,9 +89,28 @@ def launch(
         conf = {"spark.driver.memory": f"{memory}m", **settings} if is_local else settings
         with _session(name, conf, is_local, log_file) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
-            handle = new_job(spark).start(available_now=options.available_now)
+            job.spark = spark
+            handle = job.start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
-            watch(handle, stopped, report, out.work)
+
+            def reload(running: JobHandle[S]) -> JobHandle[S]:
+                nonlocal job
+                try:
+                    following = new_job(spark)
+                except WanError as error:
+                    out.error(error)
+                    return running
+                running.stop()
+                try:
+                    handle: JobHandle[S] = following.start()
+                except WanError as error:
+                    out.error(error)
+                    return cast("JobHandle[S]", job.start())
+                job = following
+                out.job_event("reloaded", kind, options.site)
+                return handle
+
+            watch(handle, stopped, report, out.work, Reload(hangup, reload))
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
     except Exception as error:
@@ -93,6 +126,7 @@ def watch(
     stopped: threading.Event,
     report: Callable[[S], None],
     report_work: Callable[[Progress], None],
+    reload: Reload | None = None,
 ) -> None:
     """Report each stream whenever its status changes, and work that takes long; stop the job in the
     end.
@@ -119,6 +153,9 @@ def watch(
     try:
         while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
             poll()
+            if reload is not None and reload.asked.is_set():
+                reload.asked.clear()
+                job = reload.replace(job)
     finally:
         job.stop()
     poll()
@@ -139,6 +176,31 @@ def watch(
 def _is_blank(status: Status) -> bool:
     """Whether nothing is known of a stream yet."""
     return status == type(status)(status.stream, status.table)
+
+
+def _on_hangup(stop: Callable[[], None]) -> threading.Event:
+    """Return an event that SIGHUP sets. It calls ``stop`` instead if it came because the terminal
+    of this process is gone: a job without one must not live on unseen."""
+    asked = threading.Event()
+    had_terminal = _has_terminal()
+
+    def handle(*_: object) -> None:
+        if had_terminal and not _has_terminal():
+            stop()
+        else:
+            asked.set()
+
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, handle)
+    return asked
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _on_signals(handler: Callable[..., None]) -> None:

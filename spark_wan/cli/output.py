@@ -25,7 +25,7 @@ from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
 from spark_wan.topology.model import Site, Stream, Table, Topology
-from spark_wan.topology.routes import all_streams
+from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
 
 if TYPE_CHECKING:
@@ -100,8 +100,12 @@ class JsonOutput:
     def removed(self, stream: str, channels: Sequence[str]) -> None:
         self._print({"removed": stream, "channels": list(channels)})
 
-    def copy_requested(self, table: str, site: str, stream: str) -> None:
-        self._print({"table": table, "site": site, "stream": stream})
+    def copy_requested(self, by: Serving) -> None:
+        asked = {"table": by.table.name, "site": by.site, "from": by.sender.site}
+        self._print({**asked, "stream": by.stream})
+
+    def copy_cancelled(self, table: str, site: str, was_open: bool) -> None:
+        self._print({"table": table, "site": site, "cancelled": was_open})
 
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
@@ -207,14 +211,20 @@ class TextOutput:
         for channel in channels:
             self.console.print(Text(f"removed {stream} from {channel}"))
 
-    def copy_requested(self, table: str, site: str, stream: str) -> None:
+    def copy_requested(self, by: Serving) -> None:
+        job = "sender" if by.by_writer else "receiver"
         self.console.print(
             Text(
-                f"{site} asks for a copy of {table}, by the stream {stream}. The table's sender "
-                f"serves it, and the receiver of {site} takes it: both have to run. Once it is "
-                "served, `spark-wan status` shows how far it is."
+                f"{by.site} asks {by.sender.site} for a copy of {by.table.name}, by the stream "
+                f"{by.stream}. The {job} of {by.sender.site} serves it, and the receiver of "
+                f"{by.site} takes it: both have to run. Once it is served, `spark-wan status` "
+                "shows how far it is."
             )
         )
+
+    def copy_cancelled(self, table: str, site: str, was_open: bool) -> None:
+        told = f"{site} no longer asks for a copy of {table}, and takes none that comes."
+        self.console.print(Text(told if was_open else f"{site} asks for no copy of {table}."))
 
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         where = f"; what Spark prints is in {log}" if log else ""

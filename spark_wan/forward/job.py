@@ -167,7 +167,7 @@ class Forwards:
     def _forwarded(
         self, inbound: StreamLog, table: Table, sender: Sender, answer: SiteAck
     ) -> ForwardedStream:
-        outbound = self._outbound_of(sender)
+        outbound = self.outbound(sender)
         channel = outbound.watch.channel
         name = forwarded_name(self.site.name, sender.name, inbound.stream)
         stream_log = StreamLog(channel, name, sending_trust(self.topology, sender))
@@ -219,7 +219,8 @@ class Forwards:
             available_now=self.available_now,
         )
 
-    def _outbound_of(self, sender: Sender) -> OutboundChannel:
+    def outbound(self, sender: Sender) -> OutboundChannel:
+        """Return the channel of a sender, which is looked at from now on."""
         with self._lock:
             known = self._outbound.get(sender.channel)
             if known is None:

@@ -21,8 +21,9 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
     """
     newest = log.peek(epochs[-1])
     stands = standing(via, newest)
+    # Rows of a table are numbered by its versions: whoever gets them sees what is missing, and asks
+    # for a copy. Of a user's events nobody sees it.
     if stands is Standing.ANOTHER_LOG:
-        # Rows of a table are numbered by its versions: whoever gets them sees what is missing.
         if newest.kind == EVENTS and not log.accepts(newest.log_id):
             raise LogGapError(
                 f"{log.stream}: its log is {newest.log_id}; the log {via.log_id} was forwarded "
@@ -39,11 +40,11 @@ def epochs_after(log: InboundLog, via: EpochRef, epochs: Sequence[int]) -> Seque
         )
     if stands is Standing.REWRITTEN:
         raise _rewritten(newest)
-    if epochs[0] > via.epoch + 1:
+    if epochs[0] > via.epoch + 1 and newest.kind == EVENTS:
         raise LogGapError(
             f"{log.stream}: the log begins at manifest {epochs[0]}, but it was forwarded only "
             f"through {via.epoch}: those between were deleted. Restore them in the channel; or "
-            f"{resend_advice(newest.kind == EVENTS)}."
+            f"{resend_advice(True)}."
         )
     return [epoch for epoch in epochs if epoch > via.epoch]
 

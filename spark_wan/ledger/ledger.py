@@ -157,6 +157,23 @@ class Ledger(Total):
         self._read_version, self._read_identity = -1, None
         return True
 
+    def has_own_rows(self, target: TargetHistory) -> bool:
+        """Whether the table may have rows that no receiver wrote: a copy would take them away.
+
+        Read from its history, in whatever state the ledger is. Where the history does not say, it
+        may."""
+        if target.table_id() is None:
+            return False
+        commits = target.history(-1)
+        for commit in reversed(commits):
+            mark = Mark.read(commit.metadata, self.site, self.table)
+            if mark is not None:
+                if mark.local is not None:
+                    return mark.local > 0
+            elif commit.changes_rows and not commit.stays_here and commit.operation != "RESTORE":
+                return True
+        return not commits or commits[0].version > 0
+
     def number_of_copy(self, target: TargetHistory) -> int:
         """Return the apply number of a copy into a table that the ledger cannot catch up with: one
         that neither the ledger nor the table has seen. Raises LedgerError; TableReplacedError for

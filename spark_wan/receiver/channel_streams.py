@@ -95,6 +95,11 @@ class ChannelStreams:
         """What the receiver says of each stream."""
         return [stream.record for stream in self.all() if stream.record is not None]
 
+    @property
+    def acks(self) -> Mapping[str, Version | None]:
+        """The version of this site's ack of each stream, as of the last listing of the acks."""
+        return self._acks
+
     def keep_records(self) -> float:
         """Write the receiver's records that are due, a few: those of a thousand streams may be due
         at once. Return after how many seconds to call this again, at the latest."""

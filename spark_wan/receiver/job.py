@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from spark_wan.channels.base import Version
 from spark_wan.channels.registry import open_channel, prepare_all
 from spark_wan.delta.sessions import CurrentSession, job_session
 from spark_wan.errors import TopologyError
@@ -13,15 +14,21 @@ from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.writer import LedgerWriter
 from spark_wan.receiver.channel_streams import ChannelStreams
+from spark_wan.receiver.copies import peer_copy, served_to
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
+from spark_wan.receiver.requests import OpenRequests
 from spark_wan.receiver.stream import TableStatus
 from spark_wan.receiver.table import InboundTable
 from spark_wan.runtime.first_looks import FirstLooks
 from spark_wan.runtime.handle import JobHandle
 from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
+from spark_wan.sender.copies import CopiesNow, OutboundCopies
 from spark_wan.sender.outbound_channel import note_stop
+from spark_wan.sync.automatic import SiteNeed, Synchronizer
+from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.model import Topology
+from spark_wan.topology.routes import serving
 from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ class Receiver:
             ``receive_max_bytes``.
         idle_interval: Longest interval in seconds between looks at a channel where nothing
             happens; default: the site's ``idle_interval``.
+        on_need: Called when the site needs a copy of a table, and again when what it does about it
+            changes.
         decisions: What to do about what holds a stream, by table. They are recorded in the site's
             ``state``, so once is enough (:func:`spark_wan.state.decisions.parse_decisions`).
 
@@ -66,6 +75,7 @@ class Receiver:
         max_bytes: int | None = None,
         idle_interval: float | None = None,
         decisions: Mapping[str, Decisions] | None = None,
+        on_need: Callable[[SiteNeed], None] | None = None,
     ) -> None:
         self.spark = spark
         self.topology = topology
@@ -87,6 +97,11 @@ class Receiver:
         self.decisions = {
             topology.table(name).name: each for name, each in (decisions or {}).items()
         }
+        self.synchronizers = {
+            name: Synchronizer(CopyRequests(topology, table, self.site), on_need)
+            for name, table in topology.tables.items()
+            if site in table.at
+        }
 
     def start(self, available_now: bool = False) -> JobHandle[TableStatus]:
         """Start to receive. ``available_now``: apply the available epochs, then end.
@@ -104,6 +119,7 @@ class Receiver:
             lambda: [status for channel in channels for status in channel.streams.statuses()],
             grace=STOP_WAIT,
             available_now=available_now,
+            copies=self.site.max_copies,
         )
         # A run with available_now has to end: there each table writes its marks alone.
         writer = None if available_now else LedgerWriter(self.site.state, handle.scheduler)
@@ -133,8 +149,12 @@ class Receiver:
                 )
             )
         prepare_all([inbound.channel for inbound in channels], begins=False)
+        copies = self._copies(handle, forwards, available_now)
+        requests = OpenRequests(
+            self._requests(), lambda: _acks(channels), timeout=self.site.sync_timeout
+        )
         if writer is None:
-            handle.begin(channels)
+            handle.begin([*channels, *map(CopiesNow, copies)])
         else:
 
             def last(spark: SparkSession) -> None:
@@ -143,8 +163,41 @@ class Receiver:
                 finally:
                     note_stop([*forwards.channels, *(each.streams for each in channels)])
 
-            handle.begin([*channels, writer, self._maintenance(handle)], last=last)
+            handle.begin([*channels, writer, self._maintenance(handle), requests], last=last)
         return handle
+
+    def _requests(self) -> Mapping[str, Synchronizer]:
+        """Return what asks for the copies that may come, by their stream."""
+        return {
+            by.stream: self.synchronizers[table.name]
+            for table in self.topology.tables.values()
+            for by in serving(self.topology, table, self.site.name)
+        }
+
+    def _copies(
+        self, handle: JobHandle[TableStatus], forwards: Forwards, available_now: bool
+    ) -> list[OutboundCopies]:
+        """Return what serves copies of the site's own copies, by channel."""
+        found = []
+        for url in sorted({each.channel for each in self.topology.senders_at(self.site.name)}):
+            served = served_to(self.topology, self.site.name, url)
+            if not served:
+                continue
+            channel = forwards.outbound(served[0].sender)
+            copies = [
+                peer_copy(
+                    handle,
+                    self.topology,
+                    channel.watch,
+                    by,
+                    waits=self.synchronizers[by.table.name].waits,
+                    available_now=available_now,
+                )
+                for by in served
+            ]
+            channel.copies = OutboundCopies(channel.watch, copies, handle.scheduler)
+            found.append(channel.copies)
+        return found
 
     def _maintenance(self, job: Job) -> LedgerMaintenance:
         kept = {name: table.event_id_ttl for name, table in self.topology.tables.items()}
@@ -165,6 +218,7 @@ class Receiver:
                 job,
                 self.site,
                 table=self.topology.table(name),
+                synchronizer=self.synchronizers[name],
                 max_bytes=self.max_bytes,
                 available_now=available_now,
                 decisions=self.decisions.get(name, Decisions()),
@@ -174,3 +228,7 @@ class Receiver:
             )
 
         return InboundTables(table)
+
+
+def _acks(channels: Sequence[InboundChannel]) -> Mapping[str, Version | None]:
+    return {name: ack for each in channels for name, ack in each.streams.acks.items()}

@@ -33,6 +33,7 @@ from spark_wan.runtime.first_looks import RETRY, FirstLooks
 from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Next, Turn
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.steps import reached
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Site, Table
 from spark_wan.wire.decisions import Decisions
@@ -64,6 +65,8 @@ class InboundTable(Activity):
     """Writes marks to the ledger, those of several tables at once. None: each table does."""
     first_looks: FirstLooks | None = None
     """None: the first look at the target is done, or cannot wait."""
+    synchronizer: Synchronizer | None = None
+    """Asks for copies of the table; None: people do."""
     _maintained: bool = False
     _due: dict[str, Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,8 +77,8 @@ class InboundTable(Activity):
     _streams: dict[str, InboundStream] = field(default_factory=dict)
     _ledger: Ledger | None = None
     _ledger_tables: LedgerTables | None = None
-    _awaited: CopyTaker | None = None
-    """Of a copy that was asked for and is not there yet."""
+    _awaited: dict[str, CopyTaker] = field(default_factory=dict)
+    """Stream -> of a copy that was asked for and is not there yet."""
 
     def __post_init__(self) -> None:
         self.name = self.table.name
@@ -166,9 +169,9 @@ class InboundTable(Activity):
 
     def _waits_for_copy(self) -> bool:
         """Whether nothing is to be applied before a copy is taken: it would be too old again."""
-        if self._awaited is not None and not self._awaited.is_awaited():
-            self._awaited = None
-        return self._awaited is not None
+        awaited = {name: each for name, each in self._awaited.items() if each.is_awaited()}
+        self._awaited = awaited
+        return bool(awaited)
 
     def _must_catch_up(self, stream: InboundStream, idle: Done) -> bool:
         """Whether log cleanup may soon take commits of the target that the ledger has not seen."""
@@ -202,7 +205,9 @@ class InboundTable(Activity):
             result = yield from self._round(stream, applier, listing.epochs)
             stream.count(result, applier.ledger.local_commits)
             if isinstance(applier, CopyTaker):
-                self._awaited = applier if result.awaits_copy else None
+                self._awaited.pop(stream.name, None)
+                if result.awaits_copy:
+                    self._awaited[stream.name] = applier
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.
                 for other in self._streams.values():
@@ -272,15 +277,7 @@ class InboundTable(Activity):
                 known_id=lambda: ledger.target_id,
             )
             if stream.is_copy:
-                stream.applier = CopyTaker(
-                    self.site.name,
-                    self.name,
-                    stream_log,
-                    target,
-                    ledger=ledger,
-                    check_stopped=self.job.check_stopped,
-                    writers=self.table.writers,
-                )
+                stream.applier = self._taker(stream.name, stream_log, target, ledger)
                 return stream.applier
             decisions = StoredDecisions(self.site.state, self.site.storage)
             decisions.record(self.name, self.decisions)
@@ -295,5 +292,23 @@ class InboundTable(Activity):
                 decisions=partial(decisions.load, self.name),
                 answer=stream.answer,
                 writers=self.table.writers,
+                synchronizer=self.synchronizer,
             )
         return stream.applier
+
+    def _taker(
+        self, stream: str, stream_log: StreamLog, target: DeltaTarget, ledger: Ledger
+    ) -> CopyTaker:
+        taker = CopyTaker(
+            self.site.name,
+            self.name,
+            stream_log,
+            target,
+            ledger=ledger,
+            check_stopped=self.job.check_stopped,
+            writers=self.table.writers,
+        )
+        if self.synchronizer is not None:
+            taker.from_writer = self.synchronizer.is_by_writer(stream)
+            taker.refused = partial(self.synchronizer.refused, stream)
+        return taker

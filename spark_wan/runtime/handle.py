@@ -50,6 +50,7 @@ class JobHandle(Generic[S]):
         status: Returns the status of each stream.
         grace: Seconds that a stop leaves to running work before it cancels its Spark jobs.
         available_now: The job ends by itself; then what still holds a stream is an error.
+        copies: Maximum number of copies that the job serves at once.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class JobHandle(Generic[S]):
         *,
         grace: float = 0.0,
         available_now: bool = False,
+        copies: int = 1,
     ) -> None:
         self._name = name
         self._status = status
@@ -70,7 +72,7 @@ class JobHandle(Generic[S]):
         self._errors: list[BaseException] = []
         self._last: Callable[[SparkSession], None] | None = None
         self.sessions = ThreadSessions(spark, f"{name}-{id(self):x}", self._end_with)
-        self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended)
+        self.scheduler = Scheduler(self.sessions.thread, parallel, self._ended, copies)
 
     @property
     def is_active(self) -> bool:

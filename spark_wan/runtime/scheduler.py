@@ -53,6 +53,8 @@ class Lane(Enum):
     LARGE = "large"
     """Work that is expected to take long."""
     FORWARDS = "forwards"
+    COPIES = "copies"
+    """Copies for other sites."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class _Entry:
 class _Queue:
     """The work of a lane: what waits, and what is under way."""
 
-    slow_counts: bool
+    places: int
+    """Maximum number of works at once."""
+    slow_counts: bool = False
     """Whether slow work takes a place."""
     waiting: deque[tuple[_Entry, Found]] = field(default_factory=deque)
     since: dict[_Entry, float] = field(default_factory=dict)
@@ -120,6 +124,7 @@ class Scheduler:
         parallel: Maximum number of works at once in each lane. One that takes more than ``SLOW``
             seconds no longer counts, unless it is expected to.
         on_error: Called with an activity that an error has ended, and the error.
+        copies: Maximum number of works at once in the lane of copies.
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class Scheduler:
         spawn: Callable[[str, Callable[[Session], None]], threading.Thread],
         parallel: int,
         on_error: Callable[[Activity, BaseException], None],
+        copies: int = 1,
     ) -> None:
         self._spawn = spawn
         self._parallel = max(1, parallel)
@@ -138,7 +144,9 @@ class Scheduler:
         self._due: list[tuple[float, int, _Entry]] = []
         """A heap: when, a number that makes places unique, and what. Outdated places stay in it."""
         self._places = 0
-        self._lanes = {lane: _Queue(slow_counts=lane is Lane.LARGE) for lane in Lane}
+        self._lanes = {lane: _Queue(self._parallel) for lane in Lane}
+        self._lanes[Lane.LARGE].slow_counts = True
+        self._lanes[Lane.COPIES] = _Queue(copies, slow_counts=True)
         self._threads: list[threading.Thread] = []
         self._idle_workers = 0
         """Workers that wait for work, or are about to."""
@@ -267,8 +275,8 @@ class Scheduler:
         now = time.monotonic()
         for queue in self._lanes.values():
             counted = sum(queue.slow_counts or now - since < SLOW for since in queue.since.values())
-            most = self._parallel * (1 + MOST_SLOW)
-            if queue.waiting and counted < self._parallel and len(queue.since) < most:
+            most = queue.places * (1 + MOST_SLOW)
+            if queue.waiting and counted < queue.places and len(queue.since) < most:
                 return queue
         return None
 

@@ -1,21 +1,31 @@
-"""The copies that sites ask for through one channel of a sender: served one after the other."""
+"""The copies that sites ask for through one channel of a site."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.errors import ChannelError, StoppedError
 from spark_wan.log.ack_watch import AckWatch
-from spark_wan.runtime.scheduler import UNTIL_WOKEN, Activity, Found, Job, Lane, Next, Turn
+from spark_wan.runtime.progress import long_work
+from spark_wan.runtime.scheduler import (
+    Activity,
+    Found,
+    Job,
+    Lane,
+    Next,
+    Scheduler,
+    Turn,
+)
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import CopyServer
 from spark_wan.steps import reached
+from spark_wan.units import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,69 +37,115 @@ RETRY = 10.0
 
 
 @dataclass(eq=False)
-class OutboundCopies(Activity):
-    """Serves the requests that the acks of a channel have. The channel's listing wakes it."""
+class OutboundCopy(Activity):
+    """Serves the copies of one table to one site, while there is a request."""
 
     job: Job
     watch: AckWatch
-    servers: Mapping[str, CopyServer]
-    """By the name of the copies' stream."""
+    server: CopyServer
     session: CurrentSession
-    """Of the sources of all servers."""
+    """Of the table."""
+    record: SenderRecordKeeper
+    """Says how far it is, which is a sign of life for the site that waits."""
     available_now: bool
     """Serve what is asked for now, and end."""
-    _seen: dict[str, object] = field(default_factory=dict)
-    """Stream -> how its acks looked when it was served, or had nothing to serve."""
-    _held: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Stream -> why its copy could not be served, and when it is tried again."""
+    is_serving: bool = False
+    _seen: object = None
+    """How the acks of the copies looked when they were served, or had nothing to serve."""
+    _held: tuple[str, float] | None = None
+    """Why the copy could not be served, and when it is tried again."""
 
     def __post_init__(self) -> None:
-        self.name = f"copies through {self.watch.channel.url}"
+        self.name = self.server.log.stream
 
     def is_due(self) -> bool:
-        """Whether acks of copies have changed since they were looked at, or one is tried again."""
-        return bool(self._due())
-
-    def _due(self) -> list[str]:
-        now = time.monotonic()
-        return [
-            name
-            for name in sorted(self.servers.keys() & set(self.watch.streams()))
-            if self.watch.tag(name) != self._seen.get(name)
-            and (name not in self._held or now >= self._held[name][1])
-        ]
+        """Whether the acks have changed since they were looked at, or it is tried again."""
+        is_time = self._held is None or time.monotonic() >= self._held[1]
+        return is_time and self.watch.tag(self.name) != self._seen
 
     def look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
-        if self.available_now:
-            try:
-                self.watch.look()
-            except ChannelError as error:
-                log.debug("%s: %s", self.name, error)  # it holds the streams, which say so
-                return None
-        due = self._due()
-        if due:
-            return Found(partial(self._serve, due), Lane.LARGE)
-        return None if self.available_now else UNTIL_WOKEN
+        if self.is_due():
+            return Found(self._serve, Lane.COPIES)
+        return None if self._held is None or self.available_now else Next(RETRY)
 
-    def _serve(self, due: list[str], spark: SparkSession) -> Turn:
+    def _serve(self, spark: SparkSession) -> Turn:
+        """Serve in a worker. An error holds this copy alone."""
         self.session.spark = spark
-        for name in due:
-            tag = self.watch.tag(name)
-            try:
-                for step in self.servers[name].round():
-                    self.job.check_stopped()
-                    reached(step)
-                self._held.pop(name, None)
-                self._seen[name] = tag
-            except StoppedError:
-                raise
-            except Exception as error:
-                lost = lost_session(spark)
-                if lost is not None:
-                    raise lost from error
-                cause = error_text(error)
-                if self._held.get(name, ("", 0.0))[0] != cause:
-                    log.error("%s: the copy is not served: %s", name, cause)
-                self._held[name] = cause, time.monotonic() + RETRY
-        return None if self.available_now else Next(RETRY if self._held else 0.0)
+        tag = self.watch.tag(self.name)
+        self.is_serving = True
+        self._keep_record(None)
+        try:
+            for step in self.server.round():
+                self.job.check_stopped()
+                reached(step)
+            self._held, self._seen = None, tag
+        except StoppedError:
+            raise
+        except Exception as error:
+            lost = lost_session(spark)
+            if lost is not None:
+                raise lost from error
+            cause = error_text(error)
+            if self._held is None or self._held[0] != cause:
+                log.error("%s: the copy is not served: %s", self.name, cause)
+            self._held = cause, time.monotonic() + RETRY
+        finally:
+            self.is_serving = False
+        self._keep_record(self._held[0] if self._held is not None else None)
+        return None if self._held is None or self.available_now else Next(RETRY)
+
+    def _keep_record(self, held: str | None) -> None:
+        self.record.keep(held=held, work=None)
+
+    def report_work(self) -> None:
+        """Have the record say how far the copy is, if it takes long."""
+        site = self.server.settings.origin
+        self.record.report(long_work("capturing", self.name, site, milliseconds()))
+
+
+@dataclass
+class OutboundCopies:
+    """Serves what the acks of a channel ask for. The channel's listing wakes it."""
+
+    watch: AckWatch
+    copies: Sequence[OutboundCopy]
+    scheduler: Scheduler
+    _by_name: dict[str, OutboundCopy] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._by_name = {each.name: each for each in self.copies}
+
+    def begin_due(self) -> None:
+        """Begin to serve the requests that are new since the last call."""
+        for name in sorted(self._by_name.keys() & set(self.watch.streams())):
+            if self._by_name[name].is_due():
+                self.scheduler.add(self._by_name[name])
+                self.scheduler.wake(self._by_name[name])
+
+    @property
+    def records(self) -> list[SenderRecordKeeper]:
+        """The records of the copies that are being served, as far as they are now."""
+        serving = [each for each in self.copies if each.is_serving]
+        for each in serving:
+            each.report_work()
+        return [each.record for each in serving]
+
+
+@dataclass(eq=False)
+class CopiesNow(Activity):
+    """Begins to serve the copies that are asked for now, once, in a run that ends."""
+
+    copies: OutboundCopies
+
+    def __post_init__(self) -> None:
+        self.name = f"copies through {self.copies.watch.channel.url}"
+
+    def look(self, spark: SparkSession) -> Turn:
+        try:
+            self.copies.watch.look()
+        except ChannelError as error:
+            log.debug("%s: %s", self.name, error)  # it holds the streams, which say so
+            return None
+        self.copies.begin_due()
+        return None

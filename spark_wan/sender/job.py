@@ -27,23 +27,22 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.copies import OutboundCopies
+from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import SenderRecordKeeper
-from spark_wan.sender.serve import CopyServer
+from spark_wan.sender.serve import CopyServer, WrittenTable
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Table, Topology, copy_name, stream_name
-from spark_wan.topology.routes import reached
+from spark_wan.topology.model import Table, Topology, stream_name
+from spark_wan.topology.routes import Serving, reached, serving
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
 from spark_wan.wire.ledger import DeadLetter
-from spark_wan.wire.names import is_safe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +148,7 @@ class Sender:
             self.parallel,
             lambda: [status for channel in channels for status in channel.statuses()],
             available_now=available_now,
+            copies=self.site.max_copies,
         )
         first_looks = None if available_now else FirstLooks(handle.scheduler.wake)
         streams = [
@@ -171,11 +171,12 @@ class Sender:
             shortest = min(sender.batch_interval for sender, _ in self.streams)
             pace = Pace(shortest, self.idle_interval)
             channels.append(OutboundChannel(watch, sent, handle.scheduler, pace))
-        copies = [self._copies(handle, watch, available_now) for watch in watches.values()]
-        for channel, served in zip(channels, copies, strict=True):
-            channel.copies = served
-        last = None if available_now else lambda _: note_stop(channels)
-        handle.begin([*streams, *copies, *([] if available_now else channels)], last=last)
+        for channel in channels:
+            channel.copies = self._copies(handle, channel.watch, available_now)
+        if available_now:
+            handle.begin([*streams, *(CopiesNow(each.copies) for each in channels if each.copies)])
+        else:
+            handle.begin([*streams, *channels], last=lambda _: note_stop(channels))
         return handle
 
     def _stream(
@@ -233,26 +234,35 @@ class Sender:
             on_ack_timeout=self.on_ack_timeout or sender.on_ack_timeout,
         )
 
-    def _copies(self, job: Job, watch: AckWatch, available_now: bool) -> OutboundCopies:
+    def _copies(
+        self, handle: JobHandle[StreamStatus], watch: AckWatch, available_now: bool
+    ) -> OutboundCopies:
         """Return what serves copies of this job's tables through a channel."""
-        session = CurrentSession()
-        servers: dict[str, CopyServer] = {}
-        for sender, table in self.streams:
-            if sender.channel != watch.channel.url or table.source != "table":
-                continue
-            settings = self._settings(sender, table)
-            for site in settings.addressees:
-                name = copy_name(settings.stream, site)
-                if not is_safe(name):
-                    continue  # too long
-                trust = sending_trust(self.topology, sender)
-                stream_log = StreamLog(watch.channel, name, trust)
-                published = StreamLog(watch.channel, settings.stream, trust)
-                status = StreamStatus(name, table.name)
-                source = self._source(sender, table, stream_log, status=status, session=session)
-                own = replace(settings, stream=name, sent_to=(site,), addressees=(site,))
-                servers[name] = CopyServer(own, stream_log, published, source, milliseconds)
-        return OutboundCopies(job, watch, servers, session, available_now)
+        served = [
+            by
+            for sender, table in self.streams
+            if sender.channel == watch.channel.url
+            for site in sender.remotes
+            for by in serving(self.topology, table, site)
+            if by.sender == sender
+        ]
+        copies = [self._copy(handle, watch, by, available_now) for by in served]
+        return OutboundCopies(watch, copies, handle.scheduler)
+
+    def _copy(self, job: Job, watch: AckWatch, by: Serving, available_now: bool) -> OutboundCopy:
+        settings, session = self._settings(by.sender, by.table), CurrentSession()
+        trust = sending_trust(self.topology, by.sender)
+        stream_log = StreamLog(watch.channel, by.stream, trust)
+        status = StreamStatus(by.stream, by.table.name)
+        source = self._source(by.sender, by.table, stream_log, status=status, session=session)
+        published = StreamLog(watch.channel, settings.stream, trust)
+        own = replace(settings, stream=by.stream, sent_to=(by.site,), addressees=(by.site,))
+        server = CopyServer(
+            own, stream_log, WrittenTable(settings, published, source), milliseconds
+        )
+        fingerprint = settings_fingerprint(self.topology, by.sender, by.table)
+        record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
+        return OutboundCopy(job, watch, server, session, record, available_now)
 
     def _settings(self, sender: model.Sender, table: Table) -> CaptureSettings:
         """Return what a capture of a table is for, and where it begins."""

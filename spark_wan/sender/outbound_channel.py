@@ -75,7 +75,7 @@ class OutboundChannel(Activity):
     scheduler: Scheduler
     pace: Pace
     copies: OutboundCopies | None = None
-    """None: a forwarder, which serves no copies."""
+    """None: no copies are served through it."""
     _unreachable: str | None = None
     """Why the last listing failed."""
     _unreachable_since: int | None = None
@@ -88,7 +88,8 @@ class OutboundChannel(Activity):
 
     @property
     def records(self) -> list[SenderRecordKeeper]:
-        return [stream.record for stream in self.streams if stream.record is not None]
+        copies = self.copies.records if self.copies is not None else []
+        return [stream.record for stream in self.streams if stream.record is not None] + copies
 
     @property
     def answers(self) -> bool:
@@ -120,8 +121,8 @@ class OutboundChannel(Activity):
             if stream.acks.due():
                 self.pace.happened()
                 self.scheduler.wake(stream)
-        if self.copies is not None and self.copies.is_due():
-            self.scheduler.wake(self.copies)
+        if self.copies is not None:
+            self.copies.begin_due()
         return Next(min(self.pace.wait(), LONG) if works() else self.pace.wait())
 
     def statuses(self) -> list[StreamStatus]:

@@ -1,28 +1,39 @@
-"""Serving a copy: the rows of one version of a table, for the one site that has asked for them.
+"""Serving a copy: the rows of one version, for the one site that has asked for them.
 
 The request is the site's ack of a stream that may not be there yet: ``<stream>~copy~<site>``.
 :meth:`CopyServer.round` is a numbered path. A crash between any two steps changes nothing:
 
-    copy.1  asked           the request in the site's ack, which no copy in the log answers
-    copy.2  planned         the newest version of the table
+    copy.1  asked           the request in the site's ack, which nothing in the log answers
+    copy.2  planned         the version of the table, and what it has
     copy.3  frames-written  its rows. No receiver reads them yet
     copy.4  manifest-added  created if absent: now the copy is there. Earlier ones are trimmed
     copy.5  removed         the rows, once the site says that it has taken the copy: a manifest
                             without any follows, and the copy is trimmed
 
 The rows that a copy has are those of one version, and the version is in its vector. The log goes on
-from copy to copy: an epoch number that was used twice could be taken for the copy before.
+from copy to copy: an epoch number that was used twice could be taken for the copy before. A request
+that this site cannot serve is answered, too: by a manifest that says why. The site that has asked
+may ask another one then.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from spark_wan.capture.ranges import CaptureResult
 from spark_wan.delta.commits import is_same_commit
-from spark_wan.errors import SourceError
+from spark_wan.errors import (
+    LedgerError,
+    SchemaError,
+    SourceError,
+    SourceUnreadableError,
+    TargetError,
+    UnsupportedTypeError,
+)
 from spark_wan.events.columns import check_columns, check_keys
 from spark_wan.log.frame_age import ORPHAN_AGE
 from spark_wan.log.lost_logs import NewLog
@@ -31,23 +42,101 @@ from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
 from spark_wan.sender.publish import SourceTable
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Wanted
+from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
+from spark_wan.wire.mark import VectorEntry
 
 log = logging.getLogger(__name__)
+
+_NO_COLUMNS: Mapping[str, Any] = {"type": "struct", "fields": []}
+_REFUSALS = (SourceError, SchemaError, UnsupportedTypeError, LedgerError, TargetError)
+"""Errors that say what is wrong with the table here: asking again would not help."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One version of a table, as a copy may have it."""
+
+    table_id: str
+    """Of the table at the site that writes it."""
+    version: int
+    """The version of that table through which everything is in the rows."""
+    identity: str
+    """Of the commit ``version``; empty: not known here."""
+    schema: Mapping[str, Any]
+    vector: tuple[VectorEntry, ...]
+    at: int
+    """The version of the table here that has the rows."""
+    is_source: bool
+    """Served by the site that writes the table: what other tables had before it does not count."""
+
+
+class CopySource(Protocol):
+    """A table of which copies are served. Raises SourceError and others that say why not."""
+
+    def cut(self) -> Cut:
+        """Return the newest version that may be served."""
+
+    def check(self, cut: Cut) -> None:
+        """Check that the table is still the one that had the cut."""
+
+    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        """Write the frames with the rows of a cut."""
+
+
+@dataclass
+class WrittenTable:
+    """The table at the site that writes it."""
+
+    settings: StreamSettings
+    published: StreamLog
+    """The log of the table's events: what a copy has must be what they tell of."""
+    source: SourceTable
+
+    def cut(self) -> Cut:
+        table_id, commit = self.source.table_id(), self.source.newest()
+        schema = self.source.schema_at(commit.version)
+        vector = ((self.settings.origin, table_id, ALL_ROWS, commit.version),)
+        version = commit.version
+        cut = Cut(table_id, version, commit.identity, schema, vector, version, is_source=True)
+        self._check_published(cut)
+        return cut
+
+    def check(self, cut: Cut) -> None:
+        self._check_published(cut, self.source.table_id())
+
+    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        return self.source.snapshot(cut.at, cut.schema, header)
+
+    def _check_published(self, cut: Cut, now: str | None = None) -> None:
+        """Check that the source is the table, and in the state, that the log of its events knows;
+        and, if it has the ID ``now``, that the cut is of that one."""
+        table, last = self.settings.table, self.published.newest_manifest()
+        wrong = now is not None and cut.table_id != now
+        if last is not None and not wrong:
+            commit = self.source.commit(last.last_version)
+            wrong = (
+                last.table_id != cut.table_id
+                or last.keys != self.settings.keys
+                or cut.version < last.last_version
+                or (commit is not None and not is_same_commit(commit.identity, last.identity))
+            )
+        if wrong:
+            raise SourceError(
+                f"{table}: no copy is served: the source is not the table, or not in the state, "
+                "that was published, or has other keys. The stream of its events says what to do."
+            )
 
 
 @dataclass
 class CopyServer:
-    """Serves copies of one table to one site, at the site that writes the table."""
+    """Serves copies of one table to one site."""
 
     settings: StreamSettings
     """Of the copies: the only addressee is the site that asks."""
     log: StreamLog
-    published: StreamLog
-    """The log of the table's events: what a copy has must be what they tell of."""
-    source: SourceTable
+    source: CopySource
     clock: Callable[[], int]
-    """Milliseconds since 1970 UTC."""
     _writer: LogWriter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,27 +150,53 @@ class CopyServer:
         return site
 
     def round(self) -> Steps[Manifest | None]:
-        """Serve the copy that the site asks for; return None if there is nothing to do.
+        """Serve the copy that the site asks for, or say why not; return None if there is nothing
+        to do.
 
-        Raises SourceError, SchemaError or ChannelError: then the request waits."""
+        Raises ChannelError, or SourceUnreadableError: then the request waits."""
         ack, last = self.log.ack(self.site), self.log.newest_manifest()
         wanted = ack.wanted if ack is not None else None
         request = last.copy.request if last is not None and last.copy is not None else ""
         if wanted is not None and request != wanted.request:
             yield "copy.1 asked"
-            return (yield from self._writer.until_appended(lambda: self._serve(wanted)))
+            return (yield from self._writer.until_appended(lambda: self._answer(wanted)))
         taken = last is not None and ack is not None and ack.has(last.log_id, last.epoch)
         if wanted is None and taken and request:
             yield from self._writer.until_appended(self._end)
         return None
 
+    def _answer(self, wanted: Wanted) -> Steps[Manifest]:
+        try:
+            return (yield from self._serve(wanted))
+        except SourceUnreadableError:
+            raise
+        except _REFUSALS as error:
+            log.error("%s: the copy is not served: %s", self.log.stream, error)
+            return self._append_without_rows(CopyOf(wanted.request, refused=str(error)))
+
     def _end(self) -> Steps[None]:
         """Trim the copy that was taken, behind a manifest without rows."""
-        last = self._writer.end().last
-        assert last is not None
-        manifest = self._writer.without_rows(last, self.settings, kind=COPY, copy=CopyOf("", ()))
-        self._append(last, manifest, self.clock())
+        self._append_without_rows(CopyOf(""))
         yield "copy.5 removed"
+
+    def _append_without_rows(self, copy: CopyOf) -> Manifest:
+        last = self._writer.end().last
+        manifest = self._writer.following(
+            last,
+            self.settings,
+            kind=COPY,
+            table_id="",
+            schema=_NO_COLUMNS,
+            first_version=0,
+            last_version=-1,
+            start=True,
+            commits=(),
+            identity="",
+            frames=(),
+            disjoint=True,
+            copy=copy,
+        )
+        return self._append(last, manifest, self.clock())
 
     def _append(self, last: Manifest | None, manifest: Manifest, began: int) -> Manifest:
         """Append a manifest, and trim those before it."""
@@ -91,62 +206,40 @@ class CopyServer:
         return manifest
 
     def _serve(self, wanted: Wanted) -> Steps[Manifest]:
-        settings, source, last = self.settings, self.source, self._writer.end().last
-        table_id, commit = source.table_id(), source.newest()
-        version, schema = commit.version, source.schema_at(commit.version)
-        check_columns(dict(schema), settings.table)
+        settings, last = self.settings, self._writer.end().last
+        cut = self.source.cut()
+        check_columns(dict(cut.schema), settings.table)
         if settings.keys:
-            check_keys(dict(schema), list(settings.keys), settings.table)
-        self._check_published(table_id, version)
-        origin = (settings.origin, table_id, ALL_ROWS)
-        self._check_reaches(wanted, (*origin, version))
+            check_keys(dict(cut.schema), list(settings.keys), settings.table)
+        self._check_reaches(wanted, cut)
         self._sweep(last)
         yield "copy.2 planned"
         began = self.clock()
-        header = settings.header(table_id, schema, uuid.uuid4().hex)
+        header = settings.header(cut.table_id, cut.schema, uuid.uuid4().hex)
         captured = self._writer.all_or_nothing(
-            header.attempt, lambda: source.snapshot(version, schema, header)
+            header.attempt, lambda: self.source.write(cut, header)
         )
         yield "copy.3 frames-written"
-        self._check_published(source.table_id(), version, table_id)
+        self._writer.all_or_nothing(header.attempt, lambda: self.source.check(cut))
         manifest = self._writer.following(
             last,
             settings,
             kind=COPY,
-            table_id=table_id,
-            schema=schema,
+            table_id=cut.table_id,
+            schema=cut.schema,
             first_version=0,
-            last_version=version,
+            last_version=cut.version,
             start=True,
             commits=(),
-            identity=commit.identity,
+            identity=cut.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            copy=CopyOf(wanted.request, ((*origin, version),)),
+            copy=CopyOf(wanted.request, cut.vector),
         )
         manifest = self._append(last, manifest, began)
         yield "copy.4 manifest-added"
-        log.info("%s: a copy of version %d, %d rows", self.log.stream, version, manifest.rows)
+        log.info("%s: a copy of version %d, %d rows", self.log.stream, cut.version, manifest.rows)
         return manifest
-
-    def _check_published(self, table_id: str, version: int, before: str | None = None) -> None:
-        """Check that the source is the table, and in the state, that the log of its events knows;
-        and the one that it was ``before``."""
-        table, last = self.settings.table, self.published.newest_manifest()
-        wrong = before is not None and table_id != before
-        if last is not None and not wrong:
-            commit = self.source.commit(last.last_version)
-            wrong = (
-                last.table_id != table_id
-                or last.keys != self.settings.keys
-                or version < last.last_version
-                or (commit is not None and not is_same_commit(commit.identity, last.identity))
-            )
-        if wrong:
-            raise SourceError(
-                f"{table}: no copy is served: the source is not the table, or not in the state, "
-                "that was published, or has other keys. The stream of its events says what to do."
-            )
 
     def _sweep(self, last: Manifest | None) -> None:
         """Delete the rows of copies that were never finished: no manifest names them."""
@@ -157,12 +250,15 @@ class CopyServer:
             young = channel.now() - ORPHAN_AGE
             channel.trim_frames(stream, [path for path, time in written if time < young])
 
-    def _check_reaches(self, wanted: Wanted, has: tuple[str, str, str, int]) -> None:
+    def _check_reaches(self, wanted: Wanted, cut: Cut) -> None:
         """Check that a copy of this version has what the site needs at least."""
+        has = {tuple(origin): version for *origin, version in cut.vector}
         for *origin, version in wanted.least:
-            if tuple(origin) == has[:3] and version > has[3]:
+            if cut.is_source and tuple(origin) not in has:
+                continue
+            if version > has.get(tuple(origin), -1):
                 raise SourceError(
                     f"{self.settings.table}: site {self.site} asks for a copy that has version "
-                    f"{version}, and the newest is {has[3]}: the table was restored to an older "
-                    "state."
+                    f"{version} of the table at site {origin[0]}, and the newest here has it "
+                    f"through version {has.get(tuple(origin), -1)}."
                 )

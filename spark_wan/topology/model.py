@@ -14,6 +14,8 @@ from spark_wan.topology.values import (
     OnAckTimeout,
     OnTableOperation,
     Source,
+    Sync,
+    SyncFrom,
     parse_accept_from,
     parse_flag,
     parse_name,
@@ -21,6 +23,8 @@ from spark_wan.topology.values import (
     parse_on_table_operation,
     parse_signing_keys,
     parse_source,
+    parse_sync,
+    parse_sync_from,
 )
 from spark_wan.units import parse_bytes, parse_count, parse_seconds
 from spark_wan.wire.frame import MAX_FRAME_BYTES
@@ -81,6 +85,38 @@ class Site:
         parse_bytes,
         "Maximum unpacked size of a frame that the site receives: bytes, or 1GiB, 64MB. A larger"
         " one is refused before it is unpacked.",
+    )
+    sync: Sync = setting(
+        "auto",
+        parse_sync,
+        "When the site asks for a copy of a table that it needs: auto, at once; delayed, after"
+        " sync_after; manual, never, `spark-wan sync` does.",
+    )
+    sync_after: float = setting(
+        3_600.0,
+        parse_seconds,
+        "How long a site whose sync is delayed waits: seconds, or 30m, 1h.",
+    )
+    auto_init: bool = setting(
+        True,
+        parse_flag,
+        "Whether the site may get a copy of a whole table without `spark-wan sync --full`: true or"
+        " false.",
+    )
+    sync_from: SyncFrom = setting(
+        "any",
+        parse_sync_from,
+        "Who serves the site copies: any, first sites that have copies themselves; primary, only"
+        " the site that writes the table.",
+    )
+    sync_timeout: float = setting(
+        60.0,
+        parse_seconds,
+        "After how long without a sign of life the site asks the next one for a copy: seconds, or"
+        " 500ms, 1m.",
+    )
+    max_copies: int = setting(
+        1, parse_count, "Maximum number of copies that the site serves concurrently."
     )
 
 
@@ -186,6 +222,13 @@ class Table:
         False,
         parse_flag,
         "Whether a site may get an event by several ways, and applies it once: true or false.",
+    )
+
+    sync: Sync | None = setting(
+        None, parse_sync, "When sites ask for a copy of this table; default: as the site's sync."
+    )
+    sync_after: float | None = setting(
+        None, parse_seconds, "How long sync: delayed waits; default: as the site's sync_after."
     )
 
     def location(self, site: str) -> str:

@@ -11,9 +11,11 @@ A forwarder asks the same functions what to do with an epoch (:mod:`spark_wan.fo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
-from spark_wan.topology.model import Sender, Stream, Table, Topology
+from spark_wan.topology.model import Sender, Stream, Table, Topology, copy_name, stream_name
+from spark_wan.wire.names import is_safe
 
 
 def addressees(
@@ -67,6 +69,45 @@ def reached(topology: Topology, table: Table, sender: Sender) -> list[str]:
     and those to which others forward it."""
     streams = (each for each in streams_of(topology, table) if each.senders[0] == sender)
     return sorted({site for stream in streams for site in stream.addressees})
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A site that serves copies of a table to another one, through one of its senders."""
+
+    sender: Sender
+    table: Table
+    site: str
+    """The site that gets the copies."""
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream by which they come."""
+        name = stream_name(self.sender.site, self.sender.name, self.table.name)
+        return copy_name(name, self.site)
+
+    @property
+    def by_writer(self) -> bool:
+        """Whether the site that serves them writes the table."""
+        return self.sender.site in self.table.writers
+
+
+def serving(topology: Topology, table: Table, site: str) -> list[Serving]:
+    """Return who may serve copies of a table to a site that does not write it, in the order in
+    which they are asked: first the sites that have copies themselves, through any sender, then
+    those that write the table, through those that it is attached to."""
+    if table.source != "table" or site not in table.at or site in table.writers:
+        return []
+    found = [
+        each
+        for sender in topology.senders_to(site)
+        if sender.site in table.at and is_safe((each := Serving(sender, table, site)).stream)
+    ]
+    peers = [each for each in found if not each.by_writer]
+    if topology.site(site).sync_from == "primary":
+        peers = []
+    writers = [each for each in found if each.by_writer and each.sender.name in table.senders]
+    return [*peers, *writers]
 
 
 def all_streams(topology: Topology) -> list[Stream]:

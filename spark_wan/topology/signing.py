@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from spark_wan.log.trust import NO_KEYS, Keys, ManifestRule, StreamTrust
-from spark_wan.topology.model import Sender, Topology, copied_stream
-from spark_wan.topology.routes import all_streams
+from spark_wan.topology.model import Sender, Topology
+from spark_wan.topology.routes import all_streams, serving
 from spark_wan.wire.signature import Signer
 
 
@@ -33,7 +33,18 @@ def receiving_trust(topology: Topology, site: str, channel: str) -> Callable[[st
     receiver, keys = topology.site(site), keys_of(topology)
     if not keys and receiver.accept_from is None:
         return lambda stream: NO_KEYS
-    streams = {each.name: each for each in all_streams(topology) if each.sender.channel == channel}
+    known: dict[str, tuple[Sender | None, str | None]] = {
+        each.name: (each.sender, each.origin)
+        for each in all_streams(topology)
+        if each.sender.channel == channel
+    }
+    # Of copies only those that may be served: nobody else's are taken.
+    known |= {
+        each.stream: (each.sender, table.writers[0] if len(table.writers) == 1 else None)
+        for table in topology.tables.values()
+        for each in serving(topology, table, site)
+        if each.sender.channel == channel
+    }
     channels: dict[str, frozenset[str]] = {}
     for sender in topology.senders.values():
         if sender.channel == channel:
@@ -42,13 +53,11 @@ def receiving_trust(topology: Topology, site: str, channel: str) -> Callable[[st
     ack_signer = Signer(site, "", keys[site]) if site in keys else None
 
     def trust(stream: str) -> StreamTrust:
-        copied = copied_stream(stream)  # who sends a stream serves copies of its table
-        known = streams.get(stream if copied is None else copied[0])
-        sender = known.sender if known is not None else None
+        sender, origin = known.get(stream, (None, None))
         rule = ManifestRule(
             receiver=site,
             sender=sender.site if sender is not None else None,
-            origin=known.origin if known is not None else None,
+            origin=origin,
             keys=keys,
             channels=channels
             if sender is None

@@ -17,6 +17,8 @@ from spark_wan.wire.signature import KeyReference
 OnAckTimeout = Literal["wait", "continue"]
 OnTableOperation = Literal["hold", "distribute", "skip"]
 Source = Literal["table", "sink"]
+Sync = Literal["auto", "delayed", "manual"]
+SyncFrom = Literal["any", "primary"]
 
 STATE_SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss")
 """The channel schemes that Spark knows too: it writes the ledger and its own checkpoints."""
@@ -192,6 +194,14 @@ def parse_on_table_operation(value: object) -> OnTableOperation:
 
 def parse_source(value: object) -> Source:
     return cast(Source, one_of(value, get_args(Source)))
+
+
+def parse_sync(value: object) -> Sync:
+    return cast(Sync, one_of(value, get_args(Sync)))
+
+
+def parse_sync_from(value: object) -> SyncFrom:
+    return cast(SyncFrom, one_of(value, get_args(SyncFrom)))
 
 
 def parse_signing_keys(value: object) -> tuple[KeyReference, ...]:

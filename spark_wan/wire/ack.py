@@ -40,6 +40,8 @@ A request for a copy:
 ===========  =============  =======================================================================
 ``request``  string         a random ID: a copy answers this request and no other
 ``least``    list of lists  what the copy has to have, as above
+``since``    int            when the site asked, in milliseconds since 1970 UTC; absent: unknown
+``again``    int            how many sites were asked before this one; absent: 0
 ===========  =============  =======================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
@@ -81,6 +83,8 @@ class Wanted:
 
     request: str
     least: tuple[VectorEntry, ...] = ()
+    since: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True)

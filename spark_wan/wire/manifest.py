@@ -52,13 +52,15 @@ A ``capture`` holds the commits ``first_version`` to ``last_version`` of the sou
 it; its ``first_version`` is 0. ``events`` are of a user stream; both versions are -1.
 
 A ``copy`` is in a log of its own, for the one site that has asked for it. It holds the rows of the
-table at ``last_version``, and takes the place of all rows that the site has:
+table at ``last_version``, and takes the place of all rows that the site has. The site that serves
+it writes the table, or has a copy itself:
 
 ===========  =============  =======================================================================
 ``request``  string         the request that it answers, as in the site's ack; empty: none, it has
                             no rows, and the copy before it was taken
 ``vector``   list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
-                            version through which everything is in them)
+                            version through which everything is in them); empty: there are no rows
+``refused``  string         why the site serves no copy; absent: it does
 ===========  =============  =======================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
@@ -82,7 +84,7 @@ from crc32c import crc32c
 from spark_wan.errors import ManifestError, NewerRecordError, UntrustedError
 from spark_wan.wire.frame import FrameRef
 from spark_wan.wire.mark import VectorEntry
-from spark_wan.wire.names import is_safe, shown
+from spark_wan.wire.names import is_safe, printable, shown
 from spark_wan.wire.records import (
     OR_RESTORE,
     RESTORE,
@@ -121,7 +123,8 @@ class CopyOf:
     """What a copy answers, and what it has."""
 
     request: str
-    vector: tuple[VectorEntry, ...]
+    vector: tuple[VectorEntry, ...] = ()
+    refused: str | None = None
 
 
 def fingerprint(manifest: bytes) -> str:
@@ -207,6 +210,8 @@ class Manifest:
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
+        if self.copy is not None and self.copy.refused is None:
+            del content["copy"]["refused"]
         return content
 
     def signed_by(self, signer: Signer) -> Manifest:
@@ -263,6 +268,9 @@ class Manifest:
                 f"wrote it. {RESTORE}"
             ) from error
         manifest._check_names(where)
+        if manifest.copy is not None and manifest.copy.refused is not None:
+            refused = printable(manifest.copy.refused)
+            manifest = replace(manifest, copy=replace(manifest.copy, refused=refused))
         # Of the bytes that were read: encoded again, one of version 1 would have another.
         manifest.__dict__["fingerprint"] = fingerprint(data)
         if manifest.signature is not None:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from default_channel import frames
 from deltalake import DeltaTable
+from many_sites import ManySites
 from pair import Pair
 from sites import NEWARK, SEATTLE, Sites
 
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.sync.automatic import SiteNeed
 from spark_wan.sync.request import request_copy
 from spark_wan.topology.model import copy_name
 from spark_wan.wire.mark import Mark
@@ -171,3 +173,95 @@ def test_a_ledger_knows_its_table_after_a_copy_and_a_restart(spark: Any, tmp_pat
     number = applier.ledger.catch_up(applier.target)
     again = sites.applier(spark, "orders")
     assert again.ledger.catch_up(again.target) == number == 3
+
+
+def test_b06_a_site_asks_for_a_copy_by_itself(spark: Any, tmp_path: Path) -> None:
+    """`sync: auto`, which is the default: nobody runs a command."""
+    sites = Sites.make(tmp_path)
+    sites.set_site(SEATTLE, sync="auto")
+    sites.change(10)
+    sites.replicate(spark)
+    table_deleted(sites)
+    sites.change(30)
+    sites.send(spark)
+    told: list[SiteNeed] = []
+    held = sites.receive(spark, on_need=told.append)
+    for table in TABLES:
+        assert "has asked site newark for a copy" in str(held[table].held)
+    assert {(need.table, need.why) for need in told} == {(table, "table") for table in TABLES}
+    sites.send(spark)
+    sites.receive(spark)
+    sites.receive(spark)
+    sites.assert_equal()
+    sites.change(50)
+    sites.replicate(spark)
+    sites.assert_equal()
+
+
+@pytest.mark.parametrize("fault", [table_made_again, ledger_deleted])
+def test_rows_of_the_sites_own_are_not_taken_by_a_copy_that_nobody_asked_for(
+    spark: Any, tmp_path: Path, fault: Callable[[Sites], None]
+) -> None:
+    """Somebody made the table at the place of the target, or wrote to it. Fails when the automatic
+    copy takes these rows away."""
+    sites = Sites.make(tmp_path)
+    sites.set_site(SEATTLE, sync="auto")
+    sites.change(10)
+    sites.replicate(spark)
+    fault(sites)
+    before = {table: sites.rows(table, SEATTLE) for table in TABLES}
+    sites.change(30)
+    for _ in range(2):
+        sites.send(spark)
+        held = sites.receive(spark)
+    for table in TABLES:
+        assert "rows there that no receiver wrote" in str(held[table].held)
+        assert sites.rows(table, SEATTLE) == before[table]
+
+
+def test_a_site_behind_another_gets_a_copy_from_there(spark: Any, tmp_path: Path) -> None:
+    """A chain, whose writer is not read at all: its jobs do not run. Then the stream goes on."""
+    sites = ManySites.make(tmp_path, {"a": [["b"]], "b": [["c"]], "c": []}, sync="auto")
+
+    def pass_on(*order: str) -> dict[str, Any]:
+        statuses: dict[str, Any] = {}
+        for site in order:
+            statuses |= sites.receive(spark, site)
+        return statuses
+
+    sites.commit("a", "orders", [{"id": 1, "item": "pen", "amount": 1.0}])
+    sites.send(spark, "a")
+    pass_on("b", "c")
+    sites.assert_equal()
+    shutil.rmtree(tmp_path / "c" / "orders")
+    sites.commit("a", "orders", [{"id": 2, "item": "ink", "amount": 2.0}])
+    sites.send(spark, "a")
+    pass_on("b", "c")
+    pass_on("b", "c", "c")
+    sites.assert_equal()
+    sites.commit("a", "orders", [{"id": 1, "item": "pencil", "amount": 1.5}])
+    sites.send(spark, "a")
+    statuses = pass_on("b", "c")
+    sites.assert_equal()
+    assert {status.held for status in statuses.values()} == {None}
+
+
+def test_a_peer_whose_rows_are_not_the_writers_serves_no_copy(spark: Any, tmp_path: Path) -> None:
+    """The next one is asked. Fails when rows of the peer's own reach the other site."""
+    links = {"a": [["b", "c"]], "b": [["c"]], "c": []}
+    table = {"keys": ["id"], "senders": ["a0"]}
+    sites = ManySites.make(tmp_path, links, tables={"orders": table}, sync="auto")
+    sites.commit("a", "orders", [{"id": 1, "item": "pen", "amount": 1.0}])
+    sites.send(spark, "a")
+    for site in "bc":
+        sites.receive(spark, site)
+    sites.commit("b", "orders", [{"id": 9, "item": "foreign", "amount": 0.0}])
+    shutil.rmtree(tmp_path / "c" / "orders")
+    sites.commit("a", "orders", [{"id": 2, "item": "ink", "amount": 2.0}])
+    sites.send(spark, "a")
+    for site in "cbc":
+        sites.receive(spark, site)
+    sites.send(spark, "a")
+    for _ in range(2):
+        sites.receive(spark, "c")
+    assert sites.tables.rows("orders", "c") == sites.tables.rows("orders", "a")

@@ -36,12 +36,13 @@ class ManySites:
         links: Mapping[str, Sequence[Sequence[str]]],
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         channels: str | None = None,
+        sync: str = "manual",
         **settings: object,
     ) -> ManySites:
         """``links``: site -> the remotes of each of its senders, called ``<site>0``, ``<site>1`` …
         ``tables``: name -> what differs from a table that the first site writes, at all sites.
         ``channels``: what the URL of each sender's channel begins with, before the sender's name;
-        None: channels of the tests' default kind.
+        None: channels of the tests' default kind. ``sync``: of all sites.
         """
 
         def own(sender: str) -> Row:
@@ -64,7 +65,7 @@ class ManySites:
         }
         content = {
             "version": 1,
-            "sites": {site: {"state": f"./{site}/_wan"} for site in names},
+            "sites": {site: {"state": f"./{site}/_wan", "sync": sync} for site in names},
             "senders": senders,
             "tables": {
                 name: {"at": {site: f"./{site}/{name}" for site in names}, **table, **own}

@@ -82,8 +82,8 @@ class NetworkForwards(Forwards):
 
     network: Network
 
-    def _outbound_of(self, sender: Sender) -> OutboundChannel:
-        outbound = super()._outbound_of(sender)
+    def outbound(self, sender: Sender) -> OutboundChannel:
+        outbound = super().outbound(sender)
         if outbound.watch.channel.__class__.__name__ != "AsSeen":
             outbound.watch = AckWatch(self.network.channel(sender.channel, self.site.name))
         return outbound

@@ -67,7 +67,7 @@ def write_topology(folder: Path, senders: Mapping[str, Row], tables: Mapping[str
     sender = {"site": NEWARK, "remotes": [SEATTLE], "batch_interval": "100ms"}
     content = {
         "version": 1,
-        "sites": {site: {"state": f"./{site}/_wan"} for site in sites},
+        "sites": {site: {"state": f"./{site}/_wan", "sync": "manual"} for site in sites},
         "senders": {name: {**sender, **settings} for name, settings in senders.items()},
         "tables": {
             name: {"writers": [NEWARK], "at": {site: f"./{site}/{name}" for site in sites}, **table}
@@ -130,6 +130,13 @@ class Sites:
                 for table, keys in KEYS.items()
             },
         )
+
+    def set_site(self, site: str, **settings: object) -> None:
+        """Change a site's settings in the topology."""
+        file = self.folder / "wan.yaml"
+        content = yaml.safe_load(file.read_text())
+        content["sites"][site] |= settings
+        file.write_text(yaml.safe_dump(content))
 
     def copy(self, folder: Path) -> Sites:
         """Copy the two sites, as a machine restored from an image has them."""

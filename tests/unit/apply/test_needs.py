@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fakes import (
@@ -24,6 +24,7 @@ from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
+from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT
 
@@ -200,3 +201,72 @@ def test_another_need_has_its_own_time() -> None:
     assert new.since_before(old) == new
     assert replace(new, why="table").since_before(old) == replace(old, since=5)
     assert new.since_before(None) == new
+
+
+def own(site: Site) -> None:
+    site.target.put(None)
+
+
+def own_before_the_first_apply(site: Site) -> None:
+    """Somebody made the table at the place of the target."""
+    site.target.id = "target-2"
+    site.target.commits = [commit(0, "CREATE TABLE AS SELECT"), commit(1, "OPTIMIZE")]
+
+
+def made_empty(site: Site) -> None:
+    site.target.id = "target-2"
+    site.target.commits = [commit(0, "CREATE TABLE"), commit(1, "ADD COLUMNS")]
+
+
+def history_gone(site: Site) -> None:
+    """And no mark is left that would say."""
+    site.target.commits = [commit(7, "OPTIMIZE")]
+
+
+def history_gone_behind_a_mark(site: Site) -> None:
+    site.target.commits = site.target.commits[-1:]
+
+
+def optimized(site: Site) -> None:
+    site.target.put(None, "OPTIMIZE")
+
+
+@pytest.mark.parametrize(
+    ("fault", "has"),
+    [
+        (table_dropped, False),
+        (table_restored, False),
+        (made_empty, False),
+        (optimized, False),
+        (history_gone_behind_a_mark, False),
+        (own, True),
+        (own_before_the_first_apply, True),
+        (history_gone, True),
+    ],
+)
+def test_rows_that_no_receiver_wrote(fault: Callable[[Site], None], has: bool) -> None:
+    """In whatever state the ledger is. Fails when a copy that nobody asked for takes them away."""
+    site = Site()
+    fault(site)
+    for store in (site.store, LedgerRows()):
+        ledger = Ledger("seattle", "orders", store, clock=site.clock)
+        assert ledger.has_own_rows(site.target) is has
+
+
+def test_what_the_site_does_about_it_is_in_the_ack() -> None:
+    """Fails when people do not see whether a copy comes by itself."""
+    site, told = Site(), list[tuple[str, str, bool]]()
+    table_dropped(site)
+
+    class Asks:
+        def needed(self, stream: str, need: Need, cause: str, has_own_rows: Any) -> str:
+            told.append((stream, need.why, has_own_rows()))
+            return f"{cause} A copy was asked for."
+
+    ledger = Ledger("seattle", "orders", site.store, clock=site.clock)
+    log = StreamLog(site.channel, STREAM)
+    applier = TableApplier("seattle", "orders", log, site.target, ledger)
+    applier.synchronizer = cast(Synchronizer, Asks())
+    result = run(applier.round())
+    assert told == [(STREAM, "table", False)]
+    assert str(site.ack.cause).endswith(" A copy was asked for.") and result.cause == site.ack.cause

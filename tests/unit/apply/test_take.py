@@ -24,12 +24,12 @@ from publishing import Site as Newark
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.take import CopyTaker
-from spark_wan.errors import ManifestError, SourceError
+from spark_wan.errors import ManifestError, SourceUnreadableError
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.serve import CopyServer
+from spark_wan.sender.serve import CopyServer, WrittenTable
 from spark_wan.steps import run
 from spark_wan.topology.model import copy_name
 from spark_wan.wire.ack import Ack, Wanted
@@ -75,7 +75,8 @@ class Pair:
         settings = replace(self.newark.settings, stream=NAME, addressees=("seattle",))
         published = StreamLog(self.channel, STREAM)
         source, clock = self.newark.source, self.newark.clock
-        return CopyServer(settings, self.copies, published, source, clock)
+        table = WrittenTable(settings, published, source)
+        return CopyServer(settings, self.copies, table, clock)
 
     def taker(self) -> CopyTaker:
         return CopyTaker("seattle", "orders", self.copies, self.target, self.ledger())
@@ -90,6 +91,15 @@ class Pair:
 
     def serve(self) -> Manifest | None:
         return run(self.server().round())
+
+    def refusal(self, served: bool = False) -> str:
+        """Return why the request is refused. Nothing of the rows is left in the channel."""
+        manifest = self.copies.newest_manifest() if served else self.serve()
+        assert manifest is not None and manifest.copy is not None
+        assert not manifest.frames and self.channel.frames(NAME) == []
+        assert manifest.copy.request == "r1" and manifest.copy.vector == ()
+        assert self.serve() is None  # it is answered
+        return str(manifest.copy.refused)
 
     def take(self) -> ApplyResult:
         result = run(self.taker().round())
@@ -440,9 +450,63 @@ def test_no_copy_of_a_source_that_is_not_the_published_one_is_served(
     """Its rows match no version that the events tell of. Fails when only the events are held."""
     fault(pair)
     pair.ask()
-    with pytest.raises(SourceError, match="no copy is served: the source is not the table"):
+    assert "no copy is served: the source is not the table" in pair.refusal()
+
+
+def test_a_source_that_cannot_be_read_now_is_no_refusal(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again. Fails when the site that asks has to ask another one."""
+
+    def fail() -> None:
+        raise SourceUnreadableError("slow down")
+
+    monkeypatch.setattr(pair.newark.source, "newest", fail)
+    pair.ask()
+    with pytest.raises(SourceUnreadableError):
         pair.serve()
     assert pair.copies.since(0) == []
+
+
+def test_a_refused_copy_is_not_taken(pair: Pair) -> None:
+    """Another site is asked; the last one says why there is no copy. Fails when the table is
+    emptied."""
+    table_id = pair.newark.source.id
+    source_replaced(pair)
+    pair.ask()
+    pair.serve()
+    before, asked = len(pair.target.commits), []
+    held = pair.take()
+    assert held.held is not None and "no site serves a copy of the table now" in str(held.cause)
+    ack = pair.copies.ack("seattle")
+    assert ack is not None and ack.wanted is not None and ack.held is not None
+    taker = pair.taker()
+    taker.refused = lambda wanted, cause: asked.append((wanted.request, cause)) is None
+    assert run(taker.round()).held is None
+    ack = pair.copies.ack("seattle")
+    assert ack is not None and (ack.wanted, ack.held) == (None, None)
+    assert [request for request, _ in asked] == ["r1"]
+    assert len(pair.target.commits) == before
+    # A refusal ends with the next request.
+    pair.newark.source.id = table_id
+    pair.ask("r2")
+    pair.serve()
+    assert pair.take().held is None
+    assert pair.copies_taken()
+
+
+def test_a_copy_of_an_earlier_source_is_not_taken_from_a_peer(pair: Pair) -> None:
+    """The site has rows of a later source table already. Fails when the table goes back."""
+    pair.ask()
+    pair.serve()
+    taker = pair.taker()
+    taker.ledger.catch_up(pair.target)
+    later = {**taker.ledger.progress.through, ("newark", "a later one", "all"): 3}
+    for from_writer in (True, False):
+        taker.from_writer = from_writer
+        taker.ledger.progress.through = dict(later)
+        newest = pair.copies.newest_manifest()
+        assert newest is not None and taker._has_more(newest) is not from_writer
 
 
 def test_a_source_that_is_replaced_while_it_is_copied(pair: Pair) -> None:
@@ -451,9 +515,8 @@ def test_a_source_that_is_replaced_while_it_is_copied(pair: Pair) -> None:
     while next(serving) != "copy.3 frames-written":
         pass
     source_replaced(pair)
-    with pytest.raises(SourceError, match="no copy is served"):
-        run(serving)
-    assert pair.copies.since(0) == []
+    run(serving)
+    assert "no copy is served" in pair.refusal(served=True)
 
 
 def test_a_copy_of_another_site_or_sender_is_not_taken(pair: Pair) -> None:
@@ -497,9 +560,14 @@ def test_local_commits_before_a_copy_do_not_count(pair: Pair) -> None:
 def test_a_copy_that_has_too_little_is_not_served(pair: Pair) -> None:
     """The source was restored to an older state: the site has more."""
     pair.ask(least=((*ORIGIN, 50),))
-    with pytest.raises(SourceError, match="asks for a copy that has version 50, and the newest is"):
-        pair.serve()
-    assert pair.copies.since(0) == []
+    assert "asks for a copy that has version 50 of the table at site newark" in pair.refusal()
+
+
+def test_what_an_earlier_source_had_is_not_asked_of_the_writer(pair: Pair) -> None:
+    """Its table is the one that counts. Fails when a replaced source serves nobody."""
+    pair.ask(least=(("newark", "an earlier one", "all", 900), (*ORIGIN, 0)))
+    served = pair.serve()
+    assert served is not None and served.frames
 
 
 def test_rows_of_a_copy_are_no_events_and_events_no_copy(pair: Pair) -> None:

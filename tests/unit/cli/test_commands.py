@@ -156,13 +156,27 @@ def test_b75_an_option_out_of_range_is_wrong_usage(
     assert f"Invalid value for '{option}': {problem}" in capsys.readouterr().err
 
 
+OF_THE_SITE = {
+    "priority",
+    "signing_keys",
+    "accept_from",
+    "max_frame_bytes",
+    "sync",
+    "sync_after",
+    "auto_init",
+    "sync_from",
+    "sync_timeout",
+    "max_copies",
+}
+
+
 def test_the_help_texts_are_those_of_the_settings(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("send", "--help") == run("receive", "--help") == 0
     printed = " ".join(capsys.readouterr().out.split())
     for name, setting in settings_of(Site).items():
-        if name in ("priority", "signing_keys", "accept_from", "max_frame_bytes"):
+        if name in OF_THE_SITE:
             continue  # of the site, whatever job runs
         assert f"{setting.help} Default: {name} of the site." in printed
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import tempfile
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,7 +104,7 @@ def launched(
     monkeypatch: pytest.MonkeyPatch, log_file: Path, tables: int = 1, conf: Any = None
 ) -> None:
     """Launch a sender, with JSON as output."""
-    for name in ("_on_signals", "_set_up_logging"):
+    for name in ("_on_signals", "_on_hangup", "_set_up_logging"):
         monkeypatch.setattr(launcher, name, lambda *_: None)
     options: Any = SimpleNamespace(
         site="newark",
@@ -236,3 +238,111 @@ def test_what_the_jvm_prints_is_appended_to_the_log(
     child.communicate(b"go\n")
     assert capfd.readouterr() == ("own\n", "")
     assert log_file.read_text() == "before\nout\nerr\n"
+
+
+class Topologies:
+    """The topology file: each time it is read it has the next content."""
+
+    def __init__(self, *contents: str | WanError) -> None:
+        self.contents, self.ran, self.stopped = list(contents), list[str](), threading.Event()
+
+    def new_job(self, spark: Any) -> Any:
+        content = self.contents.pop(0)
+        if isinstance(content, WanError):
+            raise content
+        topologies = self
+
+        class Sender:
+            topology = SimpleNamespace(tables=())
+
+            def start(self, available_now: bool = False) -> Job:
+                if content == "no channel" and topologies.ran:
+                    raise WanError("the channel cannot be used")
+                topologies.ran.append(content)
+                return Job(None)
+
+        return Sender()
+
+
+def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: int) -> None:
+    """Launch a sender, send it so many SIGHUPs, and stop it."""
+    hangup, left = threading.Event(), [hangups]
+
+    def wait(timeout: float) -> bool:
+        if left[0]:
+            left[0] -= 1
+            hangup.set()
+            return False
+        return True
+
+    class Stopped(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if wait(timeout or 0.0):
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(launcher, "_on_hangup", lambda stop: hangup)
+    monkeypatch.setattr(launcher, "_on_signals", lambda *_: None)
+    monkeypatch.setattr(launcher, "_set_up_logging", lambda *_: None)
+    monkeypatch.setattr(launcher, "_has_session", lambda options: True)
+    monkeypatch.setattr(launcher, "_session", lambda *_: nullcontext(object()))
+    monkeypatch.setattr(launcher.threading, "Event", Stopped)
+    options: Any = SimpleNamespace(
+        site="newark", verbose=False, available_now=False, session_settings=dict
+    )
+    launcher.launch(
+        "sender", topologies.new_job, options, out=open_output(Format.JSON), report=print
+    )
+
+
+def test_b22_a_hangup_reads_the_topology_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fails when a site cannot be added without a restart."""
+    topologies = Topologies("one", "two", "three")
+    reloaded(monkeypatch, topologies, 2)
+    assert topologies.ran == ["one", "two", "three"]
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert events == ["starting", "started", "reloaded", "reloaded", "stopped"]
+
+
+@pytest.mark.parametrize("second", [WanError("senders.east: unknown key"), "no channel"])
+def test_a_topology_that_is_refused_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], second: Any
+) -> None:
+    """The job goes on as it was. Fails when a mistake in the file ends replication."""
+    topologies = Topologies("one", second, "three")
+    reloaded(monkeypatch, topologies, 2)
+    assert topologies.ran == ["one", *["one"] * (second == "no channel"), "three"]
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert events == ["starting", "started", "error", "reloaded", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("terminals", "stops"), [((True, True), 0), ((False, False), 0), ((True, False), 1)]
+)
+def test_a_hangup_of_the_terminal_is_a_stop(
+    monkeypatch: pytest.MonkeyPatch, terminals: tuple[bool, bool], stops: int
+) -> None:
+    """Fails when a job lives on unseen after its window was closed."""
+    before, here = signal.getsignal(signal.SIGHUP), list(terminals)
+    monkeypatch.setattr(launcher, "_has_terminal", lambda: here.pop(0) if here else terminals[1])
+    stopped: list[int] = []
+    try:
+        asked = launcher._on_hangup(lambda: stopped.append(1))
+        handler = signal.getsignal(signal.SIGHUP)
+        assert callable(handler)
+        handler(signal.SIGHUP, None)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (len(stopped), asked.is_set()) == (stops, not stops)
+
+
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    """As nohup has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        launcher._on_hangup(print)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

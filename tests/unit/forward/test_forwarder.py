@@ -353,9 +353,24 @@ def test_an_inbound_log_that_was_restored_to_an_older_state(chicago: Chicago) ->
 
 
 def test_an_inbound_log_with_a_gap(chicago: Chicago) -> None:
+    """The sites behind see it by the versions, and ask for a copy. Fails when they get nothing
+    more."""
     chicago.send(1)
     chicago.forward()
     chicago.send(2, 3)
+    chicago.trim(2)
+    chicago.forward()
+    before, after = chicago.forwarded()
+    assert (before.epoch, after.epoch) == (1, 2)
+    assert after.first_version > before.last_version + 1
+
+
+def test_a_users_log_with_a_gap(chicago: Chicago) -> None:
+    """Nobody would see what is missing."""
+    events = {"kind": EVENTS, "first_version": -1, "last_version": -1}
+    chicago.send(1, **events)
+    chicago.forward()
+    chicago.send(2, 3, **events)
     chicago.trim(2)
     chicago.held("begins at manifest 3, but it was forwarded only through 1: those between")
 

@@ -1,21 +1,23 @@
-"""Copies that sites ask a channel's sender for: when they are served, and what goes wrong."""
+"""Copies that sites ask for through a channel: when they are served, and what goes wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from fakes import STREAM, memory_channel
-from inline import Running
+from fakes import STREAM, Clock, memory_channel
+from inline import Running, Woken
 
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.errors import ChannelError, SourceError
 from spark_wan.log.ack_watch import AckWatch
-from spark_wan.log.notes import put_ack
-from spark_wan.runtime.scheduler import UNTIL_WOKEN, Found, Lane, Next
+from spark_wan.log.notes import put_ack, sender_record
+from spark_wan.runtime.scheduler import Found, Lane, Next
 from spark_wan.sender import copies as copies_module
-from spark_wan.sender.copies import RETRY, OutboundCopies
+from spark_wan.sender.copies import RETRY, CopiesNow, OutboundCopies, OutboundCopy
+from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import CopyServer
 from spark_wan.topology.model import copy_name
 from spark_wan.wire.ack import Ack, Wanted
@@ -25,6 +27,9 @@ NAME = copy_name(STREAM, "seattle")
 
 class Server:
     """Serves, or fails as it is told."""
+
+    log = SimpleNamespace(stream=NAME)
+    settings = SimpleNamespace(origin="newark")
 
     def __init__(self) -> None:
         self.rounds, self.error = 0, cast("Exception | None", None)
@@ -36,62 +41,98 @@ class Server:
         yield "copy.1 asked"
 
 
-def made(available_now: bool = False) -> tuple[OutboundCopies, Server]:
-    watch, server = AckWatch(memory_channel()), Server()
-    servers = {NAME: cast(CopyServer, server)}
-    return OutboundCopies(Running(), watch, servers, CurrentSession(), available_now), server
+class Here:
+    """A channel through which the copies of one table to one site go."""
 
+    def __init__(self, available_now: bool = False) -> None:
+        self.watch, self.server = AckWatch(memory_channel()), Server()
+        self.scheduler = Woken()
+        server, channel = cast(CopyServer, self.server), self.watch.channel
+        record = SenderRecordKeeper(channel, NAME, "settings", Clock())
+        self.copy = OutboundCopy(
+            Running(), self.watch, server, CurrentSession(), record, available_now
+        )
+        self.copies = OutboundCopies(self.watch, [self.copy], cast(Any, self.scheduler))
 
-def ask(copies: OutboundCopies, request: str = "r1") -> None:
-    ack = Ack("seattle", NAME, "", 0, wanted=Wanted(request))
-    put_ack(copies.watch.channel, NAME, "seattle", ack.encode())
-    copies.watch.look()
+    def ask(self, request: str = "r1") -> None:
+        ack = Ack("seattle", NAME, "", 0, wanted=Wanted(request))
+        put_ack(self.watch.channel, NAME, "seattle", ack.encode())
 
+    def begun(self) -> bool:
+        """Whether the listing of the acks has begun to serve a copy."""
+        self.scheduler.woken.clear()
+        self.copies.begin_due()
+        return self.scheduler.woken == [self.copy]
 
-def work(copies: OutboundCopies) -> Any:
-    turn = copies.look(cast(Any, None))
-    assert isinstance(turn, Found) and turn.lane is Lane.LARGE
-    return turn.work(cast(Any, None))
+    def work(self) -> Any:
+        turn = self.copy.look(cast(Any, None))
+        assert isinstance(turn, Found) and turn.lane is Lane.COPIES
+        return turn.work(cast(Any, None))
 
 
 def test_a_request_is_served_once_and_the_next_one_too() -> None:
-    copies, server = made()
-    assert not copies.is_due() and copies.look(cast(Any, None)) is UNTIL_WOKEN
+    here = Here()
+    assert not here.begun()
     for rounds, request in enumerate(("r1", "r2"), 1):
-        ask(copies, request)
-        assert copies.is_due()
-        assert work(copies) == Next(0.0)
-        assert (server.rounds, copies.is_due()) == (rounds, False)
+        here.ask(request)
+        here.watch.look()
+        assert here.begun()
+        assert here.work() is None  # it ends, and begins again with the next request
+        assert (here.server.rounds, here.begun()) == (rounds, False)
 
 
 def test_a_copy_that_cannot_be_served_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(copies_module.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(copies_module, "lost_session", lambda spark: None)
-    copies, server = made()
-    server.error = SourceError("the source is another table")
-    ask(copies)
-    assert work(copies) == Next(RETRY) and not copies.is_due()
+    here = Here()
+    here.server.error = SourceError("the source is another table")
+    here.ask()
+    here.watch.look()
+    assert here.work() == Next(RETRY)
+    assert not here.begun() and here.copy.look(cast(Any, None)) == Next(RETRY)
+    record = sender_record(here.watch.channel, NAME)
+    assert record is not None and "the source is another table" in str(record.held)
     now[0] += RETRY
-    server.error = None
-    assert work(copies) == Next(0.0)
-    assert (server.rounds, copies.is_due()) == (2, False)
+    here.server.error = None
+    assert here.work() is None
+    assert (here.server.rounds, here.begun()) == (2, False)
+
+
+def test_a_copy_shows_that_it_is_being_served() -> None:
+    """To the site that waits for it. Fails when that passes on to another site meanwhile."""
+    here = Here()
+    here.ask()
+    here.watch.look()
+    seen: list[Any] = []
+
+    def serve() -> Iterator[str]:
+        seen.append((here.copies.records, sender_record(here.watch.channel, NAME)))
+        yield "copy.1 asked"
+
+    here.server.round = serve  # type: ignore[method-assign]
+    here.work()
+    ((records, record),) = seen
+    assert records == [here.copy.record] and record is not None
+    assert here.copies.records == []
 
 
 def test_a_run_that_ends_serves_what_is_asked_for_now() -> None:
-    copies, server = made(available_now=True)
-    assert copies.look(cast(Any, None)) is None
-    ask(copies)
-    assert work(copies) is None
-    assert server.rounds == 1
+    here = Here(available_now=True)
+    now = CopiesNow(here.copies)
+    assert now.look(cast(Any, None)) is None and here.scheduler.woken == []
+    here.ask()
+    assert now.look(cast(Any, None)) is None and here.scheduler.woken == [here.copy]
+    assert here.work() is None
+    assert here.server.rounds == 1
 
 
 def test_a_channel_that_does_not_answer_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds its streams, and the other channels go on. Fails when the whole job ends."""
-    copies, _ = made(available_now=True)
+    here = Here(available_now=True)
 
     def refuse(*_: Any) -> None:
         raise ChannelError("not now")
 
-    monkeypatch.setattr(copies.watch, "look", refuse)
-    assert copies.look(cast(Any, None)) is None
+    monkeypatch.setattr(here.watch, "look", refuse)
+    assert CopiesNow(here.copies).look(cast(Any, None)) is None

@@ -1,4 +1,4 @@
-"""Who may ask for a copy of what, and what the request says."""
+"""Who may ask whom for a copy of what, and what the request says."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import pytest
 from fakes import ack
 
 from spark_wan.channels.registry import open_channel
-from spark_wan.errors import TopologyError
+from spark_wan.errors import JoinFailureError, TopologyError
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sync.request import request_copy
+from spark_wan.sync.request import (
+    CopyRequests,
+    request_copy,
+    serving_sites,
+    withdraw_request,
+)
 from spark_wan.topology.model import Topology
 from spark_wan.topology.parsing import parse_topology
 from spark_wan.wire.ack import Ack, Need
 
 
-@pytest.fixture
-def topology() -> Topology:
-    """newark writes; chicago gets its tables from there and forwards orders to denver."""
+def made(**changes: Any) -> Topology:
+    """newark writes; chicago gets its tables from there and forwards orders to denver, which sends
+    to chicago, too, but nothing of orders. ``changes``: of sites."""
     place = f"memory://{uuid.uuid4().hex}"
     sites = ("newark", "chicago", "denver")
     everywhere = {site: f"/{site}/orders" for site in sites}
@@ -27,10 +32,11 @@ def topology() -> Topology:
     return parse_topology(
         {
             "version": 1,
-            "sites": {site: {"state": f"/{site}"} for site in (*sites, "boston")},
+            "sites": {site: {"state": f"/{site}"} for site in (*sites, "boston")} | changes,
             "senders": {
                 "east": {"site": "newark", "remotes": ["chicago"], "channel": f"{place}/east"},
                 "west": {"site": "chicago", "remotes": ["denver"], "channel": f"{place}/west"},
+                "back": {"site": "denver", "remotes": ["chicago"], "channel": f"{place}/back"},
             },
             "tables": {
                 "orders": {**table, "senders": ["east", "west"], "at": everywhere},
@@ -45,15 +51,21 @@ def topology() -> Topology:
     )
 
 
+@pytest.fixture
+def topology() -> Topology:
+    return made()
+
+
 def log(topology: Topology, stream: str) -> StreamLog:
-    sender = topology.sender("east")
+    sender = topology.sender(stream.split(".")[1])
     return StreamLog(open_channel(sender.channel, sender.storage), stream)
 
 
 def test_a_request_says_what_the_site_lacks(topology: Topology) -> None:
     need = Need("epochs", (("newark", "an id", "all", 29),), 5)
     ack(log(topology, "newark.east.orders"), "chicago", 0, needs=need)
-    assert request_copy(topology, "orders", "chicago") == "newark.east.orders~copy~chicago"
+    by = request_copy(topology, "orders", "chicago", by="newark")
+    assert by.stream == "newark.east.orders~copy~chicago"
     found = log(topology, "newark.east.orders~copy~chicago").ack("chicago")
     assert found is not None and found.wanted is not None
     assert (found.applied, found.held, found.wanted.least) == (0, None, need.least)
@@ -63,7 +75,7 @@ def test_a_second_request_is_another_one(topology: Topology) -> None:
     """b79. The copy that answers the first answers it no more."""
     requests = []
     for _ in range(2):
-        name = request_copy(topology, "orders", "chicago")
+        name = request_copy(topology, "orders", "chicago").stream
         found = log(topology, name).ack("chicago")
         assert found is not None and found.wanted is not None
         requests.append(found.wanted.request)
@@ -71,7 +83,7 @@ def test_a_second_request_is_another_one(topology: Topology) -> None:
 
 
 def test_a_request_keeps_what_was_acked(topology: Topology) -> None:
-    name = request_copy(topology, "orders", "chicago")
+    name = request_copy(topology, "orders", "chicago").stream
     log(topology, name).put_ack(Ack("chicago", name, "a" * 32, 3, held=4, cause="full"))
     request_copy(topology, "orders", "chicago")
     found = log(topology, name).ack("chicago")
@@ -86,7 +98,6 @@ def test_a_request_keeps_what_was_acked(topology: Topology) -> None:
         ("orders", "chicagoo", "did you mean 'chicago'"),
         ("orders", "newark", "writes table orders, and gets no copy of it"),
         ("orders", "boston", "table orders is not at site boston. Add it"),
-        ("orders", "denver", "from a site that forwards it"),
         ("clicks", "chicago", "is written by a sink"),
     ],
 )
@@ -96,3 +107,78 @@ def test_a_copy_that_nobody_could_serve_is_refused(
     with pytest.raises(TopologyError, match=match):
         request_copy(topology, table, site)
     assert log(topology, "newark.east.orders").channel.notes("acks") == {}
+
+
+def asked(topology: Topology, table: str, site: str) -> list[str]:
+    return [by.stream for by in serving_sites(topology, table, site)]
+
+
+def test_sites_that_have_a_copy_are_asked_first_and_the_writer_last(topology: Topology) -> None:
+    """Through any sender; a site behind another one, too. Fails when only the writer serves."""
+    assert asked(topology, "orders", "chicago") == [
+        "denver.back.orders~copy~chicago",
+        "newark.east.orders~copy~chicago",
+    ]
+    assert asked(topology, "orders", "denver") == ["chicago.west.orders~copy~denver"]
+
+
+def test_sync_from_primary_asks_the_writer_alone() -> None:
+    topology = made(
+        chicago={"state": "/chicago", "sync_from": "primary"},
+        denver={"state": "/denver", "sync_from": "primary"},
+    )
+    assert asked(topology, "orders", "chicago") == ["newark.east.orders~copy~chicago"]
+    with pytest.raises(TopologyError, match="sync_from of site denver is primary"):
+        request_copy(topology, "orders", "denver")
+
+
+def test_who_is_asked_may_be_chosen(topology: Topology) -> None:
+    assert request_copy(topology, "orders", "chicago", by="newark").sender.name == "east"
+    with pytest.raises(TopologyError, match=r"boston does not serve this copy\. These do: denver"):
+        request_copy(topology, "orders", "chicago", by="boston")
+
+
+def test_a_request_to_another_site_takes_the_place_of_the_first(topology: Topology) -> None:
+    """Fails when both serve it."""
+    request_copy(topology, "orders", "chicago")
+    second = request_copy(topology, "orders", "chicago", by="newark")
+    requests = CopyRequests(topology, topology.table("orders"), topology.site("chicago"))
+    found = requests.open()
+    assert found is not None and found.by == second
+    first = log(topology, "denver.back.orders~copy~chicago").ack("chicago")
+    assert first is not None and first.wanted is None
+
+
+def test_the_next_site_is_asked_for_the_same(topology: Topology) -> None:
+    need = Need("epochs", (("newark", "an id", "all", 29),), 5)
+    ack(log(topology, "newark.east.orders"), "chicago", 0, needs=need)
+    first = request_copy(topology, "orders", "chicago")
+    requests = CopyRequests(topology, topology.table("orders"), topology.site("chicago"))
+    found = requests.open()
+    assert found is not None and found.wanted.again == 0
+    second = requests.ask_next(first.stream, found.wanted)
+    assert second is not None and second.sender.site == "newark"
+    found = requests.open()
+    assert found is not None and (found.wanted.again, found.wanted.least) == (1, need.least)
+    assert requests.ask_next(second.stream, found.wanted) is None
+    assert requests.open() == found
+
+
+def test_a_request_that_is_taken_back_is_gone(topology: Topology) -> None:
+    assert not withdraw_request(topology, "orders", "chicago")
+    request_copy(topology, "orders", "chicago")
+    assert withdraw_request(topology, "orders", "chicago")
+    requests = CopyRequests(topology, topology.table("orders"), topology.site("chicago"))
+    assert requests.open() is None
+    assert not withdraw_request(topology, "orders", "chicago")
+
+
+def test_no_surprise_of_a_whole_table() -> None:
+    """auto_init: false. Fails when the command alone is enough."""
+    topology = made(chicago={"state": "/chicago", "auto_init": False})
+    with pytest.raises(JoinFailureError, match=r"auto_init of site chicago is false.*--full"):
+        request_copy(topology, "orders", "chicago")
+    requests = CopyRequests(topology, topology.table("orders"), topology.site("chicago"))
+    assert requests.open() is None
+    assert request_copy(topology, "orders", "chicago", full=True).site == "chicago"
+    assert requests.open() is not None

@@ -1,0 +1,178 @@
+"""Copies of a table from a site that has one itself: while it serves, the writer is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from spark_wan.capture.ranges import CaptureResult
+from spark_wan.capture.source import DeltaSource
+from spark_wan.capture.tasks import CapturedTable
+from spark_wan.delta.sessions import CurrentSession
+from spark_wan.errors import TargetError
+from spark_wan.events.columns import column_path, column_paths
+from spark_wan.ledger.interfaces import TargetHistory
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.store import DeltaLedgerStore
+from spark_wan.ledger.tables import LedgerTables
+from spark_wan.log.ack_watch import AckWatch
+from spark_wan.log.frames import BatchLimits
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.writer import StreamSettings
+from spark_wan.runtime.scheduler import Job
+from spark_wan.sender.copies import OutboundCopy
+from spark_wan.sender.record import SenderRecordKeeper
+from spark_wan.sender.serve import CopyServer, Cut
+from spark_wan.target.delta_table import DeltaTarget
+from spark_wan.topology.fingerprint import settings_fingerprint
+from spark_wan.topology.model import Topology
+from spark_wan.topology.routes import Serving, serving
+from spark_wan.topology.signing import sending_trust
+from spark_wan.units import milliseconds
+from spark_wan.wire.frame import FrameHeader
+from spark_wan.wire.ledger import DeadLetter
+
+
+@dataclass
+class AppliedTable:
+    """A site's own copy of a table, of which it serves copies (see
+    :class:`~spark_wan.sender.serve.CopySource`). Its rows must be those of the writer."""
+
+    settings: StreamSettings
+    site: str
+    ledger: Ledger
+    """One that nobody else uses: it is loaded anew for each copy."""
+    target: TargetHistory
+    source: DeltaSource
+    waits: Callable[[], bool]
+    """Whether the site waits for a copy of the table itself."""
+    _target_id: str | None = field(default=None, init=False)
+
+    def cut(self) -> Cut:
+        ledger = self.ledger
+        ledger.forget()
+        number = ledger.catch_up(self.target, write=False)
+        vector = ledger.progress.vector
+        own = [entry for entry in vector if entry[0] == self.settings.origin]
+        if number is None or not own:
+            raise TargetError(f"{self._where} has no rows of the table yet, and serves no copy")
+        if self.waits():
+            raise TargetError(f"{self._where} waits for a copy itself, and serves none")
+        self._check_clean()
+        _, table_id, _, version = own[-1]
+        schema = self._travelling(self.source.schema_at(ledger.known_version))
+        self._target_id = ledger.target_id
+        at = ledger.known_version
+        return Cut(table_id, version, "", schema, vector, at, is_source=False)
+
+    def check(self, cut: Cut) -> None:
+        if self.target.table_id() != self._target_id:
+            raise TargetError(f"{self._where} has another table now, and serves no copy of it")
+
+    def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
+        return self.source.rows_at(cut.at, cut.schema, header, source_version=cut.version)
+
+    @property
+    def _where(self) -> str:
+        return f"{self.settings.table}: site {self.site}"
+
+    def _check_clean(self) -> None:
+        """Check that the rows are those that the writer had at the version of the vector."""
+        ledger, wrong = self.ledger, ""
+        if ledger.progress.lost:
+            wrong = "its ledger has lost what some applies brought"
+        elif ledger.known_local != 0:
+            wrong = "its table may have rows that no receiver wrote"
+        elif any(ledger.dead_letters.values()):
+            wrong = "some events of the table are dead letters there"
+        elif ledger.columns.moved:
+            wrong = "columns were renamed or dropped there"
+        if wrong:
+            raise TargetError(f"{self._where} serves no copy: {wrong}")
+
+    def _travelling(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the columns that came from the writer; the table may have others."""
+        applied = self.ledger.columns.places
+        fields = [entry for entry in schema["fields"] if column_path((entry["name"],)) in applied]
+        travelling = {**schema, "fields": fields}
+        if not {*column_paths(travelling)} <= applied.keys():
+            raise TargetError(
+                f"{self._where} serves no copy: a struct has fields of the site's own there"
+            )
+        return travelling
+
+
+def served_to(topology: Topology, site: str, channel: str) -> Sequence[Serving]:
+    """Return which copies of tables that it has itself a site serves through a channel."""
+    return [
+        by
+        for sender in topology.senders_at(site)
+        if sender.channel == channel
+        for table in topology.tables.values()
+        for remote in sender.remotes
+        for by in serving(topology, table, remote)
+        if by.sender == sender and not by.by_writer
+    ]
+
+
+def peer_copy(
+    job: Job,
+    topology: Topology,
+    watch: AckWatch,
+    by: Serving,
+    *,
+    waits: Callable[[], bool],
+    available_now: bool,
+) -> OutboundCopy:
+    """Return what serves the copies of a table that a site has itself."""
+    session, sender, table = CurrentSession(), by.sender, by.table
+    site = topology.site(sender.site)
+    trust = sending_trust(topology, sender)
+    stream_log = StreamLog(watch.channel, by.stream, trust)
+    tables = LedgerTables(session, site.state)
+    place = table.location(site.name)
+    settings = StreamSettings(
+        stream=by.stream,
+        table=table.name,
+        keys=table.keys,
+        origin=table.writers[0],
+        sent_to=(by.site,),
+        addressees=(by.site,),
+    )
+    received = topology.site(by.site).max_frame_bytes
+    source = DeltaSource(
+        session,
+        CapturedTable(table.name, place, table.keys, table.max_dead_letters),
+        channel=watch.channel,
+        limits=BatchLimits(
+            sender.batch_size,
+            sender.batch_bytes,
+            sender.max_frame_bytes,
+            digests=trust.signer is not None,
+            received=f"{received:,} at site {by.site}",
+        ),
+        record_dead_letters=partial(_refuse_dead_letters, f"{table.name}: site {site.name}"),
+        note_duplicates=lambda rows: None,
+        storage=site.storage,
+    )
+    target = DeltaTarget(
+        session,
+        site.name,
+        table.name,
+        place,
+        channel=watch.channel,
+        ledger=tables,
+        storage=site.storage,
+    )
+    ledger = Ledger(site.name, table.name, DeltaLedgerStore(tables))
+    applied = AppliedTable(settings, site.name, ledger, target, source, waits)
+    server = CopyServer(settings, stream_log, applied, milliseconds)
+    fingerprint = settings_fingerprint(topology, sender, table)
+    record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
+    return OutboundCopy(job, watch, server, session, record, available_now)
+
+
+def _refuse_dead_letters(where: str, letters: Sequence[DeadLetter]) -> None:
+    raise TargetError(f"{where} serves no copy: rows cannot be sent ({letters[0].cause})")
