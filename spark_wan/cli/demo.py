@@ -35,19 +35,29 @@ def demo(
             max=365,
             metavar="DAYS",
             help="Replicate only the first days of the year, 20 to 365. Default: 365; with four "
-            "sites 60.",
+            "sites or --join 60.",
         ),
     ] = None,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="Run two sites, which a third one joins in the middle. Later one of them loses a "
+            "table. Both get copies.",
+        ),
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Replicate a year of flights on this machine. Kill a receiver, and compare all rows."""
     if sites not in (2, 4):
         raise typer.BadParameter(f"{sites} sites; give 2 or 4", param_hint="--sites")
+    if join and sites != 2:
+        raise typer.BadParameter("--join is for two sites", param_hint="--join")
     with reporting_errors(output):
         from spark_wan.demo import run_demo
 
         # However the demo ends, its processes end with it.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler)
-        if not run_demo(directory, sites, days, as_json=output is Format.JSON):
+        if not run_demo(directory, 3 if join else sites, days, as_json=output is Format.JSON):
             raise typer.Exit(1)

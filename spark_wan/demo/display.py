@@ -73,6 +73,28 @@ class FourSitesSummary:
     directory: str
 
 
+@dataclass(frozen=True)
+class JoiningSummary:
+    """Result of the demo with a site that joins. ``seconds``: from newark's first commit to the
+    last ack of both sites."""
+
+    equal: bool
+    tables: dict[str, list[Comparison]]
+    """Site -> its tables, each compared with newark's."""
+    events: int
+    epochs: int
+    channel_bytes: int
+    """Without the copies."""
+    copies: dict[str, list[str]]
+    """Site -> the tables of which it got a copy."""
+    seconds: float
+    total_seconds: float
+    directory: str
+
+
+Summary = TwoSitesSummary | JoiningSummary | FourSitesSummary
+
+
 class Display:
     """Draws with rich on a terminal, and prints plain lines elsewhere. A quiet console is silent.
 
@@ -138,7 +160,7 @@ class Display:
             grid.add_row(row.table, *counts, bar)
         return Group(Text(), grid, Text(f"{self._seconds():6.1f} s  {self.state}", "dim"))
 
-    def print_summary(self, summary: TwoSitesSummary | FourSitesSummary) -> None:
+    def print_summary(self, summary: Summary) -> None:
         """Print the comparison of all tables, the figures, and where to look next."""
         print_ = self._console.print
         verdict = "[bold green]Equal.[/]" if summary.equal else "[bold red]NOT equal.[/]"
@@ -148,7 +170,11 @@ class Display:
         else:
             where = f"at newark with {', '.join(summary.tables)}"
             compared = [table for tables in summary.tables.values() for table in tables]
-            figures = _four_sites_figures(summary)
+            figures = (
+                _joining_figures(summary)
+                if isinstance(summary, JoiningSummary)
+                else _four_sites_figures(summary)
+            )
         print_(f"\n{verdict} deltalake compared all rows and columns of every table {where}:")
         for table in _worst(compared):
             mark = "[red]differs[/]" if table.difference else "[green]equal[/]"
@@ -187,6 +213,16 @@ def _four_sites_figures(summary: FourSitesSummary) -> dict[str, str]:
     }
 
 
+def _joining_figures(summary: JoiningSummary) -> dict[str, str]:
+    return {
+        "events": f"{summary.events:,} in {summary.epochs:,} epochs",
+        "channel": f"{format_bytes(summary.channel_bytes)}, without the copies",
+        "copies": "; ".join(f"{site}: {', '.join(all_)}" for site, all_ in summary.copies.items()),
+        "time": f"{summary.seconds:.1f} s from the first commit to the last ack, "
+        f"{summary.total_seconds:.1f} s in total",
+    }
+
+
 def _two_sites_figures(summary: TwoSitesSummary) -> dict[str, str]:
     size, per_event = summary.channel_bytes, summary.channel_bytes / max(1, summary.events)
     return {
@@ -201,9 +237,9 @@ def _two_sites_figures(summary: TwoSitesSummary) -> dict[str, str]:
     }
 
 
-def _places(summary: TwoSitesSummary | FourSitesSummary) -> dict[str, str]:
-    directory, two = summary.directory, isinstance(summary, TwoSitesSummary)
-    channels = f"{directory}/channel" if two else f"{directory}/channels"
+def _places(summary: Summary) -> dict[str, str]:
+    directory, four = summary.directory, isinstance(summary, FourSitesSummary)
+    channels = f"{directory}/channels" if four else f"{directory}/channel"
     return {
         f"spark-wan status --config {directory}/topology.yaml": "progress of every stream",
         f"spark-wan topology --config {directory}/topology.yaml": "what is sent where",

@@ -22,6 +22,7 @@ from spark_wan.wire.mark import Mark
 
 _STOP_TIMEOUT = 60
 _HELD_TIMEOUT = 30
+_COUNTED = ("epochs", "events", "batches", "bytes")
 
 
 class Job:
@@ -42,9 +43,12 @@ class Job:
         self.progress: dict[str, dict[str, Any]] = {}
         """Stream -> its latest progress, as the process reported it."""
         self.started = threading.Event()
+        self.reloaded = threading.Event()
         self.killed = False
         self._error: str | None = None
         self._held_since: dict[str, float] = {}
+        self._before_reload: dict[str, dict[str, Any]] = {}
+        """Stream -> its progress when the process read the topology again: it counts anew then."""
         arguments = f"-m spark_wan.cli {command} --site {site} --output json --verbose".split()
         java = f"spark.driver.extraJavaOptions={QUICK}"
         with log.open("ab") as file:
@@ -71,13 +75,18 @@ class Job:
     def _handle(self, message: dict[str, Any]) -> None:
         if message["event"] == "progress":
             stream = message["stream"]
-            self.progress[stream] = message
-            if message["held"]:
+            before = self._before_reload.get(stream, {})
+            counted = {name: message[name] + before[name] for name in _COUNTED if name in before}
+            self.progress[stream] = message | counted
+            if message["held"] and not message.get("needs"):  # a copy takes its time
                 self._held_since.setdefault(stream, time.monotonic())
             else:
                 self._held_since.pop(stream, None)
         elif message["event"] == "started":
             self.started.set()
+        elif message["event"] == "reloaded":
+            self._before_reload = dict(self.progress)
+            self.reloaded.set()
         elif message["event"] == "error":
             self._error = message["message"]
 
@@ -92,6 +101,10 @@ class Job:
             cause = self.progress[stream]["held"]
             if cause and time.monotonic() - since > _HELD_TIMEOUT:
                 raise self._failed(f"{stream} is held: {cause}")
+
+    def reload(self) -> None:
+        """Have it read the topology again, as an operator would."""
+        self.process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """Send SIGKILL and wait for the process to end."""

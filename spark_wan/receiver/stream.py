@@ -47,6 +47,8 @@ class TableStatus:
     """Commits to the target that no receiver made. This site does not send them."""
     held: str | None = None
     """Why the stream, or its forwarding, is held."""
+    needs: str | None = None
+    """Why the site needs a copy of the table (:mod:`spark_wan.errors`); None: it does not."""
 
 
 @dataclass
@@ -191,6 +193,7 @@ class InboundStream:
         status.duplicates += result.duplicates
         status.dead_letters += result.dead_letters
         status.local_commits = local_commits
+        status.needs = result.needs
         if result.cause is None:
             status.held = None
         if result.epochs:

@@ -239,6 +239,16 @@ def test_b32_the_demo_with_four_sites_kills_the_one_that_forwards(tmp_path: Path
     assert [summary["duplicates"][site] for site in ("denver", "seattle")] == [0, 0]
 
 
+def test_b77_the_demo_with_a_site_that_joins_and_one_that_loses_a_table(tmp_path: Path) -> None:
+    """Twenty days. Nothing else sends SIGHUP to a running job, or runs `demo/joining.py`."""
+    words = ["demo", "--join", "--directory", str(tmp_path / "demo")]
+    done = _run([*CLI, *words, "--days", "20", "--output", "json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    (summary,) = json_lines(done.stdout)
+    assert summary["equal"] is True
+    assert summary["copies"]["seattle"] == ["flights"] and len(summary["copies"]["portland"]) == 5
+
+
 def test_the_demo_kills_a_receiver_and_loses_nothing(tmp_path: Path) -> None:
     """Twenty days. Fails (0 discarded) when the plan does not count known epochs that were never
     acked.
