@@ -10,7 +10,8 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
 to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
-both without Spark.
+both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
+commits did.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
     from spark_wan.status.reports import read_status
+    from spark_wan.sync.inverse import undo
+    from spark_wan.sync.verify import verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,6 +49,8 @@ __all__ = [
     "load_topology",
     "read_status",
     "register",
+    "undo",
+    "verify",
     "wait_for_ack",
 ]
 
@@ -55,6 +60,8 @@ _LAZY = {
     "dead_letters": "spark_wan.ledger.dead_letters",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
+    "undo": "spark_wan.sync.inverse",
+    "verify": "spark_wan.sync.verify",
 }
 
 

@@ -191,7 +191,8 @@ class CopyTaker:
 
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
-        wanted = Wanted(uuid.uuid4().hex, self.ledger.progress.vector)
+        difference = ack.wanted is not None and ack.wanted.difference
+        wanted = Wanted(uuid.uuid4().hex, self.ledger.progress.vector, difference)
         self.log.put_ack(replace(ack, wanted=wanted))
         result.awaits_copy, result.held = True, manifest.epoch
         result.cause = (

@@ -122,7 +122,7 @@ class CopyServer:
             identity=commit.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            copy=CopyOf(wanted.request, ((*origin, version),)),
+            copy=CopyOf(wanted.request, ((*origin, version),), wanted.difference),
         )
         manifest = self._append(last, manifest, began)
         yield "copy.4 manifest-added"

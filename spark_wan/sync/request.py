@@ -42,8 +42,9 @@ def serving_stream(topology: Topology, table: str, site: str) -> Stream:
     )
 
 
-def request_copy(topology: Topology, table: str, site: str) -> str:
+def request_copy(topology: Topology, table: str, site: str, *, difference: bool = False) -> str:
     """Ask for a copy of a table, in the name of a site. A second request replaces the first.
+    ``difference``: of a table with keys, the site is to write only the rows that differ.
 
     Returns the name of the stream by which it comes. Raises TopologyError, ChannelError."""
     stream = serving_stream(topology, table, site)
@@ -55,6 +56,6 @@ def request_copy(topology: Topology, table: str, site: str) -> str:
     name = copy_name(stream.name, site)
     copies = StreamLog(channel, name, trust(name))
     before = copies.ack(site) or Ack(site, name, log_id="", applied=0)
-    wanted = Wanted(uuid.uuid4().hex, least)
+    wanted = Wanted(uuid.uuid4().hex, least, difference)
     copies.put_ack(replace(before, wanted=wanted, held=None, cause=None))
     return name

@@ -37,10 +37,11 @@ What a site needs:
 
 A request for a copy:
 
-===========  =============  =======================================================================
-``request``  string         a random ID: a copy answers this request and no other
-``least``    list of lists  what the copy has to have, as above
-===========  =============  =======================================================================
+==============  =============  ====================================================================
+``request``     string         a random ID: a copy answers this request and no other
+``least``       list of lists  what the copy has to have, as above
+``difference``  bool           the copy is to change only the rows that differ; absent: false
+==============  =============  ====================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
 Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
@@ -55,7 +56,7 @@ from dataclasses import dataclass, field, replace
 from spark_wan.errors import NewerRecordError, SigningKeyError
 from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import is_time, read_record, write_record
+from spark_wan.wire.records import VERSION, is_time, read_record, written_fields
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 _KIND = "ack"
@@ -81,6 +82,7 @@ class Wanted:
 
     request: str
     least: tuple[VectorEntry, ...] = ()
+    difference: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,11 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0, working=None, needs=None, wanted=None, signature=None)
+        absent = {"ahead": 0, **dict.fromkeys(("working", "needs", "wanted", "signature"))}
+        content = {"version": VERSION, **written_fields(self, **absent)}
+        if self.wanted is not None and not self.wanted.difference:
+            del content["wanted"]["difference"]
+        return json.dumps(content, separators=(",", ":")).encode()
 
     def signed_by(self, signer: Signer) -> Ack:
         """Return the ack with a signature. Raises SigningKeyError."""

@@ -54,12 +54,14 @@ it; its ``first_version`` is 0. ``events`` are of a user stream; both versions a
 A ``copy`` is in a log of its own, for the one site that has asked for it. It holds the rows of the
 table at ``last_version``, and takes the place of all rows that the site has:
 
-===========  =============  =======================================================================
-``request``  string         the request that it answers, as in the site's ack; empty: none, it has
-                            no rows, and the copy before it was taken
-``vector``   list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
-                            version through which everything is in them)
-===========  =============  =======================================================================
+==============  =============  ====================================================================
+``request``     string         the request that it answers, as in the site's ack; empty: none, it
+                               has no rows, and the copy before it was taken
+``vector``      list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
+                               version through which everything is in them)
+``difference``  bool           the site writes only the rows that differ from its own; absent: as
+                               it likes
+==============  =============  ====================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
 written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
@@ -122,6 +124,7 @@ class CopyOf:
 
     request: str
     vector: tuple[VectorEntry, ...]
+    difference: bool = False
 
 
 def fingerprint(manifest: bytes) -> str:
@@ -207,6 +210,8 @@ class Manifest:
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
+        if self.copy is not None and not self.copy.difference:
+            del content["copy"]["difference"]
         return content
 
     def signed_by(self, signer: Signer) -> Manifest:
