@@ -113,7 +113,9 @@ class TableOptions(WithSession):
 
     context: typer.Context
     config: Config
-    table: Annotated[str, typer.Option("--table", metavar="TABLE", help="Take this table.")]
+    table: Annotated[
+        str, typer.Option("--table", metavar="TABLE", help="Name of the table in the topology.")
+    ]
     limit: Annotated[
         int, typer.Option(min=0, metavar="ROWS", help="Print so many rows as examples.")
     ] = 20

@@ -47,7 +47,7 @@ def verify(
         bool, typer.Option("--dry-run", help="With --repair: say what would be asked for.")
     ] = False,
 ) -> None:
-    """Compare a table with its copies at other sites, while writers go on. Writes nothing.
+    """Compare a table with its copies at other sites, while writers go on. Writes to no table.
 
     Each site is compared as of the version that it has of the writer's table. Ends with 0 if all
     are equal, with 3 if one differs."""

@@ -222,7 +222,9 @@ class TableComparer:
             .when(ours == 0, Kind.EXTRA.value)
             .otherwise(Kind.DIFFERS.value)
         )
-        places = F.expr("filter(sequence(0, size(mine[0]) - 1), i -> mine[0][i] <> other[0][i])")
+        places = F.expr(
+            "filter(sequence(0, size(get(mine, 0)) - 1), i -> get(mine, 0)[i] <> get(other, 0)[i])"
+        )
         differing = F.when(kind == Kind.DIFFERS.value, places).otherwise(
             F.array().cast("array<int>")
         )

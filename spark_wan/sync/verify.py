@@ -204,12 +204,12 @@ def _told(letters: Sequence[DeadLetter]) -> list[str]:
     notes = []
     if received:
         notes.append(
-            f"{received:,} dead letters of the table are in the ledger of the site: their rows "
-            "could not be applied (spark_wan.dead_letters)"
+            f"dead letters of the table in the ledger of the site: {received:,}; their rows could "
+            "not be applied (spark_wan.dead_letters)"
         )
     if sent:
         notes.append(
-            f"{sent:,} dead letters of the table are in the ledger of the writer: their rows could "
+            f"dead letters of the table in the ledger of the writer: {sent:,}; their rows could "
             "not be sent (spark_wan.dead_letters)"
         )
     return notes
