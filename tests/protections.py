@@ -3507,6 +3507,18 @@ GUARDS = {
     + False
     """,
     "unit/apply/test_take.py": """
+    [repair, served]
+    test_a_copy_of_the_difference_is_one_from_the_request_on
+    CopyServer._serve
+    - wanted.difference
+    + False
+
+    [repair, asked for again]
+    test_a_copy_of_the_difference_is_one_from_the_request_on
+    CopyTaker._ask_again
+    - ack.wanted is not None and ack.wanted.difference
+    + False
+
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
     CopyServer._serve
@@ -3717,12 +3729,6 @@ GUARDS = {
     HashedRows.hash_of
     - F.xxhash64(*columns, *sums)
     + F.xxhash64(*columns)
-
-    [repair, asked for]
-    test_a_repair_changes_only_what_differs
-    CopyServer._serve
-    - wanted.difference
-    + False
 
     [repair, written]
     test_a_repair_changes_only_what_differs
