@@ -3690,7 +3690,7 @@ GUARDS = {
     - table_id not in through
     + False
     """,
-    "unit/sync/test_columns.py": """
+    "unit/sync/test_compared_columns.py": """
     [verify, own fields of a site]
     test_fields_of_the_target_alone_are_left_out_at_any_depth
     fitted_type
