@@ -11,7 +11,8 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``synchronized``
 returns a table of a site once the site has a whole state of it. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
-both without Spark.
+both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
+commits did.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from spark_wan.receiver.job import Receiver
     from spark_wan.sender.job import Sender
     from spark_wan.status.reports import read_status
+    from spark_wan.sync.inverse import undo
+    from spark_wan.sync.verify import verify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,6 +54,8 @@ __all__ = [
     "read_status",
     "register",
     "synchronized",
+    "undo",
+    "verify",
     "wait_for_ack",
 ]
 
@@ -61,6 +66,8 @@ _LAZY = {
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
     "synchronized": "spark_wan.datasource.synchronized",
+    "undo": "spark_wan.sync.inverse",
+    "verify": "spark_wan.sync.verify",
 }
 
 

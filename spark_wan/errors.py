@@ -179,6 +179,14 @@ class EventError(WanError):
     """Rows written to the sink cannot become events (duplicate IDs, unknown operation …)."""
 
 
+class CompareError(WanError):
+    """A table cannot be compared with its copy at another site."""
+
+
+class UndoError(WanError):
+    """Versions of a table cannot be undone. Nothing was written."""
+
+
 class AckTimeoutError(WanError):
     """A commit does not meet its ack policy in time. It stays in the channel, and still arrives.
 

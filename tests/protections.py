@@ -3644,6 +3644,18 @@ GUARDS = {
     + False
     """,
     "unit/apply/test_take.py": """
+    [repair, served]
+    test_a_copy_of_the_difference_is_one_from_the_request_on
+    CopyServer._serve
+    - wanted.difference
+    + False
+
+    [repair, asked for again]
+    test_a_copy_of_the_difference_is_one_from_the_request_on
+    CopyTaker._ask_again
+    - ack.wanted is not None and ack.wanted.difference
+    + False
+
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
     WrittenTable.write
@@ -3825,6 +3837,65 @@ GUARDS = {
     CopyServer.round
     - wanted is None and taken and request
     + False
+    """,
+    "unit/sync/test_cut.py": """
+    [verify, own commits of a site]
+    test_commits_of_others_after_the_newest_mark_are_compared_and_counted
+    cut_of
+    - Cut(through[table_id], commits[-1].version, local)
+    + Cut(through[table_id], marked, local)
+
+    [verify, a replaced source]
+    test_what_has_no_cut[another table]
+    cut_of
+    - table_id not in through
+    + False
+    """,
+    "unit/sync/test_compared_columns.py": """
+    [verify, own fields of a site]
+    test_fields_of_the_target_alone_are_left_out_at_any_depth
+    fitted_type
+    - keeps or each.name.lower() in theirs
+    + True
+    """,
+    "unit/sync/test_undone.py": """
+    [undo, a receiver's commit]
+    test_a_commit_of_a_receiver_is_refused_only_in_the_range
+    check_versions
+    - commit.version <= last and commit.received_from is not None
+    + False
+    """,
+    "integration/test_undo.py": """
+    [undo, changed meanwhile]
+    test_a_commit_between_plan_and_write_is_not_lost[a row to set back is updated]
+    _Plan.statement
+    - f'THEN UPDATE SET t.{key} = {changed}'
+    + f'THEN UPDATE SET t.{key} = t.{key}'
+
+    [undo, changed since]
+    test_keys_that_were_changed_since_are_refused
+    _Undoing._attempt
+    - done.changed_since and (not (self.force or dry_run))
+    + False
+    """,
+    "integration/test_verify.py": """
+    [verify, the same cut]
+    test_a_target_is_compared_with_the_version_that_it_has
+    Side.load
+    - load(spark, self.location, versionAsOf=self.version)
+    + load(spark, self.location)
+
+    [verify, nulls and zeros]
+    test_equal_tables_are_equal_and_what_differs_is_named
+    HashedRows.hash_of
+    - F.xxhash64(*columns, *sums)
+    + F.xxhash64(*columns)
+
+    [repair, written]
+    test_a_repair_changes_only_what_differs
+    MarkedWrite.copy
+    - difference or not rows.replaceable
+    + not rows.replaceable
     """,
     "integration/test_user_settings.py": """
     [user's settings in Spark]
@@ -4085,6 +4156,12 @@ GUARDS = {
     + if False: ...
     """,
     "unit/target/test_write.py": """
+    [repair, zeros]
+    test_a_copy_tells_zeros_of_either_sign_apart
+    _equal
+    - kind not in ('float', 'double')
+    + True
+
     [listed wider]
     test_keys_are_not_listed_for_wider_columns
     is_listable

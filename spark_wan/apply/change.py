@@ -53,6 +53,11 @@ class Change:
         return self.newest.kind == COPY
 
     @property
+    def only_differences(self) -> bool:
+        """Whether a copy is to change only the rows that differ."""
+        return self.newest.copy is not None and self.newest.copy.difference
+
+    @property
     def has_event_ids(self) -> bool:
         """Whether the epochs are those of a user stream, whose events have IDs."""
         return self.newest.kind == EVENTS

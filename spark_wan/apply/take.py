@@ -215,7 +215,9 @@ class CopyTaker:
 
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
-        wanted = Wanted(uuid.uuid4().hex, self.ledger.progress.vector)
+        assert ack.wanted is not None
+        vector = self.ledger.progress.vector
+        wanted = replace(ack.wanted, request=uuid.uuid4().hex, least=vector)
         self.log.put_ack(replace(ack, wanted=wanted))
         result.awaits_copy, result.held = True, manifest.epoch
         result.cause = (

@@ -9,10 +9,14 @@
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
+    spark-wan verify   --config topology.yaml --table T
+                                                        compare a table with its copies
+    spark-wan undo     --config topology.yaml --table T --versions A-B
+                                                        take back what versions of a table did
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
-error; 2 wrong usage; ``status`` also 3 and 4 (``docs/monitoring.md``). To add a command, write its
-function in a module of this package and list it in ``COMMANDS``.
+error; 2 wrong usage; ``status`` also 3 and 4, ``verify`` also 3 (``docs/monitoring.md``). To add a
+command, write its function in a module of this package and list it in ``COMMANDS``.
 """
 
 from __future__ import annotations
@@ -25,11 +29,24 @@ from spark_wan.cli.jobs import receive, send
 from spark_wan.cli.options import SUBMITTED
 from spark_wan.cli.status import status, validate
 from spark_wan.cli.sync import sync
+from spark_wan.cli.undo import undo
 from spark_wan.cli.upkeep import remove
+from spark_wan.cli.verify import verify
 
 COMMANDS = {
     command.__name__: command
-    for command in (demo, send, receive, validate, topology, status, sync, remove)
+    for command in (
+        demo,
+        send,
+        receive,
+        validate,
+        topology,
+        status,
+        sync,
+        verify,
+        undo,
+        remove,
+    )
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from spark_wan.cli.options import JobOptions
+from spark_wan.cli.options import JobOptions, WithSession
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
@@ -121,6 +121,17 @@ def launch(
     out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
 
 
+@contextmanager
+def session_of(name: str, options: WithSession) -> Iterator[SparkSession]:
+    """Yield the session for a command that ends by itself. Raises WanError."""
+    settings = options.session_settings()
+    is_local = not _has_session(options)
+    log_file = options.log_path(name) if is_local else None
+    _set_up_logging(options.verbose, log_file)
+    with _session(f"spark-wan {name}", settings, is_local, log_file) as spark:
+        yield spark
+
+
 def watch(
     job: JobHandle[S],
     stopped: threading.Event,
@@ -208,7 +219,7 @@ def _on_signals(handler: Callable[..., None]) -> None:
         signal.signal(number, handler)
 
 
-def _has_session(options: JobOptions) -> bool:
+def _has_session(options: WithSession) -> bool:
     """Whether spark-submit or a notebook has made a session."""
     from pyspark.sql import SparkSession
 

@@ -42,59 +42,39 @@ OutputFormat = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class JobOptions:
-    """Options of ``send`` and ``receive``."""
+Conf = Annotated[
+    Repeated,
+    typer.Option(
+        metavar="KEY=VALUE", help="Set a property of the local Spark session. May be repeated."
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Log more. Without --log-file, the log goes to standard error."
+    ),
+]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File to append the log of the local session to. Default: one in the cache folder,"
+        " named when the job starts."
+    ),
+]
+
+
+class WithSession:
+    """What a command with a Spark session asks of its options."""
 
     context: typer.Context
-    config: Config
-    site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
-    sender: Annotated[
-        Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
-    ] = None
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process the available data, then exit.")
-    ] = False
-    decide: Annotated[
-        Repeated,
-        typer.Option(
-            metavar="DECISION",
-            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
-            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
-            " give it once. May be repeated.",
-        ),
-    ] = None
-    conf: Annotated[
-        Repeated,
-        typer.Option(
-            metavar="KEY=VALUE", help="Set a property of the local Spark session. May be repeated."
-        ),
-    ] = None
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="Log more. Without --log-file, the log goes to standard error.",
-        ),
-    ] = False
-    log_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to append the log of the local session to. Default: one in the cache folder,"
-            " named when the job starts."
-        ),
-    ] = None
-    output: OutputFormat = Format.TEXT
+    conf: Conf
+    verbose: Verbose
+    log_file: LogFile
 
     @property
     def submitted(self) -> bool:
         """Whether the session is that of spark-submit."""
         return bool(self.context.obj == SUBMITTED)
-
-    def read(self) -> tuple[Topology, dict[str, Decisions]]:
-        """Return the topology and the decisions. Raises TopologyError, OptionError."""
-        return load_topology(self.config), parse_decisions(self.decide or ())
 
     def log_path(self, kind: str) -> Path | None:
         """Return the file for the log of a local session; None: standard error. Raises OptionError
@@ -102,7 +82,7 @@ class JobOptions:
         if self.log_file is None and self.verbose:
             return None
         try:
-            path = self.log_file or log_path(f"{kind}-{self.site}")
+            path = self.log_file or log_path(kind)
             path.open("ab").close()
         except OSError as error:
             raise OptionError(
@@ -127,6 +107,59 @@ class JobOptions:
         return settings
 
 
+@dataclass(frozen=True)
+class TableOptions(WithSession):
+    """Options of commands that read one table with Spark, and end."""
+
+    context: typer.Context
+    config: Config
+    table: Annotated[
+        str, typer.Option("--table", metavar="TABLE", help="Name of the table in the topology.")
+    ]
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="ROWS", help="Print so many rows as examples.")
+    ] = 20
+    conf: Conf = None
+    verbose: Verbose = False
+    log_file: LogFile = None
+    output: OutputFormat = Format.TEXT
+
+
+@dataclass(frozen=True)
+class JobOptions(WithSession):
+    """Options of ``send`` and ``receive``."""
+
+    context: typer.Context
+    config: Config
+    site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
+    sender: Annotated[
+        Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
+    ] = None
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Process the available data, then exit.")
+    ] = False
+    decide: Annotated[
+        Repeated,
+        typer.Option(
+            metavar="DECISION",
+            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
+            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
+            " give it once. May be repeated.",
+        ),
+    ] = None
+    conf: Conf = None
+    verbose: Verbose = False
+    log_file: LogFile = None
+    output: OutputFormat = Format.TEXT
+
+    def read(self) -> tuple[Topology, dict[str, Decisions]]:
+        """Return the topology and the decisions. Raises TopologyError, OptionError."""
+        return load_topology(self.config), parse_decisions(self.decide or ())
+
+    def log_path(self, kind: str) -> Path | None:
+        return super().log_path(f"{kind}-{self.site}")
+
+
 def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the fields of the dataclass ``kind`` as options, before its own.
 
@@ -141,7 +174,8 @@ def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def run(**values: Any) -> None:
             command(kind(**{name: values.pop(name) for name in shared}), **values)
 
-        signature = inspect.Signature([*shared.values(), *own])
+        by_name = inspect.Parameter.KEYWORD_ONLY  # so that required ones may follow others
+        signature = inspect.Signature([p.replace(kind=by_name) for p in (*shared.values(), *own)])
         run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 

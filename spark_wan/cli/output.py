@@ -24,6 +24,8 @@ from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
+from spark_wan.sync.findings import Comparison, Kind, Repair
+from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
@@ -106,6 +108,21 @@ class JsonOutput:
 
     def copy_cancelled(self, table: str, site: str, was_open: bool) -> None:
         self._print({"table": table, "site": site, "cancelled": was_open})
+
+    def compared(self, found: Sequence[Comparison], repairs: Sequence[Repair]) -> None:
+        asked = {each.site: asdict(each) for each in repairs}
+        self._print(
+            {
+                "equal": all(each.is_equal for each in found),
+                "sites": [
+                    {**asdict(each), "equal": each.is_equal, "repair": asked.get(each.site)}
+                    for each in found
+                ],
+            }
+        )
+
+    def undone(self, done: Undone, dry_run: bool) -> None:
+        self._print({**asdict(done), "dry_run": dry_run})
 
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
@@ -226,6 +243,27 @@ class TextOutput:
         told = f"{site} no longer asks for a copy of {table}, and takes none that comes."
         self.console.print(Text(told if was_open else f"{site} asks for no copy of {table}."))
 
+    def compared(self, found: Sequence[Comparison], repairs: Sequence[Repair]) -> None:
+        for each in found:
+            self.console.print(Text(describe_comparison(each), "" if each.is_equal else "red"))
+            for line in describe_columns(each):
+                self.console.print(Text(f"  {line}"))
+            if each.examples:
+                self.console.print(_differences(each))
+            for note in each.notes:
+                self.console.print(Text(f"  {note}."))
+        for repair in repairs:
+            self.console.print(Text(describe_repair(repair), "red" if repair.problem else ""))
+
+    def undone(self, done: Undone, dry_run: bool) -> None:
+        self.console.print(Text(describe_undone(done, dry_run)))
+        if done.examples:
+            grid = _grid("key", "row", "")
+            for row in done.examples:
+                since = "changed again since" if row.changed_since else ""
+                grid.add_row(Text(row.key), row.action.value, since)
+            self.console.print(grid)
+
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         where = f"; what Spark prints is in {log}" if log else ""
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
@@ -334,6 +372,93 @@ def describe_applied(status: TableStatus) -> str:
     if status.local_commits:
         parts.append(f"{status.local_commits:,} commits by other writers")
     return _line(status.stream, parts, status.held)
+
+
+def describe_comparison(found: Comparison) -> str:
+    """Return one line of text for a site that was compared."""
+    if found.problem is not None:
+        return f"{found.site}: not compared: {found.problem}"
+    at = f"version {found.origin_version} of {found.table} at {found.origin}"
+    share = "" if found.share == 1 else f"{found.share * 100:g}% of the keys, "
+    rows = f"{share}{found.target_rows:,} rows"
+    if found.is_equal:
+        return f"{found.site}: equal to {at}; {rows}"
+    counts = ", ".join(
+        f"{number:,} {_KINDS[kind]}" for kind, number in found.counts.items() if number
+    )
+    difference = f"{found.origin_rows:,} there; {counts or 'equal rows, but not equal columns'}"
+    return f"{found.site}: DIFFERS from {at}; {rows}, {difference}"
+
+
+def describe_columns(found: Comparison) -> list[str]:
+    """Return what is to say of the columns of a site that was compared."""
+    lines = []
+    if found.columns:
+        counted = (f"{name} ({number:,})" for name, number in found.columns.items())
+        lines.append(f"rows that differ, by column: {', '.join(counted)}")
+    if found.only_at_origin:
+        lines.append(f"columns that only {found.origin} has: {', '.join(found.only_at_origin)}")
+    if found.not_compared:
+        lines.append(f"columns that cannot be compared: {', '.join(found.not_compared)}")
+    return lines
+
+
+def describe_repair(repair: Repair) -> str:
+    """Return one line of text for a repair."""
+    if repair.problem is not None:
+        return f"{repair.site}: no repair: {repair.problem}"
+    what = "changes the rows that differ" if repair.difference else "replaces all rows"
+    if repair.dry_run:
+        return (
+            f"{repair.site}: --repair would ask for a copy of {repair.table}, by the stream "
+            f"{repair.stream}, which {what}. Nothing was asked for."
+        )
+    return (
+        f"{repair.site}: asks for a copy of {repair.table}, by the stream {repair.stream}, which "
+        f"{what}. Nothing is written yet: the table's sender serves it, and the receiver of "
+        f"{repair.site} takes it, so both have to run. Verify again once it is taken."
+    )
+
+
+def describe_undone(done: Undone, dry_run: bool) -> str:
+    """Return one line of text for versions that were undone."""
+    of = f"{done.versions} of {done.table} at {done.site}"
+    if not done.rows:
+        return f"nothing to undo: no row is other than it was before {of}. Nothing was written."
+    counts = ", ".join(f"{_ACTIONS[action]} {n:,}" for action, n in done.counts.items())
+    if dry_run:
+        since = f"; {done.changed_since:,} changed again since" if done.changed_since else ""
+        refused = ": without --force it is refused" if done.changed_since else ""
+        return f"would undo {of}: {counts}{since}{refused}. Nothing was written."
+    return f"version {done.version} undoes {of}: {counts}. Senders publish it as any commit."
+
+
+_ACTIONS = {
+    Action.SET_BACK: "rows set back:",
+    Action.DELETE: "rows deleted:",
+    Action.INSERT: "rows inserted again:",
+}
+_KINDS = {
+    Kind.MISSING: "missing",
+    Kind.EXTRA: "too many",
+    Kind.DIFFERS: "with other values",
+    Kind.REPEATED: "keys that are there more than once",
+}
+
+
+def _differences(found: Comparison) -> Grid:
+    grid = _grid("  row", "how it differs", "dead letter")
+    for each in found.examples:
+        how = {
+            Kind.MISSING: f"missing at {found.site}",
+            Kind.EXTRA: f"only at {found.site}",
+            Kind.DIFFERS: f"differs in {_some(each.columns)}",
+            Kind.REPEATED: "more than once",
+        }[each.kind]
+        if max(each.at_origin, each.at_target) > 1:
+            how += f": {each.at_origin:,} at {found.origin}, {each.at_target:,} at {found.site}"
+        grid.add_row(Text(f"  {each.row}"), Text(how), Text(each.dead_letter or ""))
+    return grid
 
 
 def describe_work(work: Progress, now: int) -> str:

@@ -116,6 +116,11 @@ def newest_commit(spark: SparkSession, location: str) -> Commit:
     return _last_commits(spark, location, 1)[0]
 
 
+def newest_commits(spark: SparkSession, location: str, limit: int) -> list[Commit]:
+    """Return the last ``limit`` commits that the history has, ascending."""
+    return _last_commits(spark, location, limit)
+
+
 def _last_commits(spark: SparkSession, location: str, limit: int) -> list[Commit]:
     commits = spark.sql(f"DESCRIBE HISTORY {reference(location)} LIMIT {limit}")
     if is_connect(spark):

@@ -234,7 +234,7 @@ class CopyServer:
             identity=cut.identity,
             frames=captured.frames,
             disjoint=captured.disjoint,
-            copy=CopyOf(wanted.request, cut.vector),
+            copy=CopyOf(wanted.request, cut.vector, difference=wanted.difference),
         )
         manifest = self._append(last, manifest, began)
         yield "copy.4 manifest-added"

@@ -67,14 +67,19 @@ class CopyRequests:
         return None
 
     def ask(
-        self, least: Sequence[VectorEntry] = (), by: Serving | None = None, again: int = 0
+        self,
+        least: Sequence[VectorEntry] = (),
+        by: Serving | None = None,
+        *,
+        again: int = 0,
+        difference: bool = False,
     ) -> Serving:
         """Ask a site (default: the first one) for a copy that has ``least``. An earlier request
         that has not ended is replaced. Raises TopologyError, ChannelError."""
         by = by or self.sites[0]
         log = self.log(by)
         before = log.ack(self.site.name) or Ack(self.site.name, by.stream, log_id="", applied=0)
-        wanted = Wanted(uuid.uuid4().hex, tuple(least), self.clock(), again)
+        wanted = Wanted(uuid.uuid4().hex, tuple(least), self.clock(), again, difference)
         log.put_ack(replace(before, wanted=wanted, held=None, cause=None))
         for other in self.sites:
             if other.stream != by.stream:
@@ -98,7 +103,12 @@ class CopyRequests:
         place = streams.index(after) + 1 if after in streams else len(streams)
         if place == len(streams):
             return None
-        return self.ask(wanted.least, self.sites[place], wanted.again + 1)
+        return self.ask(
+            wanted.least,
+            self.sites[place],
+            again=wanted.again + 1,
+            difference=wanted.difference,
+        )
 
 
 def serving_sites(topology: Topology, table: str, site: str) -> Sequence[Serving]:
@@ -137,11 +147,12 @@ def request_copy(
     *,
     by: str | None = None,
     full: bool = False,
+    difference: bool = False,
 ) -> Serving:
     """Ask for a copy of a table, in the name of a site. A second request replaces the first.
-
     ``by``: the site to ask; default: the first one. ``full``: also for a site whose ``auto_init``
-    is false. Returns who is asked. Raises TopologyError, JoinFailureError, ChannelError."""
+    is false. ``difference``: of a table with keys, the site is to write only the rows that differ.
+    Returns who is asked. Raises TopologyError, JoinFailureError, ChannelError."""
     sites = serving_sites(topology, table, site)
     requests = CopyRequests(topology, topology.table(table), topology.site(site))
     if not (full or requests.site.auto_init):
@@ -150,7 +161,7 @@ def request_copy(
             f"auto_init of site {site} is false. Nothing was asked for. Add --full."
         )
     asked = sites[0] if by is None else _from_site(topology, sites, by)
-    return requests.ask(_least(topology, requests), asked)
+    return requests.ask(_least(topology, requests), asked, difference=difference)
 
 
 def withdraw_request(topology: Topology, table: str, site: str) -> bool:

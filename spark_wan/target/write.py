@@ -14,6 +14,7 @@ two writers with the same number, Delta lets one through.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,8 +39,9 @@ from spark_wan.target.rows import EventRows
 from spark_wan.topology.values import is_path
 from spark_wan.wire.mark import Mark
 
-_NOT_COMPARED = ("map<", "variant", "struct<")
-"""Types of values that Spark does not compare, or that may have other fields at the target."""
+_NOT_COMPARED = re.compile("map<|variant|struct<|array<.*(float|double)")
+"""Types of values that Spark does not compare, nor tells 0.0 and -0.0 apart in, or that may have
+other fields at the target."""
 
 
 def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
@@ -48,7 +50,7 @@ def write(change: Change, rows: EventRows, commit: MarkedWrite) -> None:
     # Without dropped events, the keys that were listed are those of the rows.
     whole = not change.dead_letters and not change.duplicates
     if change.is_copy:
-        commit.copy(rows, change.newest.schema)
+        commit.copy(rows, change.newest.schema, difference=change.only_differences)
     elif not change.newest.keys:
         commit.append(rows)
     elif rows.key_list is not None and rows.replaceable and whole:
@@ -75,12 +77,13 @@ class MarkedWrite:
         with self._session_with(frame) as (session, view):
             self._save(session.table(view).write.mode("append"))
 
-    def copy(self, rows: EventRows, schema: SchemaJson) -> None:
-        """Let the rows take the place of all that are there. ``schema``: as they travel."""
-        if rows.keys and not rows.replaceable:
-            types = (rows.frame.schema[name].dataType.simpleString() for name in rows.columns)
-            comparable = not any(kind in each for each in types for kind in _NOT_COMPARED)
-            statement = partial(copy_statement, chars=char_lengths(schema), comparable=comparable)
+    def copy(self, rows: EventRows, schema: SchemaJson, *, difference: bool = False) -> None:
+        """Let the rows take the place of all that are there. ``schema``: as they travel;
+        ``difference``: write only what differs."""
+        if rows.keys and (difference or not rows.replaceable):
+            fields = rows.frame.schema
+            types = {name: fields[name].dataType.simpleString() for name in rows.columns}
+            statement = partial(copy_statement, chars=char_lengths(schema), types=types)
             self._merge(rows, statement)
             return
         frame = rows.frame.select(*select_columns(rows.columns))
@@ -185,14 +188,16 @@ def copy_statement(
     columns: Sequence[str],
     *,
     chars: Mapping[str, int],
-    comparable: bool,
+    types: Mapping[str, str],
 ) -> str:
     """Return the MERGE that makes a table equal to the rows of a copy. A row that is equal already
-    is not touched: readers of the table's change feed see what differs. Unless the columns are not
-    ``comparable``: then all rows are updated."""
+    is not touched: readers of the table's change feed see what differs. Unless Spark does not
+    compare the columns: then all rows are updated. ``types``: of the columns of the copy."""
     assigned = _assigned(keys, columns)
     names = [quoted(name) for name in columns]
-    equal = " AND ".join(f"t.{name} <=> s.{name}" for name in assigned)
+    comparable = not any(map(_NOT_COMPARED.search, types.values()))
+    kinds = {quoted(name): kind for name, kind in types.items()}
+    equal = " AND ".join(_equal(name, kinds[name]) for name in assigned)
     differs = f" AND NOT ({equal})" if comparable else ""
     updates = ", ".join(f"t.{name} = s.{name}" for name in assigned)
     clauses = [
@@ -203,6 +208,14 @@ def copy_statement(
         "WHEN NOT MATCHED BY SOURCE THEN DELETE",
     ]
     return " ".join(filter(None, clauses))
+
+
+def _equal(name: str, kind: str) -> str:
+    """Return the condition that a column has equal values. For Spark, 0.0 equals -0.0."""
+    equal = f"t.{name} <=> s.{name}"
+    if kind not in ("float", "double"):
+        return equal
+    return f"{equal} AND (CAST(t.{name} AS STRING) <=> CAST(s.{name} AS STRING))"
 
 
 def _assigned(keys: Sequence[str], columns: Sequence[str]) -> list[str]:

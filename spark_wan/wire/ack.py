@@ -37,12 +37,13 @@ What a site needs:
 
 A request for a copy:
 
-===========  =============  =======================================================================
-``request``  string         a random ID: a copy answers this request and no other
-``least``    list of lists  what the copy has to have, as above
-``since``    int            when the site asked, in milliseconds since 1970 UTC; absent: unknown
-``again``    int            how many sites were asked before this one; absent: 0
-===========  =============  =======================================================================
+==============  =============  ====================================================================
+``request``     string         a random ID: a copy answers this request and no other
+``least``       list of lists  what the copy has to have, as above
+``since``       int            when the site asked, in milliseconds since 1970 UTC; absent: unknown
+``again``       int            how many sites were asked before this one; absent: 0
+``difference``  bool           the copy is to change only the rows that differ; absent: false
+==============  =============  ====================================================================
 
 Version 1 has ``incarnation`` for ``log_id``. An ack is cumulative, and replaces the one before it.
 Unknown fields are ignored, unless ``requires`` lists them (:mod:`spark_wan.wire.records`).
@@ -57,7 +58,7 @@ from dataclasses import dataclass, field, replace
 from spark_wan.errors import NewerRecordError, SigningKeyError
 from spark_wan.wire.mark import VectorEntry
 from spark_wan.wire.names import printable
-from spark_wan.wire.records import is_time, read_record, write_record
+from spark_wan.wire.records import VERSION, is_time, read_record, written_fields
 from spark_wan.wire.signature import KeyReference, Signature, Signer, is_signed_with
 
 _KIND = "ack"
@@ -85,6 +86,7 @@ class Wanted:
     least: tuple[VectorEntry, ...] = ()
     since: int = 0
     again: int = 0
+    difference: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,11 @@ class Ack:
         return self.applied + self.ahead
 
     def encode(self) -> bytes:
-        return write_record(self, ahead=0, working=None, needs=None, wanted=None, signature=None)
+        absent = {"ahead": 0, **dict.fromkeys(("working", "needs", "wanted", "signature"))}
+        content = {"version": VERSION, **written_fields(self, **absent)}
+        if self.wanted is not None:
+            content["wanted"] = written_fields(self.wanted, since=0, again=0, difference=False)
+        return json.dumps(content, separators=(",", ":")).encode()
 
     def signed_by(self, signer: Signer) -> Ack:
         """Return the ack with a signature. Raises SigningKeyError."""

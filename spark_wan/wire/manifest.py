@@ -55,13 +55,15 @@ A ``copy`` is in a log of its own, for the one site that has asked for it. It ho
 table at ``last_version``, and takes the place of all rows that the site has. The site that serves
 it writes the table, or has a copy itself:
 
-===========  =============  =======================================================================
-``request``  string         the request that it answers, as in the site's ack; empty: none, it has
-                            no rows, and the copy before it was taken
-``vector``   list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
-                            version through which everything is in them); empty: there are no rows
-``refused``  string         why the site serves no copy; absent: it does
-===========  =============  =======================================================================
+==============  =============  ====================================================================
+``request``     string         the request that it answers, as in the site's ack; empty: none, it
+                               has no rows, and the copy before it was taken
+``vector``      list of lists  what the rows are, as in a mark: (origin site, table ID, selection,
+                               version through which everything is in them); empty: there are none
+``refused``     string         why the site serves no copy; absent: it does
+``difference``  bool           the site writes only the rows that differ from its own; absent: as
+                               it likes
+==============  =============  ====================================================================
 
 A manifest's fingerprint is the BLAKE2b of all its bytes, 32 hexadecimal digits. Version 2 is
 written. Version 1 has ``incarnation``, ``number``, ``first`` and ``last`` for ``log_id``,
@@ -125,6 +127,7 @@ class CopyOf:
     request: str
     vector: tuple[VectorEntry, ...] = ()
     refused: str | None = None
+    difference: bool = False
 
 
 def fingerprint(manifest: bytes) -> str:
@@ -210,8 +213,8 @@ class Manifest:
         for frame in content["frames"]:
             if not frame["digest"]:
                 del frame["digest"]
-        if self.copy is not None and self.copy.refused is None:
-            del content["copy"]["refused"]
+        if self.copy is not None:
+            content["copy"] = written_fields(self.copy, refused=None, difference=False)
         return content
 
     def signed_by(self, signer: Signer) -> Manifest:

@@ -29,6 +29,8 @@ from spark_wan.status.reports import (
     SiteReport,
     StreamReport,
 )
+from spark_wan.sync.findings import Comparison, Difference, Repair
+from spark_wan.sync.undone import Undone, UndoneRow
 from spark_wan.topology import parsing
 from spark_wan.topology.ack_policy import AckPolicy
 from spark_wan.topology.model import Sender, Site, Table
@@ -313,6 +315,8 @@ def test_the_names_with_underscores_on_the_pages_exist() -> None:
     # field that is computed when it is printed.
     known |= {"spark_wan", "local_session", "duplicate_key", "too_large", "max_concurrent_runs"}
     known |= {"rows_per_s", *(field.name for field in fields(Progress))}
+    found = (Comparison, Difference, Repair, Undone, UndoneRow)
+    known |= {"dry_run", *(field.name for kind in found for field in fields(kind))}
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert len(pages) >= 13
     for page in pages:

@@ -19,7 +19,9 @@ NO_HOLDS = {
     "EventError",  # the following two: to a user's query
     "StaleWriteError",
     "ManifestExists",  # the writer plans again
-    "OptionError",  # the following four: end a command or a job
+    "CompareError",  # the following six: end a command or a job
+    "UndoError",
+    "OptionError",
     "SessionLostError",
     "StoppedError",
     "StreamsHeldError",

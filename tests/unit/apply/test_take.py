@@ -341,6 +341,19 @@ def test_a_copy_that_is_behind_the_table_is_asked_for_again(pair: Pair) -> None:
     pair.synchronized()
 
 
+def test_a_copy_of_the_difference_is_one_from_the_request_on(pair: Pair) -> None:
+    """Also of the request that is made again. Fails when one of them forgets it."""
+    pair.ask(difference=True)
+    manifest = pair.serve()
+    assert manifest is not None and manifest.copy is not None and manifest.copy.difference
+    pair.newark.source.add()
+    pair.newark.rounds()
+    assert pair.apply().epochs == 1
+    assert pair.take().awaits_copy
+    ack = pair.copies.ack("seattle")
+    assert ack is not None and ack.wanted is not None and ack.wanted.difference
+
+
 def test_dead_letters_of_copies_add_up(pair: Pair) -> None:
     """As the format says. Fails when each copy counts its own: a fold then takes those of the
     second for counted, and they count no more."""

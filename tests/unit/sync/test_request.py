@@ -91,6 +91,12 @@ def test_a_request_keeps_what_was_acked(topology: Topology) -> None:
     assert (found.log_id, found.applied, found.held, found.cause) == ("a" * 32, 3, None, None)
 
 
+def test_a_request_may_ask_for_the_difference(topology: Topology) -> None:
+    name = request_copy(topology, "orders", "chicago", difference=True).stream
+    found = log(topology, name).ack("chicago")
+    assert found is not None and found.wanted is not None and found.wanted.difference
+
+
 @pytest.mark.parametrize(
     ("table", "site", "match"),
     [

@@ -35,15 +35,23 @@ def rows(columns: dict[str, Any]) -> EventRows:
     return EventRows(frame, list(columns), ("id",))
 
 
-@pytest.mark.parametrize("comparable", [True, False])
-def test_a_copy_leaves_equal_rows_alone_where_they_can_be_compared(comparable: bool) -> None:
-    columns, chars = ("id", "text"), {"id": 4}
-    statement = copy_statement("/t", "v", ("id",), columns, chars=chars, comparable=comparable)
+@pytest.mark.parametrize("kind", ["string", "array<int>", "map<int,int>", "array<array<float>>"])
+def test_a_copy_leaves_equal_rows_alone_where_they_can_be_compared(kind: str) -> None:
+    columns, types = ("id", "text"), {"id": "string", "text": kind}
+    statement = copy_statement("/t", "v", ("id",), columns, chars={"id": 4}, types=types)
     differs = "WHEN MATCHED AND NOT (t.`text` <=> s.`text`) THEN UPDATE SET t.`text` = s.`text`"
+    comparable = kind in ("string", "array<int>")
     assert (differs in statement) == comparable
     assert ("WHEN MATCHED THEN UPDATE SET t.`text` = s.`text`" in statement) != comparable
     assert "ON rpad(t.`id`, 4, ' ') = rpad(s.`id`, 4, ' ')" in statement
     assert statement.endswith("WHEN NOT MATCHED BY SOURCE THEN DELETE")
+
+
+def test_a_copy_tells_zeros_of_either_sign_apart() -> None:
+    """For Spark they are equal. Fails when a repair leaves them as they are."""
+    types = {"id": "bigint", "x": "double"}
+    statement = copy_statement("/t", "v", ("id",), ("id", "x"), chars={}, types=types)
+    assert "t.`x` <=> s.`x` AND (CAST(t.`x` AS STRING) <=> CAST(s.`x` AS STRING))" in statement
 
 
 def test_a_table_with_the_columns_of_the_events_is_replaced() -> None:
