@@ -10,7 +10,7 @@ Replicates rows of Delta tables between sites with PySpark Structured Streaming:
 ``Sender`` and ``Receiver`` carry tables from site to site; ``load_topology`` reads who sends what
 to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
-both without Spark.
+both without Spark. ``make_backup`` and ``adopt_backup`` carry a table by hand.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
+    from spark_wan.backup.job import adopt_backup, make_backup
     from spark_wan.datasource.format import register
     from spark_wan.ledger.dead_letters import dead_letters
     from spark_wan.receiver.job import Receiver
@@ -41,9 +42,11 @@ __all__ = [
     "Sender",
     "Topology",
     "WanError",
+    "adopt_backup",
     "dead_letters",
     "decode",
     "load_topology",
+    "make_backup",
     "read_status",
     "register",
     "wait_for_ack",
@@ -52,7 +55,9 @@ __all__ = [
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
+    "adopt_backup": "spark_wan.backup.job",
     "dead_letters": "spark_wan.ledger.dead_letters",
+    "make_backup": "spark_wan.backup.job",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
 }

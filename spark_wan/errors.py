@@ -166,6 +166,10 @@ class LedgerError(WanError):
     """The ledger does not match the target's history."""
 
 
+class BackupError(WanError):
+    """A backup cannot be made, or is not one that this site can adopt."""
+
+
 class EventError(WanError):
     """Rows written to the sink cannot become events (duplicate IDs, unknown operation …)."""
 

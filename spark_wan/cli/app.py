@@ -9,6 +9,10 @@
     spark-wan remove   --config topology.yaml STREAM    remove a stream that is no longer written
     spark-wan sync     --config topology.yaml --table T --site B
                                                         give a site a copy of a table
+    spark-wan backup   --config topology.yaml --table T --site A --to PLACE
+                                                        back up a table while writes go on
+    spark-wan adopt    --config topology.yaml --table T --site B --from PLACE
+                                                        give a site the rows of a backup
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error; 2 wrong usage; ``status`` also 3 and 4 (``docs/monitoring.md``). To add a command, write its
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import typer
 
+from spark_wan.cli.backup import adopt, backup
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
@@ -29,7 +34,18 @@ from spark_wan.cli.upkeep import remove
 
 COMMANDS = {
     command.__name__: command
-    for command in (demo, send, receive, validate, topology, status, sync, remove)
+    for command in (
+        demo,
+        send,
+        receive,
+        validate,
+        topology,
+        status,
+        sync,
+        backup,
+        adopt,
+        remove,
+    )
 }
 
 

@@ -1,4 +1,5 @@
-"""Runs a sender or receiver with a Spark session until it ends or is stopped."""
+"""Runs a sender or receiver with a Spark session until it ends or is stopped; and other work that
+needs a session, to its end."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from spark_wan.cli.options import JobOptions
+from spark_wan.cli.options import JobOptions, SessionOptions
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
@@ -65,15 +67,8 @@ def launch(
     _on_signals(interrupt)
     try:
         job = new_job(None)  # refuses unknown names before Spark takes its time to start
-        memory = MEMORY + MEMORY_PER_TABLE * len(job.topology.tables)
-        is_local = not _has_session(options)
-        log_file = options.log_path(kind) if is_local else None
-        _set_up_logging(options.verbose, log_file)
-        where = {"log": str(log_file)} if log_file is not None else {}
-        out.job_event("starting", kind, options.site, **where)
-        name = f"spark-wan {kind} {options.site}"
-        conf = {"spark.driver.memory": f"{memory}m", **settings} if is_local else settings
-        with _session(name, conf, is_local, log_file) as spark:
+        tables = len(job.topology.tables)
+        with _session_of(kind, options, tables, settings, out) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             handle = new_job(spark).start(available_now=options.available_now)
             out.job_event("started", kind, options.site)
@@ -86,6 +81,68 @@ def launch(
             raise
         log.debug("after the signal to stop: %s", error)
     out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
+
+
+def run_with_session(
+    kind: str, options: SessionOptions, out: Output, work: Callable[[Any], T]
+) -> T:
+    """Return the result of ``work`` with a session.
+
+    Raises:
+        WanError: an option is invalid, the work failed, or a signal interrupted it.
+    """
+    settings, stopped = options.session_settings(), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    _on_signals(interrupt)
+    try:
+        with _session_of(kind, options, 1, settings, out) as spark:
+            _on_signals(interrupt)  # again: Spark has installed handlers of its own
+            with _reported_work(out.work):
+                return work(spark)
+    except (Exception, KeyboardInterrupt) as error:
+        # A signal to the whole process group ends the JVM too: calls to it fail from then on.
+        if stopped.is_set():
+            raise WanError(f"{kind} was interrupted, and is not done. Begin again.") from error
+        if isinstance(error, WanError):
+            raise
+        raise WanError(f"{kind} ended with an error: {error_text(error)}") from error
+
+
+@contextmanager
+def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
+    """Report work that takes long, while the caller does it."""
+    ended, told = threading.Event(), WorkReport(report)
+
+    def poll() -> None:
+        while not ended.wait(POLL_INTERVAL):
+            told.poll()
+
+    thread = threading.Thread(target=poll, name="wan-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class WorkReport:
+    """Reports work that takes long, now and then."""
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self.report = report
+        self._told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
+
+    def poll(self) -> None:
+        now = milliseconds()
+        for work in works():
+            if now - self._told.get(work, work.begun.began_ms) >= LONG * 1000:
+                self._told[work] = now
+                self.report(work.progress())
 
 
 def watch(
@@ -103,18 +160,14 @@ def watch(
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     reported: dict[str, S] = {}
-    told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
+    work = WorkReport(report_work)
 
     def poll() -> None:
         for status in job.status():
             if reported.get(status.stream) != status and not _is_blank(status):
                 reported[status.stream] = copy.deepcopy(status)
                 report(reported[status.stream])
-        now = milliseconds()
-        for work in works():
-            if now - told.get(work, work.begun.began_ms) >= LONG * 1000:
-                told[work] = now
-                report_work(work.progress())
+        work.poll()
 
     try:
         while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
@@ -146,7 +199,23 @@ def _on_signals(handler: Callable[..., None]) -> None:
         signal.signal(number, handler)
 
 
-def _has_session(options: JobOptions) -> bool:
+@contextmanager
+def _session_of(
+    kind: str, options: SessionOptions, tables: int, settings: dict[str, Any], out: Output
+) -> Iterator[SparkSession]:
+    """Yield the session for work on so many tables. ``settings``: of ``options``."""
+    is_local = not _has_session(options)
+    log_file = options.log_path(kind) if is_local else None
+    _set_up_logging(options.verbose, log_file)
+    where = {"log": str(log_file)} if log_file is not None else {}
+    out.job_event("starting", kind, options.site, **where)
+    memory = f"{MEMORY + MEMORY_PER_TABLE * tables}m"
+    conf = {"spark.driver.memory": memory, **settings} if is_local else settings
+    with _session(f"spark-wan {kind} {options.site}", conf, is_local, log_file) as spark:
+        yield spark
+
+
+def _has_session(options: SessionOptions) -> bool:
     """Whether spark-submit or a notebook has made a session."""
     from pyspark.sql import SparkSession
 

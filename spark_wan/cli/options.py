@@ -43,27 +43,12 @@ OutputFormat = Annotated[
 
 
 @dataclass(frozen=True)
-class JobOptions:
-    """Options of ``send`` and ``receive``."""
+class SessionOptions:
+    """Options of commands that need a Spark session."""
 
     context: typer.Context
     config: Config
     site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
-    sender: Annotated[
-        Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
-    ] = None
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process the available data, then exit.")
-    ] = False
-    decide: Annotated[
-        Repeated,
-        typer.Option(
-            metavar="DECISION",
-            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
-            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
-            " give it once. May be repeated.",
-        ),
-    ] = None
     conf: Annotated[
         Repeated,
         typer.Option(
@@ -91,10 +76,6 @@ class JobOptions:
     def submitted(self) -> bool:
         """Whether the session is that of spark-submit."""
         return bool(self.context.obj == SUBMITTED)
-
-    def read(self) -> tuple[Topology, dict[str, Decisions]]:
-        """Return the topology and the decisions. Raises TopologyError, OptionError."""
-        return load_topology(self.config), parse_decisions(self.decide or ())
 
     def log_path(self, kind: str) -> Path | None:
         """Return the file for the log of a local session; None: standard error. Raises OptionError
@@ -127,6 +108,31 @@ class JobOptions:
         return settings
 
 
+@dataclass(frozen=True)
+class JobOptions(SessionOptions):
+    """Options of ``send`` and ``receive``."""
+
+    sender: Annotated[
+        Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
+    ] = None
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Process the available data, then exit.")
+    ] = False
+    decide: Annotated[
+        Repeated,
+        typer.Option(
+            metavar="DECISION",
+            help="Decide about a held stream, as its message says: TABLE@LOG=new-log, or for a"
+            " sender TABLE@VERSION=distribute or =skip. It is recorded in the site's state, so"
+            " give it once. May be repeated.",
+        ),
+    ] = None
+
+    def read(self) -> tuple[Topology, dict[str, Decisions]]:
+        """Return the topology and the decisions. Raises TopologyError, OptionError."""
+        return load_topology(self.config), parse_decisions(self.decide or ())
+
+
 def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the fields of the dataclass ``kind`` as options, before its own.
 
@@ -141,7 +147,8 @@ def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def run(**values: Any) -> None:
             command(kind(**{name: values.pop(name) for name in shared}), **values)
 
-        signature = inspect.Signature([*shared.values(), *own])
+        options = (each.replace(kind=each.KEYWORD_ONLY) for each in (*shared.values(), *own))
+        signature = inspect.Signature([*options])
         run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 
