@@ -156,7 +156,7 @@ def _sent_logs(topology: Topology, table: Table, site: str) -> list[StreamLog]:
 
 
 def _received_logs(topology: Topology, table: str, site: str) -> list[StreamLog]:
-    """Return the logs by which a site gets a table. Raises TopologyError if there are none."""
+    """Return the logs by which a site gets a table. Raises TopologyError."""
     return [
         StreamLog(
             _channel(stream.sender),

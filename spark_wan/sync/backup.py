@@ -135,13 +135,7 @@ def adopting_streams(topology: Topology, table: str, site: str) -> list[Stream]:
             "other sites would not get the rows. To restore it, overwrite the table from the "
             "backup, which is a Delta table, in a commit of your own."
         )
-    streams = [each for each in streams_of(topology, found) if name in each.addressees]
-    if not streams:
-        raise TopologyError(
-            f"{topology.file}: no sender brings table {found.name} to site {name}. Attach it to "
-            "one that has the site among its remotes."
-        )
-    return streams
+    return [each for each in streams_of(topology, found) if name in each.addressees]
 
 
 def check_fits(topology: Topology, certificate: Certificate, table: Table, site: str) -> None:

@@ -179,8 +179,6 @@ class Place:
             if not isinstance(error, FileNotFoundError) or error.filename != str(self._directory):
                 raise error
 
-        if self._directory.exists() and not self._directory.is_dir():
-            yield self._directory.name, 0
         for folder, _, names in os.walk(self._directory, onerror=fail):
             for name in names:
                 path = Path(folder) / name
