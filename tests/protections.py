@@ -3549,7 +3549,7 @@ GUARDS = {
     [backup, files checked]
     test_a_backup_that_is_not_whole_is_refused
     Adopter.check
-    - self.backup.place.check(self.certificate, self.check_stopped)
+    - self.backup.place.check(self.certificate)
     + pass
 
     [backup, in place of a request]

@@ -14,7 +14,7 @@ It may run beside the site's receiver, as a second receiver may.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.apply.change import Backup, Change
@@ -61,7 +61,6 @@ class Adopter:
     writer: CopyWriter
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
-    check_stopped: Callable[[], None] = lambda: None
 
     @property
     def certificate(self) -> Certificate:
@@ -79,7 +78,7 @@ class Adopter:
             raise self._behind()
         begun = self._check_streams()
         if outcome is Outcome.WRITTEN:
-            self.backup.place.check(self.certificate, self.check_stopped)
+            self.backup.place.check(self.certificate)
         return Adoption(self.certificate, outcome, begun)
 
     def round(self) -> Steps[Adoption]:

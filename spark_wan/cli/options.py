@@ -48,7 +48,7 @@ class SessionOptions:
 
     context: typer.Context
     config: Config
-    site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
+    site: Annotated[str, typer.Option(metavar="SITE", help="Work at this site.")]
     conf: Annotated[
         Repeated,
         typer.Option(

@@ -14,7 +14,7 @@ How one is adopted is in :mod:`spark_wan.apply.adopt`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,7 +67,6 @@ class BackupMaker:
     source: TableToBackUp
     signer: Signer | None = None
     """Signs the certificate; None: the site has no keys."""
-    check_stopped: Callable[[], None] = lambda: None
 
     def plan(self) -> Cut:
         """Return what would be backed up. Writes nothing. Raises BackupError, and what the source
@@ -86,7 +85,7 @@ class BackupMaker:
         self.source.write(cut, self.place.url)
         yield "backup.2 written"
         rows, unique = self.source.count(self.place.url)
-        files = self.place.digested(self.check_stopped)
+        files = self.place.digested()
         yield "backup.3 digested"
         certificate = Certificate(
             backup=uuid.uuid4().hex,

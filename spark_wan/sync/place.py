@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,18 +59,13 @@ class Place:
             files = self._local_files() if self._directory else self._remote_files()
             return {path: size for path, size in sorted(files) if path != CERTIFICATE}
 
-    def digested(self, check_stopped: Callable[[], None] = lambda: None) -> tuple[BackupFile, ...]:
+    def digested(self) -> tuple[BackupFile, ...]:
         """Read all files at the place, and return what a certificate says of them."""
-        sizes = self.sizes()
-        found = []
-        for path, (size, digest) in zip(sizes, self._read_all(list(sizes)), strict=True):
-            check_stopped()
-            found.append(BackupFile(path, size, digest))
-        return tuple(found)
+        paths = list(self.sizes())
+        read = zip(paths, self._read_all(paths), strict=True)
+        return tuple(BackupFile(path, size, digest) for path, (size, digest) in read)
 
-    def check(
-        self, certificate: Certificate, check_stopped: Callable[[], None] = lambda: None
-    ) -> None:
+    def check(self, certificate: Certificate) -> None:
         """Raise BackupError unless the files at the place are exactly those of its certificate."""
         there, named = self.sizes(), {file.path: file for file in certificate.files}
         if missing := sorted(named.keys() - there.keys()):
@@ -83,10 +78,8 @@ class Place:
             )
         changed = [path for path, size in there.items() if size != named[path].bytes]
         if not changed:
-            for path, (_, digest) in zip(there, self._read_all(list(there)), strict=True):
-                check_stopped()
-                if digest != named[path].digest:
-                    changed.append(path)
+            read = zip(there, self._read_all(list(there)), strict=True)
+            changed = [path for path, (_, digest) in read if digest != named[path].digest]
         if changed:
             raise self._not_whole(f"file {changed[0]} was changed{_and_others(changed)}")
 
