@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from spark_wan.receiver.job import Receiver
 from spark_wan.sync.place import Place
 from spark_wan.sync.request import request_copy
 from spark_wan.topology.model import copy_name
-from spark_wan.wire.certificate import CERTIFICATE, Certificate
+from spark_wan.wire.certificate import CERTIFICATE
 from spark_wan.wire.mark import Mark
 
 TABLES = ("orders", "readings")
@@ -321,9 +322,8 @@ def outside(place: Path, spark: Any) -> str:
     spark.sql(f"CREATE TABLE delta.`{elsewhere}` (id bigint, item string, amount double)")
     spark.sql(f"INSERT INTO delta.`{elsewhere}` VALUES (1, 'secret', 1.0)")
     spark.sql(f"CREATE TABLE delta.`{place}` SHALLOW CLONE delta.`{elsewhere}`")
-    forged = {**certificate.__dict__, "files": Place(str(place)).digested(), "rows": 1}
-    forged = {name: forged[name] for name in Certificate.__dataclass_fields__}
-    (place / CERTIFICATE).write_bytes(Certificate(**forged).encode())
+    forged = replace(certificate, files=Place(str(place)).digested(), rows=1)
+    (place / CERTIFICATE).write_bytes(forged.encode())
     return "reads the file .*elsewhere.*, which is not in its certificate"
 
 
