@@ -319,7 +319,9 @@ def outside(place: Path, spark: Any) -> str:
     certificate = Place(str(place)).certificate()
     shutil.rmtree(place)
     elsewhere = place.parent / "elsewhere"
-    spark.sql(f"CREATE TABLE delta.`{elsewhere}` (id bigint, item string, amount double)")
+    spark.sql(
+        f"CREATE TABLE delta.`{elsewhere}` (id bigint, item string, amount double) USING delta"
+    )
     spark.sql(f"INSERT INTO delta.`{elsewhere}` VALUES (1, 'secret', 1.0)")
     spark.sql(f"CREATE TABLE delta.`{place}` SHALLOW CLONE delta.`{elsewhere}`")
     forged = replace(certificate, files=Place(str(place)).digested(), rows=1)
