@@ -12,7 +12,7 @@ to whom. ``wait_for_ack`` makes a commit permanent before its writer goes on. ``
 returns a table of a site once the site has a whole state of it. ``read_status``
 returns how far every stream is at every site, ``dead_letters`` what a site could not apply or send;
 both without Spark. ``verify`` compares a table with its copies, and ``undo`` takes back what some
-commits did.
+commits did. ``make_backup`` and ``adopt_backup`` carry a table by hand.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.mark import LOCAL_ONLY
 
 if TYPE_CHECKING:
+    from spark_wan.backup.job import adopt_backup, make_backup
     from spark_wan.datasource.format import register
     from spark_wan.datasource.synchronized import synchronized
     from spark_wan.ledger.dead_letters import dead_letters
@@ -48,9 +49,11 @@ __all__ = [
     "Sender",
     "Topology",
     "WanError",
+    "adopt_backup",
     "dead_letters",
     "decode",
     "load_topology",
+    "make_backup",
     "read_status",
     "register",
     "synchronized",
@@ -62,7 +65,9 @@ __all__ = [
 _LAZY = {
     "Receiver": "spark_wan.receiver.job",
     "Sender": "spark_wan.sender.job",
+    "adopt_backup": "spark_wan.backup.job",
     "dead_letters": "spark_wan.ledger.dead_letters",
+    "make_backup": "spark_wan.backup.job",
     "read_status": "spark_wan.status.reports",
     "register": "spark_wan.datasource.format",
     "synchronized": "spark_wan.datasource.synchronized",

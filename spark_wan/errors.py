@@ -175,6 +175,10 @@ class LockoutError(WanError):
     """A table at a site is not synchronized: it needs a copy, or waits for one."""
 
 
+class BackupError(WanError):
+    """A backup cannot be made, or is not one that this site can adopt."""
+
+
 class EventError(WanError):
     """Rows written to the sink cannot become events (duplicate IDs, unknown operation …)."""
 

@@ -3592,7 +3592,7 @@ GUARDS = {
     """,
     "unit/cli/test_launcher.py": """
     [reload, a file that is refused]
-    test_a_topology_that_is_refused_changes_nothing
+    test_b76_a_topology_that_is_refused_changes_nothing
     watch
     - job = reload.replace(job)
     + job.stop()
@@ -3643,6 +3643,233 @@ GUARDS = {
     - origin_of(manifest) != origin_of(last)
     + False
     """,
+    "unit/apply/test_adopt.py": """
+    [backup, adopted once]
+    test_an_adoption_that_dies_at_any_step
+    test_a_backup_is_known_when_the_stream_has_gone_on
+    CopyWriter._outcome
+    - is_known and self._is_taken(manifest)
+    + False
+
+    [backup, older]
+    test_an_older_backup_is_refused
+    test_a_receiver_applies_meanwhile
+    CopyWriter._outcome
+    - self._has_more(manifest)
+    + False
+
+    [backup, overtaken]
+    test_a_receiver_applies_meanwhile
+    Adopter.round
+    - outcome is Outcome.BEHIND
+    + False
+
+    [backup, a gap behind it]
+    test_a_gap_behind_the_backup_is_refused
+    test_a_later_snapshot_is_a_gap
+    Adopter._check_streams
+    - begun and None not in gaps
+    + False
+
+    [backup, of another table]
+    test_a_backup_of_another_table_is_refused
+    Adopter._gap
+    - self._check_same(inbound.read(epochs[-1]))
+    + pass
+
+    [backup, of another commit]
+    test_a_backup_of_another_table_is_refused[commit]
+    Adopter._gap
+    - self._check_commit(inbound, epochs)
+    + pass
+
+    [backup, files checked]
+    test_a_backup_that_is_not_whole_is_refused
+    Adopter.check
+    - self.backup.place.check(self.certificate)
+    + pass
+
+    [backup, in place of a request]
+    test_a_request_for_a_copy_is_withdrawn
+    Adopter.round
+    - self._withdraw()
+    + pass
+    """,
+    "unit/sync/test_backups.py": """
+    [backup, certified last]
+    test_a_backup_that_dies_at_any_step_is_none
+    BackupMaker.round
+    - yield 'backup.2 written'
+    + from spark_wan.wire.certificate import CERTIFICATE
+    + (__import__('pathlib').Path(self.place.url) / CERTIFICATE).write_bytes(b'')
+    + yield 'backup.2 written'
+
+    [backup, of what can be carried]
+    test_a_table_that_could_not_be_replicated
+    BackupMaker.plan
+    - check_columns(cut.schema, self.table.name)
+    + pass
+    - check_keys(cut.schema, list(self.table.keys), self.table.name)
+    + pass
+
+    [backup, an empty place]
+    test_a_backup_that_dies_at_any_step_is_none[2]
+    BackupMaker.plan
+    - self.place.check_free()
+    + pass
+
+    [backup, of this table]
+    test_a_backup_of_something_else[table]
+    check_fits
+    - certificate.table != table.name
+    + False
+
+    [backup, with these keys]
+    test_a_backup_of_something_else[other keys]
+    check_fits
+    - certificate.keys != table.keys
+    + False
+
+    [backup, of this writer]
+    test_a_backup_of_something_else[writer]
+    check_fits
+    - certificate.origin not in table.writers or certificate.site not in table.at
+    + False
+
+    [backup, of whom is accepted]
+    test_a_site_accepts_backups_of_whom_it_accepts_events_from
+    _check_trust
+    - accepted is not None and each not in accepted
+    + False
+
+    [backup, signed]
+    test_a_forged_certificate
+    _check_trust
+    - certificate.not_signed_with(own)
+    + None
+
+    [backup, signed by a site with keys]
+    test_a_forged_certificate
+    _check_trust
+    - certificate.origin in keys
+    + False
+
+    [backup, not by the writer]
+    test_who_adopts_a_backup
+    adopting_streams
+    - name in found.writers
+    + False
+    """,
+    "unit/sync/test_place.py": """
+    [backup, a file missing]
+    test_another_content_is_refused[missing]
+    Place.check
+    - sorted(named.keys() - there.keys())
+    + []
+
+    [backup, a file too many]
+    test_another_content_is_refused[extra]
+    Place.check
+    - sorted(there.keys() - named.keys())
+    + []
+    - size != named[path].bytes
+    + path in named and size != named[path].bytes
+    - digest != named[path].digest
+    + path in named and digest != named[path].digest
+
+    [backup, a file changed]
+    test_another_content_is_refused[changed]
+    Place.check
+    - digest != named[path].digest
+    + False
+
+    [backup, no links]
+    test_another_content_is_refused[linked]
+    Place._local_files
+    - -1 if path.is_symlink() else path.stat().st_size
+    + path.stat().st_size
+
+    [backup, the first certificate stays]
+    test_of_two_backups_at_one_place_the_first_stays[directory]
+    Place.put_certificate
+    - path.exists()
+    + False
+
+    [backup, a whole certificate]
+    test_a_certificate_is_there_as_a_whole
+    Place.put_certificate
+    - self._directory / f'.{CERTIFICATE}.{certificate.backup}'
+    + path
+
+    [backup, no endless certificate]
+    test_what_is_much_too_large_is_not_read
+    Place._check_size
+    - size > MAX_CERTIFICATE_BYTES
+    + False
+    """,
+    "unit/wire/test_certificate.py": """
+    [backup, damage]
+    test_damage_is_found
+    Certificate.decode
+    - record['digest'] != _digest(covered)
+    + False
+
+    [backup, files inside]
+    test_a_file_outside_of_the_backup_is_refused[../orders/x]
+    Certificate._check
+    - not is_inside(file.path) or not _HEX.fullmatch(file.digest)
+    + not _HEX.fullmatch(file.digest)
+
+    [backup, signed by its site]
+    test_a_signature_is_of_the_site_and_covers_everything
+    Certificate.not_signed_with
+    - self.signature.site != self.site
+    + False
+
+    [backup, one origin]
+    test_what_no_backup_has_is_refused
+    Certificate._check
+    - len(self.vector) != 1 or self.through < 0
+    + False
+    """,
+    "integration/test_backup.py": """
+    [backup, one version]
+    test_a_backup_is_one_version_while_writes_go_on
+    SparkTable._rows
+    - load(self.spark, self.location, versionAsOf=version)
+    + load(self.spark, self.location)
+    SparkTable.write
+    - rows = self._rows(cut.source.version)
+    + __import__('time').sleep(3)
+    + rows = self._rows(cut.source.version)
+
+    [backup, only its own files]
+    test_a_backup_that_is_not_as_it_was_made_is_refused[outside]
+    backup_rows
+    - _check_files(rows, backup)
+    + pass
+
+    [backup, of the origin's rows]
+    test_a_table_that_is_not_the_origins_is_not_backed_up
+    ReceivedTable.cut
+    - self._check_clean()
+    + pass
+
+    [backup, of the published table]
+    test_a_backup_of_another_table_is_refused
+    WrittenTable.cut
+    - self._check_published(identity, commit.version)
+    + pass
+
+    [backup, keys once and not null]
+    test_every_kind_of_table_comes_as_it_is
+    SparkTable.count
+    - with_key == distinct
+    + True
+    backup_rows
+    - rows.where(has_key(own.keys))
+    + rows
+    """,
     "unit/apply/test_take.py": """
     [repair, served]
     test_a_copy_of_the_difference_is_one_from_the_request_on
@@ -3653,8 +3880,8 @@ GUARDS = {
     [repair, asked for again]
     test_a_copy_of_the_difference_is_one_from_the_request_on
     CopyTaker._ask_again
-    - ack.wanted is not None and ack.wanted.difference
-    + False
+    - replace(ack.wanted, request=uuid.uuid4().hex, least=vector)
+    + Wanted(uuid.uuid4().hex, vector)
 
     [copy, of one version]
     test_a_copy_has_the_rows_of_one_version_and_says_which
@@ -3664,7 +3891,7 @@ GUARDS = {
 
     [copy, its vector counts]
     test_a_copy_mends_it[epochs_missing]
-    CopyTaker._mark
+    CopyWriter._mark
     - manifest.copy.vector
     + self.ledger.progress.vector
 
@@ -3676,13 +3903,13 @@ GUARDS = {
 
     [copy, taken once]
     test_a_receiver_that_dies_at_any_step_of_a_copy
-    CopyTaker._take
+    CopyWriter._outcome
     - is_known and self._is_taken(manifest)
     + False
 
     [copy, behind the table]
     test_a_copy_that_is_behind_the_table_is_asked_for_again
-    CopyTaker._take
+    CopyWriter._outcome
     - self._has_more(manifest)
     + False
 
@@ -3718,7 +3945,7 @@ GUARDS = {
 
     [copy, letters add up]
     test_dead_letters_of_copies_add_up
-    CopyTaker._mark
+    CopyWriter._mark
     - self.ledger.dead_letters.get(manifest.stream, 0)
     + 0
 
@@ -3804,7 +4031,7 @@ GUARDS = {
 
     [copy, behind a later source]
     test_a_copy_of_an_earlier_source_is_not_taken_from_a_peer
-    CopyTaker._has_more
+    CopyWriter._has_more
     - not self.from_writer and copied.keys() < through.keys()
     + False
 

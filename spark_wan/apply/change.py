@@ -1,8 +1,9 @@
 """Changes to a target table: what an apply writes in one commit, and the table that takes it.
 
-A change is epochs of one stream, or a copy of the whole table. The table takes it in four calls,
-one for each step between the plan and the ledger (:mod:`spark_wan.apply.applier`,
-:mod:`spark_wan.apply.take`): ``read``, ``resolve``, ``record``, ``write``.
+A change is epochs of one stream, or a copy of the whole table, from the channel or a backup. The
+table takes it in four calls, one for each step between the plan and the ledger
+(:mod:`spark_wan.apply.applier`, :mod:`spark_wan.apply.replace`): ``read``, ``resolve``, ``record``,
+``write``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.interfaces import TargetHistory
 from spark_wan.ledger.progress import origin_of
+from spark_wan.sync.place import Place
+from spark_wan.wire.certificate import Certificate
 from spark_wan.wire.manifest import COPY, EVENTS, Manifest
 from spark_wan.wire.mark import AppliedStream, Mark
 
@@ -25,6 +28,14 @@ class Replan(Exception):
 
 class WriteConflict(Replan):
     """Another writer was faster."""
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup that is adopted: where it is, and what it has."""
+
+    place: Place
+    certificate: Certificate
 
 
 @dataclass
@@ -41,6 +52,16 @@ class Change:
     new_ids: int = 0
     ids_until: int | None = None
     """See :mod:`spark_wan.wire.mark`."""
+    backup: Backup | None = None
+    """The backup that has the rows; None: the frames of the epochs have them."""
+
+    @property
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """The number of events, and the size of what has them."""
+        if self.backup is not None:
+            return self.backup.certificate.rows, self.backup.certificate.bytes
+        manifests = [epoch.manifest for epoch in self.epochs]
+        return sum(each.rows for each in manifests), sum(each.bytes for each in manifests)
 
     @property
     def newest(self) -> Manifest:

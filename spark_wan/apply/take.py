@@ -5,27 +5,21 @@ half of it. :meth:`CopyTaker.round` is idempotent, and a crash between any two s
 nothing:
 
     take.1  asked      this site's request, in its ack, and the copy that answers it
-    take.2  caught-up  the ledger, if it can be; this fixes the apply number. A table that is
-                       missing is created. If the table has more than the copy by now, another
-                       one is asked for
-    take.3  read       frames fetched, checked, decoded
-    take.4  resolved   rows that the table would refuse become dead letters
-    take.5  recorded   dead letters, under the apply's token
-    take.6  written    one marked commit: the rows and their vector
-    take.7  ledgered   from here on the ledger counts from this mark
+    take.2 to take.7   the copy is put in place (:mod:`spark_wan.apply.replace`). If the table has
+                       more than the copy by now, another one is asked for
     take.8  acked      the request is answered
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from spark_wan.apply.applier import ATTEMPTS, ApplyResult
-from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
+from spark_wan.apply.applier import ApplyResult
+from spark_wan.apply.change import Change, TargetTable
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan
+from spark_wan.apply.replace import CopyWriter, Outcome
 from spark_wan.errors import (
     LedgerError,
     SourceError,
@@ -34,19 +28,13 @@ from spark_wan.errors import (
     UntrustedError,
     WanError,
 )
-from spark_wan.events.columns import column_paths
-from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.runtime.progress import under_way
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack, Wanted
 from spark_wan.wire.manifest import Manifest
-from spark_wan.wire.mark import Mark
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -68,9 +56,18 @@ class CopyTaker:
     refused: Callable[[Wanted, str], bool] = lambda wanted, cause: False
     """Asks another site, when this one serves no copy, and returns whether there is one."""
     _inbound: InboundLog = field(init=False)
+    _writer: CopyWriter = field(init=False)
 
     def __post_init__(self) -> None:
         self._inbound = InboundLog(self.log, self.table, writers=self.writers, copies=True)
+        self._writer = CopyWriter(
+            self.site,
+            self.table,
+            self.target,
+            self.ledger,
+            check_stopped=self.check_stopped,
+            from_writer=self.from_writer,
+        )
 
     def round(self, listed: Sequence[int] | None = None) -> Steps[ApplyResult]:
         """Take the copy that this site has asked for. Errors hold the copy: result and ack name the
@@ -143,75 +140,20 @@ class CopyTaker:
         """Take the copy; of one that is refused, ask another site."""
         assert manifest.copy is not None
         if manifest.copy.refused is None:
-            yield from self._take_again(manifest, result, ack)
+            yield from self._take(manifest, result, ack)
         elif not self.refused(wanted, manifest.copy.refused):
             raise SourceError(
                 f"{self.log.stream}: no site serves a copy of the table now. The last one says: "
                 f"{manifest.copy.refused}"
             )
 
-    def _take_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
-        """Take a copy, and again while other writers of the table are faster."""
-        for _ in range(ATTEMPTS):
-            self.check_stopped()
-            try:
-                yield from self._take(manifest, result, ack)
-                return
-            except Replan as reason:
-                log.info("%s: %s; taking the copy again", self.table, reason)
-        raise TargetError(
-            f"{self.table}: {ATTEMPTS} writes of a copy in a row lost against other writers of the "
-            "table. The receiver will retry."
-        )
-
     def _take(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> Steps[None]:
-        change = Change([PlannedEpoch(manifest, -1)])
-        apply_number, is_known = self._apply_number(change)
-        yield "take.2 caught-up"
-        if is_known and self._is_taken(manifest):
-            return
-        if self._has_more(manifest):
+        outcome, change = yield from self._writer.put(lambda: Change([PlannedEpoch(manifest, -1)]))
+        if outcome is Outcome.BEHIND:
             self._ask_again(manifest, result, ack)
-            return
-        rows, size = manifest.rows, manifest.bytes
-        with under_way("applying", self.log.stream, self.site, rows=rows, size=size):
-            self.target.read(change, AppliedColumns())
-            try:
-                yield "take.3 read"
-                self.target.resolve(change)
-                yield "take.4 resolved"
-                self.check_stopped()
-                mark = self._mark(manifest, change, apply_number)
-                self.target.record(change, mark)
-                yield "take.5 recorded"
-                self.target.write(change, mark)
-                yield "take.6 written"
-            finally:
-                self.target.done(change)
-        self.ledger.catch_up(self.target)
-        if mark.token not in self.ledger.tokens:
-            raise WriteConflict(
-                f"another receiver has used apply number {apply_number}, and Delta skipped this "
-                "write"
-            )
-        yield "take.7 ledgered"
-        result.epochs, result.events = 1, rows
-        result.dead_letters = change.dead_letters
-
-    def _is_taken(self, manifest: Manifest) -> bool:
-        """Whether the table has this copy, by the ledger."""
-        place = (manifest.stream, manifest.log_id)
-        return self.ledger.progress.positions.get(place, 0) >= manifest.epoch
-
-    def _has_more(self, manifest: Manifest) -> bool:
-        """Whether the table has more than the copy: what came after it may be trimmed already."""
-        assert manifest.copy is not None
-        through = self.ledger.progress.through
-        copied = {(site, table, rows): v for site, table, rows, v in manifest.copy.vector}
-        if any(through.get(origin, -1) > version for origin, version in copied.items()):
-            return True
-        # Of a later source table: the site that serves the copy has not got so far.
-        return not self.from_writer and copied.keys() < through.keys()
+        elif outcome is Outcome.WRITTEN:
+            result.epochs, result.events = 1, manifest.rows
+            result.dead_letters = change.dead_letters
 
     def _ask_again(self, manifest: Manifest, result: ApplyResult, ack: Ack) -> None:
         """Ask for a copy that has what the table has now."""
@@ -224,35 +166,6 @@ class CopyTaker:
             f"{self.table}: this site has applied more than the copy of version "
             f"{manifest.last_version} has. Another copy was asked for; until it is here, nothing "
             "else is applied to the table."
-        )
-
-    def _apply_number(self, change: Change) -> tuple[int, bool]:
-        """Return the number of this apply, whatever state the table and its ledger are in, and
-        whether the ledger knows the table. Raises Replan once a missing table is created."""
-        try:
-            apply_number = self.ledger.catch_up(self.target)
-        except WanError as error:
-            if error.needs is None:
-                raise
-            if self.target.table_id() is not None:
-                return self.ledger.number_of_copy(self.target), False
-            apply_number = None
-        if apply_number is None:
-            self.target.create(change.epochs[0])
-            raise Replan("the table was created")
-        return apply_number, True
-
-    def _mark(self, manifest: Manifest, change: Change, apply_number: int) -> Mark:
-        assert manifest.copy is not None
-        applied = change.applied(self.ledger.dead_letters.get(manifest.stream, 0))
-        return self.ledger.mark(
-            apply_number,
-            applied,
-            AppliedColumns().with_columns(column_paths(manifest.schema)),
-            vector=manifest.copy.vector,
-            logs=((applied.stream, applied.log_id, applied.epoch, applied.fingerprint),),
-            local=0,
-            replaced=self.ledger.known_version,
         )
 
     def _hold(self, result: ApplyResult, error: WanError) -> None:

@@ -13,6 +13,10 @@
                                                         compare a table with its copies
     spark-wan undo     --config topology.yaml --table T --versions A-B
                                                         take back what versions of a table did
+    spark-wan backup   --config topology.yaml --table T --site A --to PLACE
+                                                        back up a table while writes go on
+    spark-wan adopt    --config topology.yaml --table T --site B --from PLACE
+                                                        give a site the rows of a backup
 
 Every command takes ``--output json``. Exit codes: 0 done, or stopped by SIGINT or SIGTERM; 1 an
 error; 2 wrong usage; ``status`` also 3 and 4, ``verify`` also 3 (``docs/monitoring.md``). To add a
@@ -23,6 +27,7 @@ from __future__ import annotations
 
 import typer
 
+from spark_wan.cli.backup import adopt, backup
 from spark_wan.cli.demo import demo
 from spark_wan.cli.drawing import topology
 from spark_wan.cli.jobs import receive, send
@@ -45,6 +50,8 @@ COMMANDS = {
         sync,
         verify,
         undo,
+        backup,
+        adopt,
         remove,
     )
 }

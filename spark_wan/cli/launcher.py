@@ -1,4 +1,5 @@
-"""Runs a sender or receiver with a Spark session until it ends or is stopped."""
+"""Runs a sender or receiver with a Spark session until it ends or is stopped; and other work that
+needs a session, to its end."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from spark_wan.cli.options import JobOptions, WithSession
+from spark_wan.cli.options import JobOptions, SessionOptions, WithSession
 from spark_wan.cli.output import Output
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import lost_session
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
@@ -64,7 +66,7 @@ def launch(
     Raises:
         WanError: an option or a name is invalid, or the job failed (see :func:`watch`).
     """
-    settings = options.session_settings()
+    options.session_settings()  # refuses what is none before anything else
     stopped = threading.Event()
 
     def interrupt(*_: object) -> None:
@@ -79,15 +81,8 @@ def launch(
     _on_signals(interrupt)
     try:
         job = new_job(None)  # refuses unknown names before Spark takes its time to start
-        memory = MEMORY + MEMORY_PER_TABLE * len(job.topology.tables)
-        is_local = not _has_session(options)
-        log_file = options.log_path(kind) if is_local else None
-        _set_up_logging(options.verbose, log_file)
-        where = {"log": str(log_file)} if log_file is not None else {}
-        out.job_event("starting", kind, options.site, **where)
-        name = f"spark-wan {kind} {options.site}"
-        conf = {"spark.driver.memory": f"{memory}m", **settings} if is_local else settings
-        with _session(name, conf, is_local, log_file) as spark:
+        tables = len(job.topology.tables)
+        with _session_at(kind, options, tables, out) as spark:
             _on_signals(stop)  # again: Spark has installed handlers of its own
             job.spark = spark
             handle = job.start(available_now=options.available_now)
@@ -121,15 +116,66 @@ def launch(
     out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
 
 
+def run_with_session(
+    kind: str, options: SessionOptions, out: Output, work: Callable[[Any], T]
+) -> T:
+    """Return the result of ``work`` with a session.
+
+    Raises:
+        WanError: an option is invalid, the work failed, or a signal interrupted it.
+    """
+    stopped = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    _on_signals(interrupt)
+    try:
+        with _session_at(kind, options, 1, out) as spark:
+            _on_signals(interrupt)  # again: Spark has installed handlers of its own
+            with _reported_work(out.work):
+                return work(spark)
+    except (Exception, KeyboardInterrupt) as error:
+        # A signal to the whole process group ends the JVM too: calls to it fail from then on.
+        if stopped.is_set():
+            raise WanError(f"{kind} was interrupted, and is not done. Begin again.") from error
+        if isinstance(error, WanError):
+            raise
+        raise WanError(f"{kind} ended with an error: {error_text(error)}") from error
+
+
 @contextmanager
-def session_of(name: str, options: WithSession) -> Iterator[SparkSession]:
-    """Yield the session for a command that ends by itself. Raises WanError."""
-    settings = options.session_settings()
-    is_local = not _has_session(options)
-    log_file = options.log_path(name) if is_local else None
-    _set_up_logging(options.verbose, log_file)
-    with _session(f"spark-wan {name}", settings, is_local, log_file) as spark:
-        yield spark
+def _reported_work(report: Callable[[Progress], None]) -> Iterator[None]:
+    """Report work that takes long, while the caller does it."""
+    ended, told = threading.Event(), WorkReport(report)
+
+    def poll() -> None:
+        while not ended.wait(POLL_INTERVAL):
+            told.poll()
+
+    thread = threading.Thread(target=poll, name="wan-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class WorkReport:
+    """Reports work that takes long, now and then."""
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self.report = report
+        self._told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
+
+    def poll(self) -> None:
+        now = milliseconds()
+        for work in works():
+            if now - self._told.get(work, work.begun.began_ms) >= LONG * 1000:
+                self._told[work] = now
+                self.report(work.progress())
 
 
 def watch(
@@ -148,18 +194,14 @@ def watch(
         WanError: the job or a stream ended with an error, or the job ended while a stream was held.
     """
     reported: dict[str, S] = {}
-    told: WeakKeyDictionary[Work, int] = WeakKeyDictionary()
+    work = WorkReport(report_work)
 
     def poll() -> None:
         for status in job.status():
             if reported.get(status.stream) != status and not _is_blank(status):
                 reported[status.stream] = copy.deepcopy(status)
                 report(reported[status.stream])
-        now = milliseconds()
-        for work in works():
-            if now - told.get(work, work.begun.began_ms) >= LONG * 1000:
-                told[work] = now
-                report_work(work.progress())
+        work.poll()
 
     try:
         while job.is_active and job.exception() is None and not stopped.wait(POLL_INTERVAL):
@@ -217,6 +259,41 @@ def _has_terminal() -> bool:
 def _on_signals(handler: Callable[..., None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handler)
+
+
+@contextmanager
+def session_of(
+    name: str,
+    options: WithSession,
+    *,
+    tables: int = 1,
+    begins: Callable[[Path | None], None] = lambda log_file: None,
+) -> Iterator[SparkSession]:
+    """Yield the session for work on so many tables. ``begins`` is called before it starts, with the
+    file for the log of a local one (None: there is none). Raises WanError."""
+    settings = options.session_settings()
+    is_local = not _has_session(options)
+    log_file = options.log_path(name) if is_local else None
+    _set_up_logging(options.verbose, log_file)
+    begins(log_file)
+    memory = f"{MEMORY + MEMORY_PER_TABLE * tables}m"
+    conf = {"spark.driver.memory": memory, **settings} if is_local else settings
+    with _session(f"spark-wan {name}", conf, is_local, log_file) as spark:
+        yield spark
+
+
+@contextmanager
+def _session_at(
+    kind: str, options: SessionOptions, tables: int, out: Output
+) -> Iterator[SparkSession]:
+    """Yield the session for work at a site, and say that it begins."""
+
+    def begins(log_file: Path | None) -> None:
+        where = {"log": str(log_file)} if log_file is not None else {}
+        out.job_event("starting", kind, options.site, **where)
+
+    with session_of(kind, options, tables=tables, begins=begins) as spark:
+        yield spark
 
 
 def _has_session(options: WithSession) -> bool:

@@ -126,12 +126,25 @@ class TableOptions(WithSession):
 
 
 @dataclass(frozen=True)
-class JobOptions(WithSession):
-    """Options of ``send`` and ``receive``."""
+class SessionOptions(WithSession):
+    """Options of commands that work at one site with Spark."""
 
     context: typer.Context
     config: Config
-    site: Annotated[str, typer.Option(metavar="SITE", help="Run this site.")]
+    site: Annotated[str, typer.Option(metavar="SITE", help="Work at this site.")]
+    conf: Conf = None
+    verbose: Verbose = False
+    log_file: LogFile = None
+    output: OutputFormat = Format.TEXT
+
+    def log_path(self, kind: str) -> Path | None:
+        return super().log_path(f"{kind}-{self.site}")
+
+
+@dataclass(frozen=True)
+class JobOptions(SessionOptions):
+    """Options of ``send`` and ``receive``."""
+
     sender: Annotated[
         Repeated, typer.Option(metavar="SENDER", help="Use only this sender. May be repeated.")
     ] = None
@@ -147,17 +160,10 @@ class JobOptions(WithSession):
             " give it once. May be repeated.",
         ),
     ] = None
-    conf: Conf = None
-    verbose: Verbose = False
-    log_file: LogFile = None
-    output: OutputFormat = Format.TEXT
 
     def read(self) -> tuple[Topology, dict[str, Decisions]]:
         """Return the topology and the decisions. Raises TopologyError, OptionError."""
         return load_topology(self.config), parse_decisions(self.decide or ())
-
-    def log_path(self, kind: str) -> Path | None:
-        return super().log_path(f"{kind}-{self.site}")
 
 
 def takes(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

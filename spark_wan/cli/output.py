@@ -18,17 +18,21 @@ from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree
 
+from spark_wan.apply.adopt import Adoption
+from spark_wan.apply.replace import Outcome
 from spark_wan.cli.options import Format
 from spark_wan.cli.status_view import StatusView, describe_rows
 from spark_wan.drawing.graph import Graph
 from spark_wan.errors import WanError, install_command
 from spark_wan.runtime.progress import Progress
 from spark_wan.status.reports import ChannelReport
+from spark_wan.sync.backup import Cut
 from spark_wan.sync.findings import Comparison, Kind, Repair
 from spark_wan.sync.undone import Action, Undone
 from spark_wan.topology.model import Site, Stream, Table, Topology
 from spark_wan.topology.routes import Serving, all_streams
 from spark_wan.units import format_bytes, format_duration, milliseconds
+from spark_wan.wire.certificate import Certificate
 
 if TYPE_CHECKING:
     from spark_wan.receiver.stream import TableStatus
@@ -123,6 +127,19 @@ class JsonOutput:
 
     def undone(self, done: Undone, dry_run: bool) -> None:
         self._print({**asdict(done), "dry_run": dry_run})
+
+    def backup_planned(self, table: str, site: str, place: str, cut: Cut) -> None:
+        fields = {"table": table, "site": site, "place": place, "through": cut.vector[3]}
+        self._print({**fields, "rows": cut.rows, "written": False})
+
+    def backup_made(self, made: Certificate, place: str) -> None:
+        self._print({**_backup_fields(made, made.site, place), "written": True})
+
+    def backup_adopted(self, done: Adoption, site: str, place: str, dry_run: bool) -> None:
+        fields = _backup_fields(done.certificate, site, place)
+        written = done.outcome is Outcome.WRITTEN and not dry_run
+        more = {"dead_letters": done.dead_letters, "stream_begun": done.begun}
+        self._print({**fields, "written": written, "known": done.is_known, **more})
 
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         self._event(event, {"job": kind, "site": site, **({"log": log} if log else {})})
@@ -264,6 +281,42 @@ class TextOutput:
                 grid.add_row(Text(row.key), row.action.value, since)
             self.console.print(grid)
 
+    def backup_planned(self, table: str, site: str, place: str, cut: Cut) -> None:
+        self.console.print(
+            Text(
+                f"would back up {table} at {site} to {place}: {cut.rows:,} rows, version "
+                f"{cut.vector[3]} of {cut.vector[0]}. Nothing was written."
+            )
+        )
+
+    def backup_made(self, made: Certificate, place: str) -> None:
+        self.console.print(
+            Text(
+                f"backed up {made.table} at {made.site} to {place}: {_backup(made)}. Carry all of "
+                "it, and adopt it at another site: `spark-wan adopt`."
+            )
+        )
+
+    def backup_adopted(self, done: Adoption, site: str, place: str, dry_run: bool) -> None:
+        made = done.certificate
+        table = f"{made.table} at {site}"
+        if done.is_known:
+            text = f"{table} has this backup already. Nothing was written."
+        elif dry_run:
+            text = f"{table} would be replaced by {_backup(made)}. Nothing was written."
+        else:
+            letters = f"; {done.dead_letters:,} became dead letters" if done.dead_letters else ""
+            text = (
+                f"{table} was replaced by {_backup(made)}{letters}. Its stream goes on behind it."
+            )
+        if not done.begun:
+            text += (
+                " The channel has no log of the table's stream yet. It goes on only if its sender "
+                f"begins at version {made.through + 1} or before: "
+                f"`start: {{version: {made.through + 1}}}`."
+            )
+        self.console.print(Text(text))
+
     def job_event(self, event: str, kind: str, site: str, log: str | None = None) -> None:
         where = f"; what Spark prints is in {log}" if log else ""
         line = (f"{_clock()} ", "dim"), f"{kind} at {site} {event}{where}"
@@ -336,6 +389,25 @@ def reporting_errors(format: Format) -> Iterator[Output]:
             raise
         out.error(WanError(f"this needs {error.name}: {install_command('spark')}"))
         raise typer.Exit(1) from None
+
+
+def _backup_fields(made: Certificate, site: str, place: str) -> dict[str, Any]:
+    return {
+        "table": made.table,
+        "site": site,
+        "place": place,
+        "backup": made.backup,
+        "origin": made.origin,
+        "through": made.through,
+        "rows": made.rows,
+        "bytes": made.bytes,
+    }
+
+
+def _backup(made: Certificate) -> str:
+    return (
+        f"{made.rows:,} rows, version {made.through} of {made.origin}, {format_bytes(made.bytes)}"
+    )
 
 
 def describe_sent(status: StreamStatus) -> str:

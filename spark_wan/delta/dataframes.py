@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from spark_wan.delta.sql import quoted
@@ -25,6 +27,11 @@ def select_columns(names: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.col(quoted(name)) for name in names]
+
+
+def has_key(keys: Sequence[str]) -> Column:
+    """Return the condition that no column of the key is null."""
+    return reduce(and_, (column.isNotNull() for column in select_columns(keys)))
 
 
 def first_of(frame: DataFrame, window: WindowSpec) -> DataFrame:

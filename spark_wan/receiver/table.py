@@ -299,6 +299,7 @@ class InboundTable(Activity):
     def _taker(
         self, stream: str, stream_log: StreamLog, target: DeltaTarget, ledger: Ledger
     ) -> CopyTaker:
+        asks = self.synchronizer
         taker = CopyTaker(
             self.site.name,
             self.name,
@@ -307,8 +308,8 @@ class InboundTable(Activity):
             ledger=ledger,
             check_stopped=self.job.check_stopped,
             writers=self.table.writers,
+            from_writer=asks is None or asks.is_by_writer(stream),
         )
-        if self.synchronizer is not None:
-            taker.from_writer = self.synchronizer.is_by_writer(stream)
-            taker.refused = partial(self.synchronizer.refused, stream)
+        if asks is not None:
+            taker.refused = partial(asks.refused, stream)
         return taker

@@ -18,6 +18,8 @@ from spark_wan.target.resolve import needed
 from spark_wan.target.tasks import DecodeTask
 from spark_wan.wire.frame import MAX_FRAME_BYTES
 
+RESERVED = (StructField(OP, ByteType()), StructField(VERSION, LongType()))
+"""The columns that all events have beside those of their table."""
 SMALL_BYTES = 2 * 2**20
 """Maximum bytes of the frames of a small apply, which the driver decodes."""
 
@@ -92,7 +94,7 @@ class FrameDecoder:
 
     @property
     def _columns(self) -> StructType:
-        reserved = [StructField(OP, ByteType()), StructField(VERSION, LongType())]
+        reserved = list(RESERVED)
         if self.change.has_event_ids:
             reserved += [
                 StructField(ID, StringType()),

@@ -2,7 +2,8 @@
 
 Each stage is a module; what they pass on is :mod:`spark_wan.target.rows`:
 
-    apply.3 read        *decode*, once :mod:`~spark_wan.target.evolve` has brought the columns
+    apply.3 read        *decode*, once :mod:`~spark_wan.target.evolve` has brought the columns;
+                        of a backup :mod:`~spark_wan.target.backup_rows`
     apply.4 resolved    *deduplicate*, *judge*, *resolve*; *record* counts the dead letters
     apply.5 recorded    *record*
     apply.6 written     *write*
@@ -25,6 +26,7 @@ from spark_wan.channels.base import Channel
 from spark_wan.delta.commits import Commit
 from spark_wan.delta.dataframes import schema_json
 from spark_wan.delta.errors import ErrorKind, error_text
+from spark_wan.delta.key_list import KeyList
 from spark_wan.delta.log_files import LogFiles, last_transaction, logged_schema
 from spark_wan.delta.schema import needs_column_mapping, portable_schema
 from spark_wan.delta.sessions import CurrentSession, lost_session
@@ -35,6 +37,7 @@ from spark_wan.ledger.applied_columns import AppliedColumns
 from spark_wan.ledger.applied_ids import AppliedEventIds
 from spark_wan.ledger.interfaces import TargetName, transaction_name
 from spark_wan.ledger.tables import LedgerTables
+from spark_wan.target.backup_rows import backup_rows
 from spark_wan.target.column_changes import fitted
 from spark_wan.target.constraints import ConstraintReader
 from spark_wan.target.decode import FrameDecoder
@@ -178,9 +181,7 @@ class DeltaTarget:
                 logged=lambda: self._logged_schema(target),
                 refused=self._refused,
             ).read()
-            judged, most = constraints is not None, self.max_frame_bytes
-            decoder = FrameDecoder(self.channel, change, schema, judged, max_frame_bytes=most)
-            frame, key_list = decoder.frame(self.spark)
+            frame, key_list = self._rows(change, schema, constraints is not None)
             if key_list is not None and not is_listable(key_list, schema, target.schema):
                 key_list = None
             rows = EventRows(
@@ -192,6 +193,16 @@ class DeltaTarget:
                 partitioned=partitioned,
             )
             change.rows = replace(rows, replaceable=may_replace(rows, target.schema, properties))
+
+    def _rows(
+        self, change: Change, schema: StructType, judged: bool
+    ) -> tuple[DataFrame, KeyList | None]:
+        """Return the events of a change, and their keys if they are few."""
+        if change.backup is not None:
+            return backup_rows(self.spark, change.backup, schema), None
+        most = self.max_frame_bytes
+        decoder = FrameDecoder(self.channel, change, schema, judged, max_frame_bytes=most)
+        return decoder.frame(self.spark)
 
     def _logged_schema(self, target: DataFrame) -> dict[str, Any]:
         shown = (self._id, schema_json(target))

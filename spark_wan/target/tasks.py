@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from spark_wan.channels.base import Channel
 from spark_wan.channels.parallel import in_order
-from spark_wan.events.arrow_types import as_type
-from spark_wan.events.operations import CONTENT, OP, RESERVED_PREFIX, VERSION
+from spark_wan.events.arrow_types import arrow_ready, as_type
+from spark_wan.events.operations import CONTENT, OP, RESERVED_PREFIX, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
 from spark_wan.wire.frame import MAX_FRAME_BYTES, FrameRef, decode_frame, most_bytes
 
@@ -50,23 +50,44 @@ class DecodeTask:
             if self.needed is not None:
                 events = self.needed(events)
             if events.num_rows:
-                yield self._typed(events)
+                yield typed(events, self.schema)
 
     def _fetched(self, entry: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         ref = FrameRef(**{name: entry[name] for name in _REF})
         most = most_bytes(ref, f"{self.channel.url}/{ref.path}", self.max_frame_bytes)
         return entry, self.channel.get_frame(ref.path, most)
 
-    def _typed(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        places = {name.lower(): place for place, name in enumerate(events.schema.names)}
-        columns = []
-        for column in self.schema:
-            place = places.get(column.name.lower())
-            if place is None:
-                columns.append(pa.nulls(events.num_rows, column.type))
-            else:
-                columns.append(as_type(events.column(place), column.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+@dataclass(frozen=True)
+class BackupTask:
+    """Gives the rows of a backup the columns of events and Spark's exact types: each is a put of
+    the version that was backed up."""
+
+    schema: pa.Schema
+    version: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in map(arrow_ready, batches):
+            rows = batch.num_rows
+            puts = pa.array(np.full(rows, int(Operation.PUT), np.int8))
+            versions = pa.array(np.full(rows, self.version, np.int64))
+            columns = [puts, versions, *batch.columns]
+            names = [OP, VERSION, *batch.schema.names]
+            yield typed(pa.RecordBatch.from_arrays(columns, names=names), self.schema)
+
+
+def typed(events: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return events with the columns of ``schema``, in its order and types; nulls where they have
+    none."""
+    places = {name.lower(): place for place, name in enumerate(events.schema.names)}
+    columns = []
+    for column in schema:
+        place = places.get(column.name.lower())
+        if place is None:
+            columns.append(pa.nulls(events.num_rows, column.type))
+        else:
+            columns.append(as_type(events.column(place), column.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _identified(events: pa.RecordBatch, epoch: int) -> pa.RecordBatch:

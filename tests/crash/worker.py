@@ -3,8 +3,8 @@
 Reads one JSON command per line and prints one answer per line. A command has ``do`` and ``folder``
 (see :mod:`sites`). ``both`` runs a sender and a receiver, which freeze at the steps in
 ``freeze_at`` (:mod:`spark_wan.steps`): see :func:`run_both`. ``each`` has a list of commands,
-``commands``, whose ``do`` is ``send``, ``receive`` or ``fold``: see :func:`run_each`. ``receive``
-may name a ``site``, else it is seattle.
+``commands``, whose ``do`` is ``send``, ``receive``, ``fold`` or ``carry``: see :func:`run_each`.
+``receive`` may name a ``site``, else it is seattle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sites import NEWARK, SEATTLE, Sites
 import spark_wan.receiver.table
 import spark_wan.sender.copies
 import spark_wan.sender.outbound_stream
-from spark_wan import steps
+from spark_wan import adopt_backup, make_backup, steps
 from spark_wan.delta.sessions import CurrentSession
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.store import DeltaLedgerStore
@@ -117,6 +117,8 @@ def run_each(spark: Any, commands: Sequence[dict[str, Any]]) -> None:
 def begin(spark: Any, command: dict[str, Any]) -> Callable[[], BaseException | None]:
     """Start what ``command`` says; return how to ask for its error."""
     sites = Sites(Path(command["folder"]))
+    if command["do"] == "carry":
+        return carry(spark, sites, command["table"])
     if command["do"] != "fold":
         return start(spark, sites, command).exception
     state = sites.topology.site(SEATTLE).state
@@ -124,6 +126,21 @@ def begin(spark: Any, command: dict[str, Any]) -> Callable[[], BaseException | N
     folding = fold(store, SEATTLE, command["table"], least=1)
     threading.Thread(target=lambda: steps.run(folding), daemon=True).start()
     return lambda: None
+
+
+def carry(spark: Any, sites: Sites, table: str) -> Callable[[], BaseException | None]:
+    """Make a backup of a table and adopt it; return how to ask for the error."""
+    place, errors = str(sites.folder / "disk"), []
+
+    def work() -> None:
+        try:
+            make_backup(spark, sites.topology, table, NEWARK, place)
+            adopt_backup(spark, sites.topology, table, SEATTLE, place)
+        except BaseException as error:
+            errors.append(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return lambda: errors[0] if errors else None
 
 
 def start(spark: Any, sites: Sites, command: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 NO_HOLDS = {
     "AckTimeoutError",  # raised to a writer that waits
+    "BackupError",  # to who makes or adopts a backup
     "EventError",  # the following two: to a user's query
     "StaleWriteError",
     "ManifestExists",  # the writer plans again

@@ -515,11 +515,12 @@ def test_a_copy_of_an_earlier_source_is_not_taken_from_a_peer(pair: Pair) -> Non
     taker = pair.taker()
     taker.ledger.catch_up(pair.target)
     later = {**taker.ledger.progress.through, ("newark", "a later one", "all"): 3}
+    newest = pair.copies.newest_manifest()
+    assert newest is not None
     for from_writer in (True, False):
-        taker.from_writer = from_writer
-        taker.ledger.progress.through = dict(later)
-        newest = pair.copies.newest_manifest()
-        assert newest is not None and taker._has_more(newest) is not from_writer
+        writer = replace(taker._writer, from_writer=from_writer)
+        writer.ledger.progress.through = dict(later)
+        assert writer._has_more(newest) is not from_writer
 
 
 def test_a_source_that_is_replaced_while_it_is_copied(pair: Pair) -> None:

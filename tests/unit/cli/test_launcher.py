@@ -295,7 +295,7 @@ def reloaded(monkeypatch: pytest.MonkeyPatch, topologies: Topologies, hangups: i
     )
 
 
-def test_b22_a_hangup_reads_the_topology_again(
+def test_b76_a_hangup_reads_the_topology_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Fails when a site cannot be added without a restart."""
@@ -307,7 +307,7 @@ def test_b22_a_hangup_reads_the_topology_again(
 
 
 @pytest.mark.parametrize("second", [WanError("senders.east: unknown key"), "no channel"])
-def test_a_topology_that_is_refused_changes_nothing(
+def test_b76_a_topology_that_is_refused_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], second: Any
 ) -> None:
     """The job goes on as it was. Fails when a mistake in the file ends replication."""

@@ -161,4 +161,5 @@ def test_progress_for_scripts_has_the_fields_of_the_status(
         "dead_letters": 0,
         "local_commits": 0,
         "held": None,
+        "needs": None,
     }

@@ -23,13 +23,13 @@ OF_THE_DIFFERENCE = REQUEST.replace(b",4]]}", b',4]],"difference":true}')
 )
 def test_a_golden_request_is_read_and_written(data: bytes, difference: bool) -> None:
     """Fails when the field is written where it says nothing: a signature would be another."""
-    ack = Ack("seattle", "s", "", 0, wanted=Wanted("r1", VECTOR, difference))
+    ack = Ack("seattle", "s", "", 0, wanted=Wanted("r1", VECTOR, difference=difference))
     assert (ack.encode(), Ack.decode(data)) == (data, ack)
 
 
 @pytest.mark.parametrize("difference", [False, True])
 def test_a_copy_says_whether_it_is_of_the_difference(difference: bool) -> None:
-    copied = _manifest(CopyOf("r1", VECTOR, difference))
+    copied = _manifest(CopyOf("r1", VECTOR, difference=difference))
     content = json.loads(copied.encode().partition(b"\n")[2])
     assert content["copy"].keys() - {"difference"} == {"request", "vector"}
     assert content["copy"].get("difference", False) == difference

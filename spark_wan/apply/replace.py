@@ -1,0 +1,156 @@
+"""Putting a copy in place of all rows that a site has of a table.
+
+What a copy from the channel (:mod:`spark_wan.apply.take`) and a backup
+(:mod:`spark_wan.apply.adopt`) do alike. :meth:`CopyWriter.put` is a numbered path, and a crash
+between any two steps changes nothing:
+
+    take.2  caught-up  the ledger, if it can be; this fixes the apply number. A table that is
+                       missing is created. If the table has more than the copy by now, it is not
+                       written
+    take.3  read       the rows: of a copy, frames fetched, checked, decoded
+    take.4  resolved   rows that the table would refuse become dead letters
+    take.5  recorded   dead letters, under the apply's token
+    take.6  written    one marked commit: the rows and their vector
+    take.7  ledgered   from here on the ledger counts from this mark
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_wan.apply.applier import ATTEMPTS
+from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
+from spark_wan.errors import TargetError, WanError
+from spark_wan.events.columns import column_paths
+from spark_wan.ledger.applied_columns import AppliedColumns
+from spark_wan.ledger.ledger import Ledger
+from spark_wan.runtime.progress import under_way
+from spark_wan.steps import Steps
+from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.mark import Mark
+
+log = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of a copy, or what would."""
+
+    WRITTEN = "it takes the place of all rows"
+    KNOWN = "the table has it, by its marks"
+    BEHIND = "the table has more"
+
+
+@dataclass
+class CopyWriter:
+    """Puts copies of one table in place of its rows at one site."""
+
+    site: str
+    table: str
+    target: TargetTable
+    ledger: Ledger
+    check_stopped: Callable[[], None] = lambda: None
+    """Raises StoppedError when the receiver was stopped."""
+    from_writer: bool = True
+    """Who made the copy writes the table; else the site has a copy itself."""
+
+    def outcome(self, manifest: Manifest) -> Outcome:
+        """Return what :meth:`put` would come to now. Writes nothing."""
+        is_known = self._number(write=False)[1]
+        return self._outcome(manifest, is_known)
+
+    def put(self, new_change: Callable[[], Change]) -> Steps[tuple[Outcome, Change]]:
+        """Put a copy in place of all rows, and again while other writers of the table are faster.
+        ``new_change`` returns it, with nothing read yet."""
+        for _ in range(ATTEMPTS):
+            self.check_stopped()
+            change = new_change()
+            try:
+                return (yield from self._put(change)), change
+            except Replan as reason:
+                log.info("%s: %s; taking the copy again", self.table, reason)
+        raise TargetError(
+            f"{self.table}: {ATTEMPTS} writes of a copy in a row lost against other writers of the "
+            "table. A receiver will retry; a backup can be adopted again."
+        )
+
+    def _put(self, change: Change) -> Steps[Outcome]:
+        manifest = change.newest
+        apply_number, is_known = self._number()
+        if apply_number is None:
+            self.target.create(change.epochs[0])
+            raise Replan("the table was created")
+        yield "take.2 caught-up"
+        outcome = self._outcome(manifest, is_known)
+        if outcome is not Outcome.WRITTEN:
+            return outcome
+        rows, size = change.rows_and_bytes
+        with under_way("applying", manifest.stream, self.site, rows=rows, size=size):
+            self.target.read(change, AppliedColumns())
+            try:
+                yield "take.3 read"
+                self.target.resolve(change)
+                yield "take.4 resolved"
+                self.check_stopped()
+                mark = self._mark(manifest, change, apply_number)
+                self.target.record(change, mark)
+                yield "take.5 recorded"
+                self.target.write(change, mark)
+                yield "take.6 written"
+            finally:
+                self.target.done(change)
+        self.ledger.catch_up(self.target)
+        if mark.token not in self.ledger.tokens:
+            raise WriteConflict(
+                f"another receiver has used apply number {apply_number}, and Delta skipped this "
+                "write"
+            )
+        yield "take.7 ledgered"
+        return outcome
+
+    def _number(self, write: bool = True) -> tuple[int | None, bool]:
+        """Return the number of this apply, whatever state the table and its ledger are in (None:
+        there is no table), and whether the ledger knows the table."""
+        try:
+            return self.ledger.catch_up(self.target, write), True
+        except WanError as error:
+            if error.needs is None:
+                raise
+            if self.target.table_id() is None:
+                return None, False
+            return self.ledger.number_of_copy(self.target), False
+
+    def _outcome(self, manifest: Manifest, is_known: bool) -> Outcome:
+        if is_known and self._is_taken(manifest):
+            return Outcome.KNOWN
+        return Outcome.BEHIND if self._has_more(manifest) else Outcome.WRITTEN
+
+    def _is_taken(self, manifest: Manifest) -> bool:
+        """Whether the table has this copy, by the ledger."""
+        place = (manifest.stream, manifest.log_id)
+        return self.ledger.progress.positions.get(place, 0) >= manifest.epoch
+
+    def _has_more(self, manifest: Manifest) -> bool:
+        """Whether the table has more than the copy: what came after it may be trimmed already."""
+        assert manifest.copy is not None
+        through = self.ledger.progress.through
+        copied = {(site, table, rows): v for site, table, rows, v in manifest.copy.vector}
+        if any(through.get(origin, -1) > version for origin, version in copied.items()):
+            return True
+        # Of a later source table: who made the copy has not got so far.
+        return not self.from_writer and copied.keys() < through.keys()
+
+    def _mark(self, manifest: Manifest, change: Change, apply_number: int) -> Mark:
+        assert manifest.copy is not None
+        applied = change.applied(self.ledger.dead_letters.get(manifest.stream, 0))
+        return self.ledger.mark(
+            apply_number,
+            applied,
+            AppliedColumns().with_columns(column_paths(manifest.schema)),
+            vector=manifest.copy.vector,
+            logs=((applied.stream, applied.log_id, applied.epoch, applied.fingerprint),),
+            local=0,
+            replaced=self.ledger.known_version,
+        )
