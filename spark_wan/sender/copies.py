@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 RETRY = 10.0
 """Seconds until a copy that could not be served is tried again."""
+TIDY_INTERVAL = 3600.0
+"""Seconds until what earlier copies have left in the channel is looked for again."""
 
 
 @dataclass(eq=False)
@@ -38,8 +40,8 @@ class OutboundCopies(Activity):
     """Of the sources of all servers."""
     available_now: bool
     """Serve what is asked for now, and end."""
-    _seen: dict[str, object] = field(default_factory=dict)
-    """Stream -> how its acks looked when it was served, or had nothing to serve."""
+    _seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+    """Stream -> how its acks looked when it was served, or had nothing to serve; and when."""
     _held: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Stream -> why its copy could not be served, and when it is tried again."""
 
@@ -47,7 +49,8 @@ class OutboundCopies(Activity):
         self.name = f"copies through {self.watch.channel.url}"
 
     def is_due(self) -> bool:
-        """Whether acks of copies have changed since they were looked at, or one is tried again."""
+        """Whether acks of copies have changed since they were looked at, or that was long ago, or a
+        copy is tried again."""
         return bool(self._due())
 
     def _due(self) -> list[str]:
@@ -55,9 +58,13 @@ class OutboundCopies(Activity):
         return [
             name
             for name in sorted(self.servers.keys() & set(self.watch.streams()))
-            if self.watch.tag(name) != self._seen.get(name)
-            and (name not in self._held or now >= self._held[name][1])
+            if (name not in self._held or now >= self._held[name][1])
+            and not self._is_done(name, now)
         ]
+
+    def _is_done(self, name: str, now: float) -> bool:
+        tag, at = self._seen.get(name, (None, 0.0))
+        return self.watch.tag(name) == tag and now < at + TIDY_INTERVAL
 
     def look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
@@ -81,7 +88,7 @@ class OutboundCopies(Activity):
                     self.job.check_stopped()
                     reached(step)
                 self._held.pop(name, None)
-                self._seen[name] = tag
+                self._seen[name] = tag, time.monotonic()
             except StoppedError:
                 raise
             except Exception as error:

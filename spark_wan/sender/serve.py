@@ -21,10 +21,11 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from spark_wan.channels.base import write_of
 from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import SourceError
 from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.log.frame_age import ORPHAN_AGE
+from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
@@ -73,6 +74,7 @@ class CopyServer:
         taken = last is not None and ack is not None and ack.has(last.log_id, last.epoch)
         if wanted is None and taken and request:
             yield from self._writer.until_appended(self._end)
+        self._tidy()
         return None
 
     def _end(self) -> Steps[None]:
@@ -92,6 +94,8 @@ class CopyServer:
 
     def _serve(self, wanted: Wanted) -> Steps[Manifest]:
         settings, source, last = self.settings, self.source, self._writer.end().last
+        if last is not None and last.copy is not None and last.copy.request == wanted.request:
+            return last  # another server was faster
         table_id, commit = source.table_id(), source.newest()
         version, schema = commit.version, source.schema_at(commit.version)
         check_columns(dict(schema), settings.table)
@@ -100,7 +104,7 @@ class CopyServer:
         self._check_published(table_id, version)
         origin = (settings.origin, table_id, ALL_ROWS)
         self._check_reaches(wanted, (*origin, version))
-        self._sweep(last)
+        self._tidy()
         yield "copy.2 planned"
         began = self.clock()
         header = settings.header(table_id, schema, uuid.uuid4().hex)
@@ -133,8 +137,14 @@ class CopyServer:
         """Check that the source is the table, and in the state, that the log of its events knows;
         and the one that it was ``before``."""
         table, last = self.settings.table, self.published.newest_manifest()
+        if last is None:
+            # The stream may begin with a snapshot, or at a version: a copy would not fit before it.
+            raise SourceError(
+                f"{table}: no copy is served yet: nothing of the table has been published. The "
+                "request waits until then."
+            )
         wrong = before is not None and table_id != before
-        if last is not None and not wrong:
+        if not wrong:
             commit = self.source.commit(last.last_version)
             wrong = (
                 last.table_id != table_id
@@ -148,14 +158,24 @@ class CopyServer:
                 "that was published, or has other keys. The stream of its events says what to do."
             )
 
-    def _sweep(self, last: Manifest | None) -> None:
-        """Delete the rows of copies that were never finished: no manifest names them."""
-        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+    def _tidy(self) -> None:
+        """Delete what a server that died, or a channel that failed, has left: copies before the
+        newest manifest, and rows that no manifest names, a day after they were written."""
         channel, stream = self.log.channel, self.log.stream
-        written = [each for each in channel.frames(stream) if each[0] not in named]
-        if written:
-            young = channel.now() - ORPHAN_AGE
-            channel.trim_frames(stream, [path for path, time in written if time < young])
+        # In this order: rows that a manifest names in between are spared.
+        written = channel.frames(stream)
+        newest, young = newest_frames(written), channel.now() - ORPHAN_AGE if written else 0.0
+        last = self.log.newest_manifest()
+        if last is not None:
+            before = [epoch for epoch in self.log.epochs() if epoch < last.epoch]
+            earlier = [each for each in self.log.read_each(before) if each is not None]
+            if earlier:
+                rows = [frame.path for each in earlier for frame in each.frames]
+                self.log.trim(last.epoch - 1, rows)
+        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+        old = [path for path, _ in written if newest[write_of(path)] < young and path not in named]
+        if old:
+            channel.trim_frames(stream, old)
 
     def _check_reaches(self, wanted: Wanted, has: tuple[str, str, str, int]) -> None:
         """Check that a copy of this version has what the site needs at least."""
