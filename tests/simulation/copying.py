@@ -101,7 +101,8 @@ class Copied(Replication):
         version = len(table.log.commits) - 1 - back
         if version < table.log.begins:
             return
-        self.world.harm(*of, "it was restored", shaken=not whole)
+        lost = any(marked > version for marked in table.marks)
+        self.world.harm(*of, "it was restored", shaken=lost and not whole)
         if whole:
             table.rewind(version)
         else:

@@ -13,7 +13,8 @@ from simulation.copying import Copied
 from simulation.schedules import counts, simulate
 
 
-@pytest.mark.parametrize("count", counts(0.2))
+@pytest.mark.rest
+@pytest.mark.parametrize("count", counts(0.2)[-1:])
 def test_a_site_that_asks_for_a_copy_ends_equal(count: int) -> None:
     """And whoever needs one says so, and goes on behind it; the rows of copies are removed."""
     simulate(Copied, count, Phase.generate, Phase.shrink)

@@ -198,7 +198,15 @@ MUTATIONS = {
 }
 
 
-SLOW = (removed_before_it_is_taken,)
+SLOW = (
+    removed_before_it_is_taken,
+    leftovers_stay,
+    request_not_compared,
+    served_before_anything_is_published,
+    hold_without_a_need,
+    ledger_goes_on_before_the_copy,
+    number_used_twice,
+)
 """They take more schedules than `make test` has time for."""
 
 

@@ -13,7 +13,7 @@ from simulation.machine import Forwarded
 from simulation.schedules import counts, simulate
 
 
-@pytest.mark.parametrize("count", counts(0.3))
+@pytest.mark.parametrize("count", counts(0.4))
 def test_what_is_forwarded_arrives_once_at_every_site(count: int) -> None:
     """And never where it was; no ack counts an epoch before it is forwarded."""
     simulate(Forwarded, count, Phase.generate, Phase.shrink)

@@ -14,7 +14,7 @@ from simulation.machine import Replication
 from simulation.schedules import counts, simulate
 
 
-@pytest.mark.parametrize("count", counts(0.5))
+@pytest.mark.parametrize("count", counts(0.6))
 def test_nothing_is_lost_doubled_or_reordered(count: int) -> None:
     """Checked at every write to a target, every ack, every manifest and every trimming, and once
     more when all has come to rest.
