@@ -184,7 +184,7 @@ MUTATIONS = {
     rows_are_added: "should hold|goes back",
     taken_though_the_table_has_more: "a copy of version .* is taken, acked",
     others_do_not_wait: "waits for a copy, but",
-    request_not_compared: "is taken, asked",
+    request_not_compared: "is taken, asked|has no copy for it",
     answered_without_a_copy: "has no copy for it",
     removed_before_it_is_taken: "never acked it|is removed|not there any more",
     never_removed: "is acked or orphaned, and still there",
