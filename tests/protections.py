@@ -1517,7 +1517,7 @@ GUARDS = {
     [f55 number again]
     test_a_reused_apply_number_is_reported
     Ledger._check_numbers
-    - row.mark.apply <= self.last_apply and row.mark.token not in self.tokens
+    - row.mark.apply <= self.last_apply or tokens[row.mark.apply] != row.mark.token
     + False
 
     [f55 marks taken up]
@@ -3928,7 +3928,7 @@ GUARDS = {
     [copy, of what was published]
     test_no_copy_of_a_source_that_is_not_the_published_one_is_served
     WrittenTable._check_published
-    - last is not None and (not wrong)
+    - not wrong
     + False
 
     [copy, of one table]
@@ -4008,7 +4008,7 @@ GUARDS = {
     [copy, its number is new]
     test_a_copy_mends_it[ledger_outdated]
     Ledger.number_of_copy
-    - max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+    - max(known, self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
     + self.last_apply + 1
 
     [copy, forgets what was before]
@@ -4038,7 +4038,7 @@ GUARDS = {
     [copy, refused at once]
     test_no_copy_of_a_source_that_is_not_the_published_one_is_served
     CopyServer._answer
-    - self._append_without_rows(CopyOf(wanted.request, refused=str(error)))
+    - self._append_without_rows(CopyOf(wanted.request, refused=cause))
     + None
 
     [copy, not refused for a while]

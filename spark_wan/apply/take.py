@@ -76,8 +76,10 @@ class CopyTaker:
         result, newest = self._nothing(ack), None
         try:
             newest = self._newest(listed)
-            if newest is None or ack is None:
+            if newest is None:
                 return result
+            # An ack that was lost is written again: the copy stays in the channel without one.
+            ack = ack or Ack(self.site, self.log.stream, log_id="", applied=0)
             yield "take.1 asked"
             if ack.wanted is not None and not _answers(newest, ack.wanted):
                 result.awaits_copy = True

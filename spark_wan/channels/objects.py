@@ -34,6 +34,7 @@ from spark_wan.channels.base import (
     Version,
 )
 from spark_wan.errors import (
+    EPOCHS,
     ChannelError,
     FrameError,
     ManifestError,
@@ -171,7 +172,8 @@ class ObjectChannel(Channel):
             raise FrameError(
                 f"{self.url}/{path}: the frame that a manifest names is not there. Its stream is "
                 "held. Restore the object from a backup or another version of it; without it the "
-                "remote site needs a full copy."
+                "remote site needs a full copy.",
+                needs=EPOCHS,
             ) from error
 
     def frame_time(self, path: str) -> float | None:

@@ -178,6 +178,8 @@ class Ledger(Total):
         """Return the apply number of a copy into a table that the ledger cannot catch up with: one
         that neither the ledger nor the table has seen. Raises LedgerError; TableReplacedError for
         a table that another one of the topology has its rows in."""
+        known = self.last_apply
+        self.forget()  # another receiver may have taken a copy into a table that is gone
         self._load()
         name = transaction_name(self.site, self.table, str(target.table_id()))
         commits = target.history(-1)
@@ -189,7 +191,7 @@ class Ledger(Total):
             )
         marks = (Mark.read(commit.metadata, self.site, self.table) for commit in commits)
         seen = [mark.apply for mark in marks if mark is not None]
-        return max(self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
+        return max(known, self.last_apply, target.last_transaction(name) or 0, *seen, 0) + 1
 
     def mark(
         self, apply_number: int, applied: AppliedStream, columns: AppliedColumns, **more: Any
@@ -481,8 +483,11 @@ class Ledger(Total):
 
         A version of spark_wan that names its transactions otherwise could use it again.
         """
+        tokens = {row.mark.apply: row.mark.token for row in rows}
         for row in rows:
-            if row.mark.apply <= self.last_apply and row.mark.token not in self.tokens:
+            if row.mark.token not in self.tokens and (
+                row.mark.apply <= self.last_apply or tokens[row.mark.apply] != row.mark.token
+            ):
                 raise LedgerError(
                     f"{self.table}: version {row.target_version} at site {self.site} is apply "
                     f"{row.mark.apply}, which the ledger knows as another commit: two versions of "

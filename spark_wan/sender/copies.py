@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 RETRY = 10.0
 """Seconds until a copy that could not be served is tried again."""
+TIDY_INTERVAL = 3600.0
+"""Seconds until what earlier copies have left in the channel is looked for again."""
 
 
 @dataclass(eq=False)
@@ -50,8 +52,9 @@ class OutboundCopy(Activity):
     available_now: bool
     """Serve what is asked for now, and end."""
     is_serving: bool = False
-    _seen: object = None
-    """How the acks of the copies looked when they were served, or had nothing to serve."""
+    _seen: tuple[object, float] | None = None
+    """How the acks of the copies looked when they were served, or there was nothing to serve; and
+    when that was."""
     _held: tuple[str, float] | None = None
     """Why the copy could not be served, and when it is tried again."""
 
@@ -59,9 +62,16 @@ class OutboundCopy(Activity):
         self.name = self.server.log.stream
 
     def is_due(self) -> bool:
-        """Whether the acks have changed since they were looked at, or it is tried again."""
-        is_time = self._held is None or time.monotonic() >= self._held[1]
-        return is_time and self.watch.tag(self.name) != self._seen
+        """Whether the acks have changed since they were looked at, or that was long ago, or it is
+        tried again."""
+        now = time.monotonic()
+        return (self._held is None or now >= self._held[1]) and not self._is_done(now)
+
+    def _is_done(self, now: float) -> bool:
+        if self._seen is None:
+            return False
+        tag, at = self._seen
+        return self.watch.tag(self.name) == tag and now < at + TIDY_INTERVAL
 
     def look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
@@ -79,7 +89,7 @@ class OutboundCopy(Activity):
             for step in self.server.round():
                 self.job.check_stopped()
                 reached(step)
-            self._held, self._seen = None, tag
+            self._held, self._seen = None, (tag, time.monotonic())
         except StoppedError:
             raise
         except Exception as error:

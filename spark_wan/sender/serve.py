@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from spark_wan.capture.ranges import CaptureResult
+from spark_wan.channels.base import write_of
 from spark_wan.delta.commits import is_same_commit
 from spark_wan.errors import (
     LedgerError,
@@ -35,7 +36,7 @@ from spark_wan.errors import (
     UnsupportedTypeError,
 )
 from spark_wan.events.columns import check_columns, check_keys
-from spark_wan.log.frame_age import ORPHAN_AGE
+from spark_wan.log.frame_age import ORPHAN_AGE, newest_frames
 from spark_wan.log.lost_logs import NewLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS, LogWriter, StreamSettings
@@ -112,8 +113,14 @@ class WrittenTable:
         """Check that the source is the table, and in the state, that the log of its events knows;
         and, if it has the ID ``now``, that the cut is of that one."""
         table, last = self.settings.table, self.published.newest_manifest()
+        if last is None:
+            # The stream may begin with a snapshot, or at a version: a copy would not fit before it.
+            raise SourceUnreadableError(
+                f"{table}: no copy is served yet: nothing of the table has been published. The "
+                "request waits until then."
+            )
         wrong = now is not None and cut.table_id != now
-        if last is not None and not wrong:
+        if not wrong:
             commit = self.source.commit(last.last_version)
             wrong = (
                 last.table_id != cut.table_id
@@ -163,16 +170,22 @@ class CopyServer:
         taken = last is not None and ack is not None and ack.has(last.log_id, last.epoch)
         if wanted is None and taken and request:
             yield from self._writer.until_appended(self._end)
+        self._tidy()
         return None
 
     def _answer(self, wanted: Wanted) -> Steps[Manifest]:
-        try:
-            return (yield from self._serve(wanted))
-        except SourceUnreadableError:
-            raise
-        except _REFUSALS as error:
-            log.error("%s: the copy is not served: %s", self.log.stream, error)
-            return self._append_without_rows(CopyOf(wanted.request, refused=str(error)))
+        """Serve, or refuse: at the second error, since VACUUM may have taken files of the version
+        while they were read. Then there is a newer one."""
+        cause = ""
+        for _ in range(2):
+            try:
+                return (yield from self._serve(wanted))
+            except SourceUnreadableError:
+                raise
+            except _REFUSALS as error:
+                cause = str(error)
+                log.error("%s: the copy is not served: %s", self.log.stream, cause)
+        return self._append_without_rows(CopyOf(wanted.request, refused=cause))
 
     def _end(self) -> Steps[None]:
         """Trim the copy that was taken, behind a manifest without rows."""
@@ -207,12 +220,14 @@ class CopyServer:
 
     def _serve(self, wanted: Wanted) -> Steps[Manifest]:
         settings, last = self.settings, self._writer.end().last
+        if last is not None and last.copy is not None and last.copy.request == wanted.request:
+            return last  # another server was faster
         cut = self.source.cut()
         check_columns(dict(cut.schema), settings.table)
         if settings.keys:
             check_keys(dict(cut.schema), list(settings.keys), settings.table)
         self._check_reaches(wanted, cut)
-        self._sweep(last)
+        self._tidy()
         yield "copy.2 planned"
         began = self.clock()
         header = settings.header(cut.table_id, cut.schema, uuid.uuid4().hex)
@@ -241,14 +256,24 @@ class CopyServer:
         log.info("%s: a copy of version %d, %d rows", self.log.stream, cut.version, manifest.rows)
         return manifest
 
-    def _sweep(self, last: Manifest | None) -> None:
-        """Delete the rows of copies that were never finished: no manifest names them."""
-        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+    def _tidy(self) -> None:
+        """Delete what a server that died, or a channel that failed, has left: copies before the
+        newest manifest, and rows that no manifest names, a day after they were written."""
         channel, stream = self.log.channel, self.log.stream
-        written = [each for each in channel.frames(stream) if each[0] not in named]
-        if written:
-            young = channel.now() - ORPHAN_AGE
-            channel.trim_frames(stream, [path for path, time in written if time < young])
+        # In this order: rows that a manifest names in between are spared.
+        written = channel.frames(stream)
+        newest, young = newest_frames(written), channel.now() - ORPHAN_AGE if written else 0.0
+        last = self.log.newest_manifest()
+        if last is not None:
+            before = [epoch for epoch in self.log.epochs() if epoch < last.epoch]
+            earlier = [each for each in self.log.read_each(before) if each is not None]
+            if earlier:
+                rows = [frame.path for each in earlier for frame in each.frames]
+                self.log.trim(last.epoch - 1, rows)
+        named = {frame.path for frame in last.frames} if last is not None else set[str]()
+        old = [path for path, _ in written if newest[write_of(path)] < young and path not in named]
+        if old:
+            channel.trim_frames(stream, old)
 
     def _check_reaches(self, wanted: Wanted, cut: Cut) -> None:
         """Check that a copy of this version has what the site needs at least."""

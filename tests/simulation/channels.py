@@ -35,6 +35,8 @@ class StreamRecord:
     """Site -> the highest epoch that it ever acked."""
     acks: list[tuple[str, bytes]] = field(default_factory=list)
     """All acks: (site, ack)."""
+    said: set[object] = field(default_factory=set)
+    """What they said: (site, log, applied, whether it is held, request for a copy)."""
 
     @property
     def last(self) -> int:
@@ -75,6 +77,7 @@ class WatchedChannel:
 
     def lose_ack(self, stream: str, site: str) -> None:
         obstore.delete(open_store(self.url), f"acks/{stream}/{site}.json")
+        self.world.ack_changed(stream, site)
 
     def put_frame(self, stream: str, attempt: str, index: int, data: bytes) -> str:
         def put() -> str:
@@ -138,13 +141,16 @@ class WatchedChannel:
             return
         ack, record, site = Ack.decode(data), self.records[note.stream], note.site
         if ack is not None:
-            self.world.check_durable(site, note.stream, ack.applied, f"{site} acks {ack.applied}")
+            self.world.check_ack(note.stream, ack)
 
         def put() -> None:
             self.inner.put_note(note, data)
             record.acks.append((site, data))
             if ack is not None:
                 record.acked[site] = max(ack.applied, record.acked.get(site, 0))
+                held = ack.held is not None
+                record.said.add((site, ack.log_id, ack.applied, held, ack.wanted))
+            self.world.ack_changed(note.stream, site)
 
         self.world.effect("an ack is put", put)
 
@@ -186,10 +192,7 @@ class WatchedChannel:
 
     def _check_trim(self, stream: str, epoch: int, what: str) -> None:
         record = self.records[stream]
-        manifest = record.manifests[epoch]
-        invariants.is_done(manifest, record.acked, what)
-        for site in manifest.addressees:
-            self.world.check_durable(site, stream, epoch, what)
+        self.world.check_trim(record.manifests[epoch], record.acked, what)
 
     def frames(self, stream: str, write: str | None = None) -> list[tuple[str, float]]:
         found = self.inner.frames(stream, write)

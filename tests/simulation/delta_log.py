@@ -50,6 +50,8 @@ class DeltaLog:
     """All there ever were."""
     begins: int = 0
     """The oldest version that log cleanup has left."""
+    cuts: int = 0
+    """How often its end was cut off."""
     readers: list[Reader] = field(default_factory=list)
 
     def add(
@@ -81,6 +83,14 @@ class DeltaLog:
     def history(self, after: int) -> list[Commit]:
         """Return the commits above ``after`` that are left."""
         return self.commits[max(after + 1, self.begins) :]
+
+    def cut(self, end: int) -> None:
+        """Let the log end before a version: it is that of an older state, or of a new table."""
+        del self.commits[end:]
+        self.begins, self.cuts = min(self.begins, end), self.cuts + 1
+        for reader in self.readers:
+            reader.seen = min(reader.seen, end - 1)
+            reader.missed = [commit for commit in reader.missed if commit.version < end]
 
     def clean(self) -> bool:
         """Remove commits that are older than the log's retention, never the newest. Returns whether

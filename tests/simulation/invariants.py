@@ -12,7 +12,7 @@ from typing import Any
 from spark_wan.errors import FULL_COPY, RESEND, SYNC
 from spark_wan.topology.model import Sender, Stream, Topology
 from spark_wan.wire.ack import Ack
-from spark_wan.wire.manifest import Manifest
+from spark_wan.wire.manifest import COPY, Manifest
 from spark_wan.wire.mark import Mark
 
 # --- at every write
@@ -34,7 +34,8 @@ def extends_its_log(manifest: Manifest, before: Manifest | None) -> None:
     assert epoch == last + 1, f"manifest {epoch} was added, the newest was {last}"
     if before is not None:
         assert manifest.log_id == before.log_id, f"manifest {epoch} begins another log"
-        assert manifest.first_version in (-1, before.last_version + 1), (
+        # A copy stands for itself.
+        assert manifest.kind == COPY or manifest.first_version in (-1, before.last_version + 1), (
             f"manifest {epoch} begins at {manifest.first_version}"
         )
 
@@ -110,6 +111,14 @@ def is_durable(
     assert ledgered >= epoch, f"{what}, but {site}'s ledger ends at {ledgered}"
 
 
+def is_durable_through(site: str, needed: int, marked: int, ledgered: int, what: str) -> None:
+    """6. The same by the source's versions, of a site that may have taken copies. ``marked`` and
+    ``ledgered``: through which version its table has everything since the newest copy, by its marks
+    and by its ledger."""
+    assert marked >= needed, f"{what}, but the marks of {site}'s table end at version {marked}"
+    assert ledgered >= needed, f"{what}, but {site}'s ledger ends at version {ledgered}"
+
+
 def is_forwarded(stream: str, through: int, epoch: int, what: str) -> None:
     """6. Nor before it is in the logs of all who send it on."""
     assert through >= epoch, f"{what}, but {stream} has forwarded through {through}"
@@ -165,12 +174,13 @@ def holds_what_the_source_held(target: str, stream: str, epoch: int, has: Any, h
     assert has == held, f"{target} after epoch {epoch} of {stream}: holds {has}, should hold {held}"
 
 
-def is_rightly_held(who: str, cause: str, lost: Sequence[Any]) -> None:
+def is_rightly_held(who: str, cause: str, lost: Sequence[Any], needs: str | None = None) -> None:
     """9. Loud: lost history holds a stream, and the cause says what to do. And nothing else does
     that a reader who looks now and then could have seen in time. ``lost``: commits that log cleanup
-    removed before ``who`` could see them."""
+    removed before ``who`` could see them, and what else was done to the table. ``needs``: why the
+    site says that it needs a copy."""
     assert lost, f"{who} is held, although it has lost nothing: {cause}"
-    told = any(advice in cause for advice in (FULL_COPY, RESEND, SYNC))
+    told = needs is not None or any(advice in cause for advice in (FULL_COPY, RESEND, SYNC))
     assert told, f"{who} is held, and is not told what to do"
 
 
@@ -178,6 +188,46 @@ def nothing_is_dropped(table: str, letters: Collection[str]) -> None:
     """10. Nothing dropped: an event becomes a dead letter only when it cannot be applied, and all
     events here can."""
     assert not letters, f"{table}: {letters} have dead letters"
+
+
+# --- of copies
+
+
+def answers_a_request(target: str, request: str, wanted: Sequence[str]) -> None:
+    """12. A site that has not asked never has its rows replaced; and one that has, by the copy that
+    answers its last request. ``wanted``: what it has asked for since it began to take a copy."""
+    assert request and request in wanted, (
+        f"{target}: a copy for request {request} is taken, asked: {wanted}"
+    )
+
+
+def answers_once(manifest: Manifest, before: str) -> None:
+    """12. A request is answered once. ``before``: the one that the copy before answers."""
+    assert manifest.copy is not None and manifest.copy.request != before, (
+        f"manifest {manifest.epoch} of {manifest.stream} answers request {before} once more"
+    )
+
+
+def is_taken(site: str, request: str, taken: Collection[str]) -> None:
+    """12. A request is withdrawn when its copy is in the table."""
+    assert request in taken, f"{site} withdraws request {request}, and has no copy for it"
+
+
+def goes_not_behind(target: str, version: int, acked: int) -> None:
+    """13. A copy never takes a table back behind what is, or may be, trimmed. ``version``: of the
+    copy; ``acked``: through which the site has acked its streams."""
+    assert version >= acked, f"{target}: a copy of version {version} is taken, acked: {acked}"
+
+
+def waits_for_its_copy(target: str, stream: str, epoch: int) -> None:
+    """13. Once a copy was not taken because the table has more, nothing is applied to the table
+    until the next one is there: that would be too old, too."""
+    raise AssertionError(f"{target} waits for a copy, but epoch {epoch} of {stream} is applied")
+
+
+def has_a_way_out(who: str, cause: str, needs: str | None) -> None:
+    """14. A site that is held for what a copy mends says so."""
+    assert needs is not None, f"{who} is held, and does not say that it needs a copy: {cause}"
 
 
 # --- when all has come to rest

@@ -147,6 +147,7 @@ class Replication(RuleBasedStateMachine):
     """The sites of a topology send tables and user streams to each other."""
 
     shapes = SMALL
+    kinds: Sequence[str] = KINDS
     channels: type[WatchedChannel] = WatchedChannel
     world: World
 
@@ -163,7 +164,7 @@ class Replication(RuleBasedStateMachine):
 
     @initialize(
         shape=st.runner().flatmap(lambda machine: machine.shapes),
-        kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
+        kinds=st.runner().flatmap(lambda machine: st.tuples(*[st.sampled_from(machine.kinds)] * 2)),
         snapshot=st.booleans(),
         skews=st.sampled_from(SKEWS),
         early=st.booleans(),
@@ -190,12 +191,13 @@ class Replication(RuleBasedStateMachine):
         little more. ``later``: once all has come to rest, months pass, in which targets are
         optimized, and then rows change."""
         self.rests, self.later = rests, later
-        self.world = World(
-            topology(shape, kinds, snapshot),
-            Conditions(skews, early, watched, forgetful),
-            note,
-            self.channels,
-        )
+        conditions = Conditions(skews, early, watched, forgetful)
+        self.world = self.made(shape, kinds, snapshot, conditions)
+
+    def made(
+        self, shape: str | int, kinds: tuple[str, str], snapshot: bool, conditions: Conditions
+    ) -> World:
+        return World(topology(shape, kinds, snapshot), conditions, note, self.channels)
 
     def advance(self, name: str, steps: int | None = None) -> bool:
         return self.world.advance(self.world.tasks[name], steps)

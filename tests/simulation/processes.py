@@ -16,9 +16,10 @@ from simulation.channels import SimulatedChannel
 from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import CapturedSource, CleanedMeanwhileError, SourceTable
 from simulation.stores import Site
-from simulation.targets import SimulatedTarget
+from simulation.targets import DeltaTable, SimulatedTarget
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.site_ack import SiteAck
+from spark_wan.apply.take import CopyTaker
 from spark_wan.channels.object_store import ObjectStoreChannel
 from spark_wan.errors import (
     ChannelError,
@@ -38,6 +39,7 @@ from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.acks import AckManager, StreamState
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.sweep import Sweep
+from spark_wan.steps import Steps
 from spark_wan.topology.model import Stream
 
 if TYPE_CHECKING:
@@ -64,11 +66,31 @@ class Process:
     """The acks of channels, looked at for all streams at once."""
     answers: dict[str, SiteAck] = field(default_factory=dict)
     """Of a receiver: inbound stream -> what writes its acks."""
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    """Of a receiver: table -> its ledger, which all streams of the table share."""
+    awaited: dict[str, CopyTaker] = field(default_factory=dict)
+    """Of a receiver: table -> what takes a copy of it that was asked for and is not there yet."""
+    waits: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Table -> the copies' stream for which it has to wait then, and how often the request had
+    changed."""
 
     def die(self) -> None:
         for task in self.tasks:
             task.die()
         self.eyes, self.watches, self.answers = {}, {}, {}
+        self.ledgers, self.awaited, self.waits = {}, {}, {}
+
+    def ledger(self, table: str) -> Ledger:
+        if table not in self.ledgers:
+            site = self.site
+            self.ledgers[table] = Ledger(site.name, table, site.ledger, clock=site.clock)
+        return self.ledgers[table]
+
+    def waits_for_copy(self, table: str) -> bool:
+        """As :meth:`spark_wan.receiver.table.InboundTable._waits_for_copy` says."""
+        if table in self.awaited and not self.awaited[table].is_awaited():
+            del self.awaited[table]
+        return table in self.awaited
 
     def answer(self, log: StreamLog) -> SiteAck:
         """Return what writes the acks of an inbound stream, by its apply and its forwarders."""
@@ -144,6 +166,11 @@ class Task:
     def _may_fail(self, error: WanError) -> bool:
         return isinstance(error, (ChannelError, StaleWriteError))
 
+    def at_work(self) -> Task:
+        """Return which task of the process goes on when this one is to: one that is in the middle
+        of a round, if both do not go on at the same time."""
+        return self
+
     def ended(self) -> str:
         """Note that a round has ended with a result. Returns what to say of it."""
         return "round ends"
@@ -185,6 +212,21 @@ class StreamTask(Task):
         channel = self.world.channels[stream.sender.channel]
         return StreamLog(channel.faulty, stream.name)
 
+    def settings(self) -> CaptureSettings:
+        """As :meth:`spark_wan.sender.job.Sender._settings` makes them."""
+        sender, topology = self.stream.sender, self.world.topology
+        return CaptureSettings(
+            stream=self.stream.name,
+            table=self.stream.table.name,
+            keys=self.stream.table.keys,
+            origin=sender.site,
+            sent_to=topology.sent_to(self.stream.table.name, sender.site),
+            addressees=self.stream.addressees,
+            start=self.stream.table.start.version,
+            on_table_operation=self.stream.table.on_table_operation,
+            max_epoch_rows=sender.max_epoch_rows,
+        )
+
 
 @dataclass(eq=False)
 class Sending(StreamTask):
@@ -203,21 +245,10 @@ class Sending(StreamTask):
 
     def _publisher(self, table: SourceTable) -> Publisher:
         """As :meth:`spark_wan.sender.job.Sender._stream` makes it."""
-        sender, topology = self.stream.sender, self.world.topology
-        settings = CaptureSettings(
-            stream=self.stream.name,
-            table=self.stream.table.name,
-            keys=self.stream.table.keys,
-            origin=sender.site,
-            sent_to=topology.sent_to(self.stream.table.name, sender.site),
-            addressees=self.stream.addressees,
-            start=self.stream.table.start.version,
-            on_table_operation=self.stream.table.on_table_operation,
-            max_epoch_rows=sender.max_epoch_rows,
-        )
+        sender = self.stream.sender
         limits = BatchLimits(sender.batch_size, sender.batch_bytes)
         source = CapturedSource(table, self.channel.faulty, limits)
-        return Publisher(settings, self.log, source, self.site.checkpoints, self.site.clock)
+        return Publisher(self.settings(), self.log, source, self.site.checkpoints, self.site.clock)
 
     @property
     def writes(self) -> QueryCheckpoint:
@@ -332,28 +363,22 @@ class Collecting(StreamTask):
 
 
 @dataclass(eq=False)
-class Receiving(StreamTask):
-    """Applies a stream to its table."""
+class TableTask(StreamTask):
+    """A task about the table of a stream, of which one goes on at a time in a process."""
 
-    listed: str | None = None
-    """What the channel's listing said of the stream when the last round began."""
-    settled: str | None = None
-    """The same when everything was applied and acked. Nothing wakes it until that changes."""
+    @property
+    def table(self) -> DeltaTable:
+        return self.site.targets[self.stream.table.name]
 
-    def _round(self) -> Iterator[str]:
-        if self.volatile is None:
-            self.volatile = self._applier()
-        self.listed = self._head()
-        numbers = self.channel.watched.inner.stream_epochs(self.stream.name)
-        return self.volatile.round(numbers) if numbers else iter(())
+    def at_work(self) -> Task:
+        others = (each for each in self.process.tasks if isinstance(each, TableTask))
+        return next((each for each in others if each.steps and each.table is self.table), self)
 
-    def _head(self) -> str | None:
-        return self.process.heads(self.channel).get(self.stream.name)
-
-    def _applier(self) -> TableApplier:
+    def target(self) -> SimulatedTarget:
         site, table, conditions = self.site, self.stream.table.name, self.world.conditions
-        target = SimulatedTarget(
-            table=site.targets[table],
+        ledger = self.process.ledger(table)
+        return SimulatedTarget(
+            table=self.table,
             ledger=site.ledger.tables[table],
             channel=self.channel.faulty,
             effect=self.world.effect,
@@ -361,16 +386,43 @@ class Receiving(StreamTask):
             hints=not conditions.forgetful,
             names=self.world.sources[self.stream.name][0].columns,
             on_write=self.world.check_target,
+            known_id=lambda: ledger.target_id,
         )
-        ledger = Ledger(site.name, table, site.ledger, clock=site.clock)
-        log = self.log
-        answer = self.process.answer(log)
-        return TableApplier(site.name, table, log, target, ledger, max_epochs=3, answer=answer)
+
+
+@dataclass(eq=False)
+class Receiving(TableTask):
+    """Applies a stream to its table."""
+
+    listed: str | None = None
+    """What the channel's listing said of the stream when the last round began."""
+    settled: str | None = None
+    """The same when everything was applied and acked. Nothing wakes it until that changes."""
+
+    def _round(self) -> Steps[ApplyResult | None]:
+        if self.process.waits_for_copy(self.stream.table.name):
+            return None
+        if self.volatile is None:
+            self.volatile = self._applier()
+        self.listed = self._head()
+        numbers = self.channel.watched.inner.stream_epochs(self.stream.name)
+        if not numbers:
+            return None
+        return (yield from self.volatile.round(numbers))
+
+    def _head(self) -> str | None:
+        return self.process.heads(self.channel).get(self.stream.name)
+
+    def _applier(self) -> TableApplier:
+        site, table, log = self.site.name, self.stream.table.name, self.log
+        ledger, answer = self.process.ledger(table), self.process.answer(log)
+        return TableApplier(site, table, log, self.target(), ledger, max_epochs=3, answer=answer)
 
     def ended(self) -> str:
         if not isinstance(self.result, ApplyResult):
             return super().ended()
         if self.result.held is not None:
+            self.settled = None
             return f"held at {self.result.held}: {self.result.cause}"
         if not self.result.again:
             self.settled = self.listed
@@ -388,7 +440,7 @@ class Receiving(StreamTask):
         """Return what log cleanup has taken that no receiver could see: applies, and, once the
         table has forgotten their numbers, any commits, each of which may have been one."""
         name, site = self.stream.table.name, self.site
-        table, lost = site.targets[name], site.readers[name].lost()
+        table, lost = self.table, site.readers[name].lost()
         if transaction_name(site.name, name, table.id) in table.transactions:
             lost = [commit for commit in lost if commit.version in table.marks]
         return [f"version {commit.version}" for commit in lost]
@@ -396,11 +448,13 @@ class Receiving(StreamTask):
     def check_hold(self) -> None:
         """If the last round says that it is held, there must be a reason."""
         if isinstance(self.result, ApplyResult) and self.result.held is not None:
-            invariants.is_rightly_held(self.name, str(self.result.cause), self.lost())
+            lost = [*self.lost(), *self.world.harm_of(self.table)]
+            cause, needs = str(self.result.cause), self.result.needs
+            invariants.is_rightly_held(self.name, cause, lost, needs)
 
     def is_held(self) -> bool:
         held = isinstance(self.result, ApplyResult) and self.result.held is not None
-        return held and bool(self.lost())
+        return held and bool(self.lost() or self.world.harm_of(self.table))
 
     def has_more(self) -> bool:
         if not isinstance(self.result, ApplyResult):

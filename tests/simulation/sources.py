@@ -54,6 +54,8 @@ class SourceTable:
     clock: Clock
     versions: list[SourceVersion] = field(default_factory=list)
     """All there ever were."""
+    vacuumed: int = 0
+    """Files of versions before this one are gone."""
     columns: ClassVar = ("id", "v", "w")
     """All that it may ever have."""
 
@@ -114,6 +116,13 @@ class SourceTable:
     def optimize(self) -> None:
         self._add("OPTIMIZE", [], self.versions[-1].rows)
 
+    def vacuum(self) -> None:
+        self.vacuumed = len(self.versions) - 1
+
+    def rows_at(self, version: int) -> list[Row]:
+        rows = self.versions[version].rows
+        return rows if isinstance(rows, list) else [*rows.values()]
+
     def add_column(self) -> None:
         """Add column ``w``, once; old rows have null there."""
         newest = self.versions[-1]
@@ -141,10 +150,12 @@ class SourceTable:
 
     def expected(self, through: int, snapshot: int | None) -> Any:
         """What a target must hold that has everything through a version: netted here once more,
-        from the rows themselves."""
+        from the rows themselves. ``snapshot``: the version whose rows it began with."""
         if not self.keyed:
-            rows: Counter[Row] = Counter()
-            for version in self.versions[: through + 1]:
+            first = 0 if snapshot is None else snapshot + 1
+            began = [] if snapshot is None else self.versions[snapshot].rows
+            rows = Counter(_padded(row) for row in began)
+            for version in self.versions[first : through + 1]:
                 if not version.commit.stays_here:
                     rows.update(_padded(row) for _, row in version.changes)
             return rows
@@ -212,18 +223,24 @@ class CapturedSource:
         self, version: int, schema: Mapping[str, Any], header: FrameHeader
     ) -> CaptureResult:
         self._read(version)
-        rows = self.table.versions[version].rows
-        assert isinstance(rows, dict)
-        return self._publish([(row, version, "insert") for row in rows.values()], schema, header)
+        rows = self.table.rows_at(version)
+        return self._publish(
+            [(row, version, "insert") for row in rows], schema, header, snapshot=version
+        )
 
     def _read(self, version: int) -> None:
         if version < self.table.log.begins:
             raise CleanedMeanwhileError(f"{self.table.name}: version {version} cannot be read")
 
     def _publish(
-        self, rows: list[tuple[Row, int, str]], schema: Mapping[str, Any], header: FrameHeader
+        self,
+        rows: list[tuple[Row, int, str]],
+        schema: Mapping[str, Any],
+        header: FrameHeader,
+        snapshot: int | None = None,
     ) -> CaptureResult:
-        """Two tasks, by key; each nets, encodes and publishes its part in tiny batches."""
+        """Two tasks, by key; each nets, encodes and publishes its part in tiny batches.
+        The files of a ``snapshot`` are read task by task."""
         names = [entry["name"] for entry in schema["fields"]]
         keyed = self.table.keyed
         if keyed:
@@ -232,6 +249,10 @@ class CapturedSource:
         versions: set[int] = set()
         split = False
         for part in (0, 1):
+            if snapshot is not None and snapshot < self.table.vacuumed:
+                raise CleanedMeanwhileError(
+                    f"{self.table.name}: files of version {snapshot} are not there any more"
+                )
             mine = [entry for entry in rows if entry[0][0] % 2 == part]
             batches = (
                 _change_rows(mine[at : at + 3], names, keyed) for at in range(0, len(mine), 3)

@@ -10,7 +10,7 @@ from typing import Any
 from simulation import invariants
 from simulation.delta_log import Reader
 from simulation.sources import SourceTable
-from simulation.targets import DeltaTable
+from simulation.targets import DeltaTable, through
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.wire.checkpoint import SenderCheckpoint
 from spark_wan.wire.ledger import (
@@ -45,10 +45,21 @@ class TableRows:
         folded = (epoch for name, _, epoch, _ in logs if name == stream)
         return max([0, *applied, *folded])
 
+    def through(self) -> int:
+        """The version of the only origin through which everything is ledgered, since the newest
+        copy."""
+        newest = max((each.copied for each in self.summaries), default=0)
+        folded = [entry[3] for each in self.summaries for entry in each.through]
+        marks = [row.mark for row in self.rows]
+        copied = max((mark.apply for mark in marks if mark.replaced is not None), default=0)
+        if copied > newest:
+            folded, newest = [], copied
+        return max([-1, *folded, *(through(mark) for mark in marks if mark.apply >= newest)])
+
     def marked_version(self) -> int:
-        """The target's newest version whose mark is ledgered."""
-        folded = (summary.target_version for summary in self.summaries)
-        return max([-1, *folded, *(row.target_version for row in self.rows)])
+        """The target's version with the newest mark that is ledgered."""
+        folded = ((each.apply, each.target_version) for each in self.summaries)
+        return max([(0, -1), *folded, *((r.mark.apply, r.target_version) for r in self.rows)])[1]
 
     def known_ids(self) -> dict[str, str]:
         """Event IDs that took effect: those whose token is marked."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from simulation.delta_log import LOG_RETENTION, Clock, DeltaLog
 from spark_wan.apply.change import Change, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch
 from spark_wan.delta.commits import Commit
+from spark_wan.errors import TargetError
 from spark_wan.events.columns import differences
 from spark_wan.events.operations import ID, OP, RESERVED_PREFIX, SEQUENCE, VERSION, Operation
 from spark_wan.events.row_hash import hex_ids, row_hashes
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 CONTENT = "content hash"
 
 Row = tuple[Any, ...]
+_ROWS = ("columns", "rows", "bag", "applied_versions", "base")
+_STATE = (*_ROWS, "transactions", "app_commits")
+"""What a version of a table is: its rows, and its transactions."""
 
 
 @dataclass
@@ -55,17 +60,64 @@ class DeltaTable:
     """Key -> (version, sequence) of the event that was applied last."""
     marks: dict[int, Mark] = field(default_factory=dict)
     """Version -> the mark of that commit."""
+    base: int | None = None
+    """The source's version that its rows began with, in a copy; None: there was no copy."""
+    lives: int = 1
+    """How many tables there have been at its place: it may be dropped."""
+    shaken: bool = False
+    """It does not have what its marks say: it was restored, or is another one."""
+    states: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Version -> what the table was then."""
 
     def __post_init__(self) -> None:
         self.log = DeltaLog(self.clock)
 
     @property
     def id(self) -> str:
-        return f"{self.name} at {self.site}"
+        return f"{self.name} at {self.site}" + f", table {self.lives}" * (self.lives > 1)
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.log.commits)
+
+    def add(self, operation: str, metadata: str | None = None) -> Commit:
+        """Add a commit after what it changes, and keep what the table is then."""
+        commit = self.log.add(operation, metadata)
+        self.states[commit.version] = {name: copy(getattr(self, name)) for name in _STATE}
+        return commit
+
+    def through(self) -> int:
+        """The version of the only origin through which everything is there, since the newest copy,
+        by the marks."""
+        marks = sorted(self.marks.items())
+        copied = max((at for at, mark in marks if mark.replaced is not None), default=0)
+        return max([-1, *(through(mark) for at, mark in marks if at >= copied)])
 
     def optimize(self) -> None:
-        if self.log.commits:
-            self.log.add("OPTIMIZE")
+        if self.is_there:
+            self.add("OPTIMIZE")
+
+    def drop(self) -> None:
+        """There is no table any more, nor its log."""
+        self.lives += 1
+        self.log.cut(0)
+        self.columns, self.rows, self.bag = {}, {}, Counter()
+        self.transactions, self.app_commits, self.applied_versions = {}, {}, {}
+        self.marks, self.states, self.base, self.shaken = {}, {}, None, False
+
+    def restore(self, version: int) -> None:
+        """RESTORE: a commit with the rows of a version. It leaves the transaction numbers."""
+        kept = {name: copy(self.states[version][name]) for name in _ROWS}
+        self.__dict__.update(kept)
+        self.add("RESTORE")
+
+    def rewind(self, version: int) -> None:
+        """The table's directory is restored from a backup that ended with a version."""
+        self.__dict__.update({name: copy(value) for name, value in self.states[version].items()})
+        self.log.cut(version + 1)
+        for gone in [each for each in self.states if each > version]:
+            del self.states[gone]
+            self.marks.pop(gone, None)
 
 
 @dataclass
@@ -90,10 +142,12 @@ class SimulatedTarget:
     names: Sequence[str]
     """All columns that the table may ever have."""
     on_write: Callable[[DeltaTable, Mark], None]
-    _began: int = 0
+    known_id: Callable[[], str | None] = lambda: None
+    """Returns the table's ID by the ledger."""
+    _began: tuple[int, int] = (0, 0)
 
     def table_id(self) -> str | None:
-        return self.table.id if self.table.log.commits else None
+        return self.table.id if self.table.is_there else None
 
     def history(self, after: int) -> list[Commit]:
         return self.table.log.history(after)
@@ -116,24 +170,33 @@ class SimulatedTarget:
 
     def create(self, epoch: PlannedEpoch) -> None:
         def create() -> None:
-            if not self.table.log.commits:
+            if not self.table.is_there:
                 self.table.columns = _columns(epoch)
-                self.table.log.add("CREATE TABLE", LOCAL_ONLY)
+                self.table.add("CREATE TABLE", LOCAL_ONLY)
 
         self.effect("the table is created", create)
 
     def read(self, change: Change, applied: AppliedColumns) -> None:
         target = TargetName(self.table.name, self.table.site, self.sql_name)
+        if not self.table.is_there:
+            raise TargetError(f"{target.where}, the table is missing. The receiver will retry.")
         columns = schema(**self.table.columns)
         applied.check(columns, change.newest.schema, target)
         added = differences(columns, change.newest.schema).added
         if added:
             self.effect("columns are added", lambda: self._add_columns(_columns(change.epochs[-1])))
-        self._began = len(self.table.log.commits)
+        self._began = self._now
+
+    @property
+    def _now(self) -> tuple[int, int]:
+        """Which table is there, by how often its log was cut, and how many versions it has."""
+        log = self.table.log
+        return log.cuts, len(log.commits)
 
     def _add_columns(self, columns: dict[str, str]) -> None:
-        self.table.columns |= columns
-        self.table.log.add("ADD COLUMNS")
+        if self.table.is_there:
+            self.table.columns = self.table.columns | columns
+            self.table.add("ADD COLUMNS")
 
     def resolve(self, change: Change) -> None:
         """A user's events are decoded and judged here; captured ones only when they are written, as
@@ -164,24 +227,31 @@ class SimulatedTarget:
     def write(self, change: Change, mark: Mark) -> None:
         rows = change.rows if change.has_event_ids else self._decode(change.epochs)
         keyed = bool(change.epochs[-1].manifest.keys)
-        app = transaction_name(mark.site, mark.table, str(self.table_id()))
-        began = self._began if self.begins_early else len(self.table.log.commits)
+        # A copy may be the first commit to a new table, which the ledger does not know yet.
+        target_id = (None if change.is_copy else self.known_id()) or self.table_id()
+        app = transaction_name(mark.site, mark.table, str(target_id))
+        began = self._began if self.begins_early else self._now
         self.effect(
             "the table is written", lambda: self._transaction(began, rows, change, mark, app, keyed)
         )
 
     def _transaction(
         self,
-        began: int,
+        began: tuple[int, int],
         rows: list[dict[str, Any]],
         change: Change,
         mark: Mark,
         app: str,
         keyed: bool,
     ) -> None:
-        """What Delta decides at the moment of the commit."""
-        others = self.table.app_commits.get(app, -1) >= began
-        if others or (keyed and len(self.table.log.commits) > began):
+        """What Delta decides at the moment of the commit. An append and an overwrite create a table
+        that is missing."""
+        cuts, version = began
+        if keyed and not change.is_copy and not self.table.is_there:
+            raise TargetError(f"{self.table.name}: the table is missing. The receiver will retry.")
+        others = self.table.app_commits.get(app, -1) >= version
+        exclusive = keyed or change.is_copy
+        if others or cuts != self.table.log.cuts or (exclusive and self._now != began):
             raise WriteConflict(
                 f"version {len(self.table.log.commits) - 1} was committed meanwhile"
             )
@@ -195,13 +265,22 @@ class SimulatedTarget:
     ) -> None:
         names = list(_columns(change.epochs[-1]))
         table = self.table
-        if keyed:
+        # What was meant for a newer state of the table, or for another one, Delta cannot refuse.
+        before = max((each.apply for each in table.marks.values()), default=0)
+        table.shaken = table.shaken or (mark.apply != before + 1 and not change.is_copy)
+        if not table.is_there:
+            table.columns = _columns(change.epochs[-1])
+        if change.is_copy:
+            self._replace_all(rows, change)
+        elif keyed:
             newest: dict[Any, dict[str, Any]] = {}
             for row in sorted(rows, key=_place):
                 newest[row["id"]] = row
             for key, row in newest.items():
-                before = table.applied_versions.get(key, (-1, -1))
-                invariants.goes_on(table.id, key, before, _place(row))
+                nothing = (-1 if table.base is None else table.base, -1)
+                before = table.applied_versions.get(key, nothing)
+                if not table.shaken:
+                    invariants.goes_on(table.id, key, before, _place(row))
                 table.applied_versions[key] = _place(row)
                 if row[OP] == Operation.DESTROY:
                     table.rows.pop(key, None)
@@ -213,10 +292,19 @@ class SimulatedTarget:
         else:
             table.bag.update(tuple(row.get(name) for name in self.names) for row in rows)
         table.transactions[app] = mark.apply
-        commit = table.log.add("MERGE" if keyed else "WRITE", mark.user_metadata())
-        table.app_commits[app] = commit.version
+        table.app_commits[app] = len(table.log.commits)
+        commit = table.add("MERGE" if keyed else "WRITE", mark.user_metadata())
         table.marks[commit.version] = mark
         self.on_write(table, mark)
+
+    def _replace_all(self, rows: list[dict[str, Any]], change: Change) -> None:
+        """The rows of a copy take the place of all that are there."""
+        table, names = self.table, list(_columns(change.epochs[-1]))
+        if change.newest.keys:
+            table.rows = {row["id"]: {name: row[name] for name in names} for row in rows}
+        else:
+            table.bag = Counter(tuple(row.get(name) for name in self.names) for row in rows)
+        table.base, table.applied_versions = change.newest.last_version, {}
 
     def done(self, change: Change) -> None:
         change.rows = None
@@ -255,6 +343,12 @@ def _events(data: bytes, ref: FrameRef) -> pa.RecordBatch:
 
 def _columns(epoch: PlannedEpoch) -> dict[str, str]:
     return {entry["name"]: entry["type"] for entry in epoch.manifest.schema["fields"]}
+
+
+def through(mark: Mark) -> int:
+    """Return the version of its only origin through which a mark says that everything is there."""
+    applied = (part.through for part in mark.applied)
+    return max([*applied, *(version for *_, version in mark.vector or ())])
 
 
 def _place(row: dict[str, Any]) -> tuple[int, int]:

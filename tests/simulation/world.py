@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -18,7 +18,16 @@ from typing import Any
 from simulation import invariants
 from simulation.channels import SimulatedChannel, StreamRecord, WatchedChannel
 from simulation.delta_log import LOG_RETENTION, Reader
-from simulation.processes import Collecting, Killed, Receiving, Sending, Task, processes_of
+from simulation.processes import (
+    Collecting,
+    Killed,
+    Process,
+    Receiving,
+    Sending,
+    TableTask,
+    Task,
+    processes_of,
+)
 from simulation.queries import QueryCheckpoint, UserQuery
 from simulation.sources import Pairs, SourceTable
 from simulation.stores import Site
@@ -31,6 +40,7 @@ from spark_wan.log.notes import announced
 from spark_wan.sender.sweep import Sweep
 from spark_wan.topology.model import Stream, Topology
 from spark_wan.topology.routes import all_streams
+from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import SNAPSHOT, Manifest
 from spark_wan.wire.mark import Mark
 
@@ -96,8 +106,11 @@ class World:
             for name in table.at:
                 if name not in table.writers:
                     self.sites[name].add_target(table.name)
-        self.processes = {process.name: process for process in processes_of(self)}
+        self.processes = {process.name: process for process in self._processes()}
         self.tasks = {task.name: task for each in self.processes.values() for task in each.tasks}
+
+    def _processes(self) -> list[Process]:
+        return processes_of(self)
 
     @property
     def own_streams(self) -> list[str]:
@@ -174,7 +187,7 @@ class World:
     def advance(self, task: Task, most: int | None = None) -> bool:
         """Let a task take at most ``most`` steps (None: to its round's end). Returns whether its
         round has ended."""
-        self.running = task
+        task = self.running = task.at_work()
         if task.steps is None:
             task.begin()
         assert task.steps is not None
@@ -265,8 +278,7 @@ class World:
         long, and nothing else, may then be written twice. Nor where they are all that tells of the
         first apply."""
         applying = any(
-            task.steps is not None and task.site.targets[task.stream.table.name] is table
-            for task in self.of_kind(Receiving)
+            task.steps is not None and task.table is table for task in self.of_kind(TableTask)
         )
         ledgered = self.sites[table.site].ledger.tables[table.name].marked_version()
         if not applying and ledgered >= 0:
@@ -329,23 +341,40 @@ class World:
         newest = record.manifests.get(record.last if epoch is None else epoch)
         return newest.via.epoch if newest is not None and newest.via is not None else 0
 
+    def check_ack(self, stream: str, ack: Ack) -> None:
+        """A site is about to ack a stream."""
+        self.check_durable(ack.site, stream, ack.applied, f"{ack.site} acks {ack.applied}")
+
+    def ack_changed(self, stream: str, site: str) -> None:
+        """The channel has another ack of a site now, or none."""
+
+    def check_trim(self, manifest: Manifest, acked: Mapping[str, int], what: str) -> None:
+        """A manifest, or a frame of it, is about to be trimmed."""
+        invariants.is_done(manifest, acked, what)
+        for site in manifest.addressees:
+            self.check_durable(site, manifest.stream, manifest.epoch, what)
+
     def check_durable(self, site: str, stream: str, epoch: int, what: str) -> None:
         """Everything through an epoch must be in the site's table, marked, and in its ledger; and
         forwarded by all its senders."""
+        self.check_applied(site, stream, epoch, what)
+        for onward in self.streams.values():
+            if onward.inbound is self.streams[stream] and onward.sender.site == site:
+                invariants.is_forwarded(onward.name, self.forwarded(onward.name), epoch, what)
+
+    def check_applied(self, site: str, stream: str, epoch: int, what: str) -> None:
+        """Everything through an epoch must be in the site's table, marked, and in its ledger."""
         name = self.streams[stream].table.name
         marks = self.sites[site].targets[name].marks.values()
         ledgered = self.sites[site].ledger.tables[name].newest_epoch(stream)
         invariants.is_durable(site, stream, epoch, marks, ledgered, what)
-        for onward in self.streams.values():
-            if onward.inbound is self.streams[stream] and onward.sender.site == site:
-                invariants.is_forwarded(onward.name, self.forwarded(onward.name), epoch, what)
 
     def check_target(self, table: DeltaTable, mark: Mark) -> None:
         """A receiver has written to a table."""
         (part,) = mark.applied
         manifest = self.record(part.stream).manifests[part.epoch]
         invariants.is_for(table.site, table.name, mark, manifest)
-        expected = self.expected(self.streams[part.stream], part.epoch)
+        expected = self.expected(self.streams[part.stream], part.epoch, table.base)
         actual: Any = table.bag
         if manifest.keys:
             source, _ = self.sources[part.stream]
@@ -355,15 +384,20 @@ class World:
             }
         invariants.holds_what_the_source_held(table.id, part.stream, part.epoch, actual, expected)
 
-    def expected(self, stream: Stream, epoch: int) -> Any:
-        """What a target must hold that has applied an epoch."""
+    def expected(self, stream: Stream, epoch: int, base: int | None = None) -> Any:
+        """What a target must hold that has applied an epoch. ``base``: the version of the copy that
+        its rows began with; None: there was none."""
         while stream.inbound is not None:
             stream, epoch = stream.inbound, self.forwarded(stream.name, epoch)
         source, _ = self.sources[stream.name]
         if isinstance(source, UserQuery):
             return source.expected(epoch)
         through = self.record(stream.name).manifests[epoch].last_version if epoch else -1
-        return source.expected(through, self.snapshots.get(stream.name))
+        return source.expected(through, self.snapshots.get(stream.name) if base is None else base)
+
+    def harm_of(self, table: DeltaTable) -> list[str]:
+        """Return what was done to a table at a site, for which the site may hold its streams."""
+        return []
 
     def held_sites(self, stream: Stream) -> set[str]:
         """Return the sites that hold a stream, and rightly so."""
@@ -391,6 +425,12 @@ class World:
                 # An overdue epoch is announced only to sites that have acked before. All acks are
                 # lost here, so receivers start over.
                 task.process.die()
+        self._come_to_rest()
+        for stream in self.streams.values():
+            self._check_rest(stream)
+
+    def _come_to_rest(self) -> None:
+        """Run everything until nothing is left to do."""
         quiet = 0
         for _ in range(120):
             busy = [self._works(task) for task in self.tasks.values()]
@@ -402,8 +442,6 @@ class World:
             for task in self.of_kind(Receiving):
                 task.check_hold()
             raise AssertionError("the world does not come to rest")
-        for stream in self.streams.values():
-            self._check_rest(stream)
 
     def _works(self, task: Task) -> bool:
         """Run one round, if something wakes the task. Returns whether something is left to do."""

@@ -33,7 +33,7 @@ from spark_wan.channels.kafka.broker import (
 )
 from spark_wan.channels.kafka.readers import AckReader, LogReader
 from spark_wan.channels.kafka.seen_log import SeenLog
-from spark_wan.errors import ChannelError, FrameError, NotBegunError
+from spark_wan.errors import EPOCHS, ChannelError, FrameError, NotBegunError
 from spark_wan.wire import topic_log
 from spark_wan.wire.topic_log import Operation
 from spark_wan.wire.topic_state import FramePath, Place, parse_path
@@ -163,7 +163,8 @@ class Topics(Channel):
             f"The records of {self.topic('frames')} were deleted (by a retention that is too "
             "short?), or the topic was made again, or is a mirror with other offsets. Receivers "
             "read the topics that the sender writes; without the frame the remote site needs a "
-            "full copy."
+            "full copy.",
+            needs=EPOCHS,
         )
 
     def _records(

@@ -24,6 +24,7 @@ from publishing import Site as Newark
 
 from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.take import CopyTaker
+from spark_wan.channels.base import Note
 from spark_wan.errors import ManifestError, SourceUnreadableError
 from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
@@ -55,13 +56,14 @@ TAKE = [
 class Pair:
     """newark writes orders, seattle has applied what newark has published."""
 
-    def __init__(self) -> None:
+    def __init__(self, published: bool = True) -> None:
         self.newark = Newark(sent_to=("seattle",))
         self.channel = self.newark.channel
         self.target, self.store = Target(self.channel), LedgerRows()
         self.newark.source.add()
-        self.newark.rounds()
-        self.apply()
+        if published:
+            self.newark.rounds()
+            self.apply()
 
     @property
     def copies(self) -> StreamLog:
@@ -281,6 +283,86 @@ def test_rows_of_a_copy_that_was_never_finished_are_swept(pair: Pair) -> None:
     pair.ask("r2")
     pair.serve()
     assert len(pair.channel.frames(NAME)) == 1
+
+
+def test_rows_of_a_copy_that_was_never_finished_are_swept_without_another(pair: Pair) -> None:
+    """A day later, when the server looks again. Fails when they stay until somebody asks."""
+    pair.ask()
+    list(itertools.islice(pair.server().round(), SERVE.index("copy.3 frames-written") + 1))
+    pair.serve()
+    pair.take()
+    pair.serve()
+    (unfinished,) = pair.channel.frames(NAME)
+    pair.channel.now = lambda: unfinished[1] + 2 * 86_400  # type: ignore[method-assign]
+    pair.serve()
+    assert pair.channel.frames(NAME) == []
+
+
+def test_what_a_server_that_dies_while_it_trims_leaves_is_removed(pair: Pair) -> None:
+    """Fails when a copy stays in the channel behind the manifest that ends it."""
+    pair.ask()
+    pair.serve()
+    pair.take()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamLog, "trim", lambda *_: None)
+        pair.serve()
+    assert len(pair.copies.since(0)) == 2 and len(pair.channel.frames(NAME)) == 1
+    pair.serve()
+    assert_removed(pair)
+    assert pair.channel.frames(NAME) == []
+
+
+def test_two_servers_answer_a_request_once(pair: Pair) -> None:
+    """Fails when the slower one writes the whole table once more, and removes the rows that are
+    being read."""
+    pair.ask()
+    slow = pair.server().round()
+    assert next(slow) == "copy.1 asked"
+    pair.serve()
+    run(slow)
+    assert pair.copies.since(0) == [1]
+    assert pair.take().epochs == 1
+    pair.synchronized()
+
+
+def test_an_ack_that_was_lost_is_written_again(pair: Pair) -> None:
+    """f11. Fails when the rows of the copy stay in the channel because nobody says that they are
+    taken."""
+    pair.ask()
+    pair.serve()
+    pair.take()
+    pair.channel.put_note(Note("ack", NAME, "seattle"), None)
+    assert pair.take().epochs == 0
+    pair.serve()
+    assert_removed(pair)
+    assert len(pair.copies_taken()) == 1
+
+
+def test_no_copy_is_served_before_anything_is_published() -> None:
+    """Fails when the site has a version to which the first snapshot of the stream does not fit."""
+    pair = Pair(published=False)
+    pair.ask()
+    with pytest.raises(SourceUnreadableError, match="nothing of the table has been published"):
+        pair.serve()
+    pair.newark.rounds()
+    assert pair.serve() is not None
+
+
+def test_a_copy_has_a_number_that_another_receiver_has_not_used(pair: Pair) -> None:
+    """It has taken one into a table that was dropped since. Fails when the number is counted from
+    what this one remembers: the other one takes the copy for one that it knows."""
+    other, this = pair.taker(), pair.taker()
+    for receiver in (this, other):
+        run(receiver.round())
+        receiver.ledger.catch_up(pair.target)
+    for receiver, name in ((other, "target-2"), (this, "target-3")):
+        pair.target.id, pair.target.commits = name, [commit(0), commit(1)]
+        pair.ask(name)
+        pair.serve()
+        assert run(receiver.round()).epochs == 1
+    assert other.ledger.catch_up(pair.target) == this.ledger.last_apply + 1
+    assert other.ledger.target_id == "target-3"
+    pair.synchronized()
 
 
 @pytest.mark.parametrize("first", range(1, len(TAKE)))
