@@ -30,6 +30,7 @@ from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.errors import (
+    EPOCHS,
     LEDGER,
     ChannelError,
     DeadLettersError,
@@ -41,6 +42,7 @@ from spark_wan.errors import (
 )
 from spark_wan.events.columns import column_paths
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.progress import origin_of
 from spark_wan.log.inbound import InboundLog
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.runtime.progress import under_way
@@ -48,6 +50,7 @@ from spark_wan.steps import Steps
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.decisions import Decisions
+from spark_wan.wire.manifest import EVENTS
 from spark_wan.wire.mark import Mark
 
 log = logging.getLogger(__name__)
@@ -431,5 +434,11 @@ class TableApplier:
         if result.needs is None:
             return None
         least = result.plan.least if result.needs == result.plan.needs else ()
+        if result.needs == EPOCHS and not least:  # frames of an epoch are gone
+            least = tuple(
+                (*origin_of(each.manifest), each.manifest.last_version)
+                for each in result.plan.new
+                if each.manifest.epoch == result.held and each.manifest.kind != EVENTS
+            )
         need = Need(result.needs, least, since=self.ledger.clock())
         return need.since_before(before.needs if before is not None else None)

@@ -20,6 +20,7 @@ from spark_wan.events.columns import column_path
 from spark_wan.ledger.event_ids import RecordedIds
 from spark_wan.ledger.interfaces import TargetHistory
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS
@@ -223,24 +224,9 @@ class ReceivedTable(SparkTable):
 
     def _causes(self) -> Iterator[str]:
         """Yield why the table's rows are not, or may not be, those of the origin."""
-        ledger = self.ledger
-        letters = sum(ledger.dead_letters.values())
-        if not ledger.progress.vector:
-            yield "the site has applied nothing of it"
-        if len(ledger.progress.vector) > 1:
+        yield from doubts(self.ledger)
+        if len(self.ledger.progress.vector) > 1:
             yield "it has rows of several tables, by its marks"
-        if ledger.progress.lost:
-            yield "the ledger has lost marks"
-        if letters:
-            yield f"{letters:,} rows became dead letters here"
-        if ledger.known_local is None:
-            yield (
-                "an earlier spark_wan applied to it, so it is not known whether others wrote to it"
-            )
-        if ledger.known_local:
-            yield f"{ledger.known_local:,} commits here are not the receiver's"
-        if moved := sorted(ledger.columns.moved):
-            yield f"column {moved[0]} was renamed or dropped here"
         for each in self.logs:
             try:
                 ack = each.ack(self.site)

@@ -15,6 +15,7 @@ from spark_wan.errors import TargetError
 from spark_wan.events.columns import column_path, column_paths
 from spark_wan.ledger.interfaces import TargetHistory
 from spark_wan.ledger.ledger import Ledger
+from spark_wan.ledger.origin import doubts
 from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.ack_watch import AckWatch
@@ -53,15 +54,15 @@ class AppliedTable:
     def cut(self) -> Cut:
         ledger = self.ledger
         ledger.forget()
-        number = ledger.catch_up(self.target, write=False)
-        vector = ledger.progress.vector
-        own = [entry for entry in vector if entry[0] == self.settings.origin]
-        if number is None or not own:
-            raise TargetError(f"{self._where} has no rows of the table yet, and serves no copy")
+        ledger.catch_up(self.target, write=False)
+        for doubt in doubts(ledger):
+            raise TargetError(f"{self._where} serves no copy: {doubt}")
         if self.waits():
-            raise TargetError(f"{self._where} waits for a copy itself, and serves none")
-        self._check_clean()
-        _, table_id, _, version = own[-1]
+            raise TargetError(f"{self._where} serves no copy: it waits for one itself")
+        vector = ledger.progress.vector
+        _, table_id, _, version = next(
+            entry for entry in reversed(vector) if entry[0] == self.settings.origin
+        )
         schema = self._travelling(self.source.schema_at(ledger.known_version))
         self._target_id = ledger.target_id
         at = ledger.known_version
@@ -69,7 +70,7 @@ class AppliedTable:
 
     def check(self, cut: Cut) -> None:
         if self.target.table_id() != self._target_id:
-            raise TargetError(f"{self._where} has another table now, and serves no copy of it")
+            raise TargetError(f"{self._where} serves no copy: it has another table now")
 
     def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
         return self.source.rows_at(cut.at, cut.schema, header, source_version=cut.version)
@@ -77,20 +78,6 @@ class AppliedTable:
     @property
     def _where(self) -> str:
         return f"{self.settings.table}: site {self.site}"
-
-    def _check_clean(self) -> None:
-        """Check that the rows are those that the writer had at the version of the vector."""
-        ledger, wrong = self.ledger, ""
-        if ledger.progress.lost:
-            wrong = "its ledger has lost what some applies brought"
-        elif ledger.known_local != 0:
-            wrong = "its table may have rows that no receiver wrote"
-        elif any(ledger.dead_letters.values()):
-            wrong = "some events of the table are dead letters there"
-        elif ledger.columns.moved:
-            wrong = "columns were renamed or dropped there"
-        if wrong:
-            raise TargetError(f"{self._where} serves no copy: {wrong}")
 
     def _travelling(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the columns that came from the writer; the table may have others."""

@@ -32,7 +32,7 @@ from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import SenderRecordKeeper
-from spark_wan.sender.serve import CopyServer, WrittenTable
+from spark_wan.sender.serve import CopyServer, PublishedTable
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
@@ -258,7 +258,7 @@ class Sender:
         published = StreamLog(watch.channel, settings.stream, trust)
         own = replace(settings, stream=by.stream, sent_to=(by.site,), addressees=(by.site,))
         server = CopyServer(
-            own, stream_log, WrittenTable(settings, published, source), milliseconds
+            own, stream_log, PublishedTable(settings, published, source), milliseconds
         )
         fingerprint = settings_fingerprint(self.topology, by.sender, by.table)
         record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)

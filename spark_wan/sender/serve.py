@@ -86,7 +86,7 @@ class CopySource(Protocol):
 
 
 @dataclass
-class WrittenTable:
+class PublishedTable:
     """The table at the site that writes it."""
 
     settings: StreamSettings

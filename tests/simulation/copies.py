@@ -24,7 +24,7 @@ from spark_wan.errors import ChannelError, SourceError, WanError
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS
-from spark_wan.sender.serve import CopyServer, WrittenTable
+from spark_wan.sender.serve import CopyServer, PublishedTable
 from spark_wan.steps import Steps
 from spark_wan.sync.request import request_copy
 from spark_wan.topology.model import Stream, Topology, copied_stream, copy_name
@@ -92,7 +92,7 @@ class Serving(StreamTask):
                 self.settings(), stream=self.copies, sent_to=(site,), addressees=(site,)
             )
             log = StreamLog(self.channel.faulty, self.copies)
-            table = WrittenTable(self.settings(), self.log, source)
+            table = PublishedTable(self.settings(), self.log, source)
             self.volatile = CopyServer(settings, log, table, self.site.clock)
         return self.volatile.round()  # type: ignore[no-any-return]
 

@@ -19,7 +19,7 @@ from spark_wan.apply.take import CopyTaker
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.writer import LogWriter
-from spark_wan.sender.serve import CopyServer, WrittenTable
+from spark_wan.sender.serve import CopyServer, PublishedTable
 from spark_wan.steps import Steps
 from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
@@ -148,13 +148,13 @@ def answered_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def served_before_anything_is_published(patch: pytest.MonkeyPatch) -> None:
-    check = WrittenTable._check_published
+    check = PublishedTable._check_published
 
-    def unpublished(table: WrittenTable, *args: Any) -> None:
+    def unpublished(table: PublishedTable, *args: Any) -> None:
         if table.published.newest_manifest() is not None:
             check(table, *args)
 
-    patch.setattr(WrittenTable, "_check_published", unpublished)
+    patch.setattr(PublishedTable, "_check_published", unpublished)
 
 
 def hold_without_a_need(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from spark_wan.ledger.folding import fold
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
-from spark_wan.sender.serve import CopyServer, WrittenTable
+from spark_wan.sender.serve import CopyServer, PublishedTable
 from spark_wan.steps import run
 from spark_wan.topology.model import copy_name
 from spark_wan.wire.ack import Ack, Wanted
@@ -77,7 +77,7 @@ class Pair:
         settings = replace(self.newark.settings, stream=NAME, addressees=("seattle",))
         published = StreamLog(self.channel, STREAM)
         source, clock = self.newark.source, self.newark.clock
-        table = WrittenTable(settings, published, source)
+        table = PublishedTable(settings, published, source)
         return CopyServer(settings, self.copies, table, clock)
 
     def taker(self) -> CopyTaker:

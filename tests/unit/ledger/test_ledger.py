@@ -541,6 +541,14 @@ def test_a_reused_apply_number_is_reported() -> None:
         found.catch_up(table)
 
 
+def test_an_apply_number_that_is_twice_in_one_read_is_reported() -> None:
+    """A receiver that was frozen in a write goes on in a table that was replaced meanwhile. Fails
+    when both marks are new, and rows that are there twice go unnoticed."""
+    table = target(mark(1), mark(2), mark(2, token="other"))
+    with pytest.raises(LedgerError, match="is apply 2, which the ledger knows as another commit"):
+        ledger().catch_up(table)
+
+
 @pytest.mark.parametrize("kinds", [{False}, {True}, {False, True}])
 def test_the_advice_fits_the_streams_that_were_applied(kinds: set[bool]) -> None:
     """A full copy lacks the earlier events of a user stream. Fails when it is advised for all."""

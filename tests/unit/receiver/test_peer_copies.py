@@ -146,14 +146,14 @@ def nothing_applied(seattle: Seattle) -> None:
 
 
 FAULTS: list[tuple[Callable[[Seattle], None], str]] = [
-    (local_rows, "may have rows that no receiver wrote"),
-    (local_rows_unknown, "may have rows that no receiver wrote"),
-    (dead_letters, "some events of the table are dead letters there"),
-    (column_renamed, "columns were renamed or dropped there"),
+    (local_rows, "1 commits here are not the receiver's"),
+    (local_rows_unknown, "it is not known whether others wrote to it"),
+    (dead_letters, "1 rows became dead letters here"),
+    (column_renamed, "column city was renamed or dropped here"),
     (table_replaced, "It was dropped and recreated, or replaced"),
     (table_dropped, "the table is missing at site seattle"),
-    (waits_itself, "waits for a copy itself"),
-    (nothing_applied, "has no rows of the table yet"),
+    (waits_itself, "it waits for one itself"),
+    (nothing_applied, "the site has applied nothing of it"),
 ]
 
 
@@ -183,7 +183,7 @@ def test_a_table_that_is_replaced_meanwhile_is_not_served() -> None:
     cut: Cut = table.cut()
     table.check(cut)
     seattle.target.id = "target-2"
-    with pytest.raises(Exception, match="has another table now"):
+    with pytest.raises(Exception, match="it has another table now"):
         table.check(cut)
 
 

@@ -16,7 +16,7 @@ from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.notes import put_ack, sender_record
 from spark_wan.runtime.scheduler import Found, Lane, Next
 from spark_wan.sender import copies as copies_module
-from spark_wan.sender.copies import RETRY, CopiesNow, OutboundCopies, OutboundCopy
+from spark_wan.sender.copies import RETRY, TIDY_INTERVAL, CopiesNow, OutboundCopies, OutboundCopy
 from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import CopyServer
 from spark_wan.topology.model import copy_name
@@ -115,6 +115,21 @@ def test_a_copy_shows_that_it_is_being_served() -> None:
     ((records, record),) = seen
     assert records == [here.copy.record] and record is not None
     assert here.copies.records == []
+
+
+def test_what_is_left_in_the_channel_is_looked_for_each_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails when the rows of a server that died stay there until the next request."""
+    now = [100.0]
+    monkeypatch.setattr(copies_module.time, "monotonic", lambda: now[0])
+    here = Here()
+    here.ask()
+    here.watch.look()
+    here.work()
+    for passed, begun in ((TIDY_INTERVAL - 1, False), (1, True)):
+        now[0] += passed
+        assert here.begun() is begun
 
 
 def test_a_run_that_ends_serves_what_is_asked_for_now() -> None:
