@@ -329,7 +329,7 @@ class StatusReader:
                 epochs, acks = channel.epochs(), ack_versions(channel)
                 names = sorted({*planned, *epochs})
 
-                def read(name: str) -> StreamReport:
+                def read(name: str) -> StreamReport | None:
                     plan = planned.get(name)
                     of = plan.sender if plan is not None else sender
                     reading = _Reading(
@@ -340,7 +340,8 @@ class StatusReader:
                     except UntrustedError as error:  # its name could lead out of a folder
                         return StreamReport(printable(name), "", "", problem=str(error))
 
-                streams = dict(zip(names, in_order(read, names), strict=True))
+                found = zip(names, in_order(read, names), strict=True)
+                streams = {name: report for name, report in found if report is not None}
                 if url not in self._foreign:
                     self._foreign[url] = tuple(map(printable, channel.foreign()))
                 foreign = self._foreign[url]
@@ -355,8 +356,8 @@ class StatusReader:
         ]
         return ChannelReport(url, tuple(chosen), foreign, problem)
 
-    def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport:
-        """Return the report of a stream with these epochs."""
+    def _stream(self, reading: _Reading, epochs: Sequence[int]) -> StreamReport | None:
+        """Return the report of a stream with these epochs; None: of copies that were all taken."""
         report = self._with_sender(_unpublished(reading.name, reading.planned), reading)
         if not epochs:
             return with_states(report)
@@ -364,6 +365,8 @@ class StatusReader:
         try:
             whole, below = log.whole_and_below(epochs)
             newest = log.read(epochs[-1])
+            if newest.copy is not None and not newest.copy.request:
+                return None
             acks, receivers = self._acks(reading), self._receivers(reading)
             acked = acked_through(newest, acks, log_read_first=True)
             log.check_gap(

@@ -27,11 +27,11 @@ from spark_wan.status.reports import (
     read_status,
 )
 from spark_wan.topology.fingerprint import settings_fingerprint
-from spark_wan.topology.model import Topology
+from spark_wan.topology.model import Topology, copy_name
 from spark_wan.topology.parsing import load_topology
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.frame import FrameRef
-from spark_wan.wire.manifest import CAPTURE, EVENTS, Manifest
+from spark_wan.wire.manifest import CAPTURE, COPY, EVENTS, CopyOf, Manifest
 from spark_wan.wire.receiver_record import ReceiverRecord
 from spark_wan.wire.records import LongWork
 from spark_wan.wire.sender_record import SenderRecord
@@ -105,7 +105,8 @@ def publish(
         created=1_000 * epoch,
     )
     manifest = replace(manifest, **more)
-    open_channel(topology.sender("east").channel).append(STREAM, epoch, manifest.encode())
+    channel = open_channel(topology.sender("east").channel)
+    channel.append(manifest.stream, epoch, manifest.encode())
 
 
 def answer(
@@ -195,6 +196,19 @@ def test_a_site_that_needs_a_copy_is_reported(topology: Topology) -> None:
     answer(topology, "denver", 0, held=1, cause="dropped", needs=Need("table", (), 1_700))
     denver = flights(topology).sites[1]
     assert (denver.state, denver.needs, denver.needs_since_ms) == ("held", "table", 1_700)
+
+
+def test_copies_are_reported_until_they_are_taken(topology: Topology) -> None:
+    """Fails when each table that ever had a copy is in the status for ever."""
+    name = copy_name(STREAM, "denver")
+    copies: dict[str, Any] = {"stream": name, "kind": COPY, "addressees": ("denver",), "frames": ()}
+    publish(topology, 1, events=10, size=1_000)
+    publish(topology, 1, events=10, size=1_000, **copies, copy=CopyOf("r1"))
+    names = [stream.stream for stream in channels(topology)["east"].streams]
+    assert names == [STREAM, name]
+    publish(topology, 2, events=0, size=0, **copies, copy=CopyOf(""))
+    east = channels(topology)["east"].streams
+    assert [(stream.stream, stream.problem) for stream in east] == [(STREAM, None)]
 
 
 def test_a_gap_in_the_log_is_a_problem_of_its_stream(topology: Topology) -> None:
