@@ -56,7 +56,9 @@ class Harm:
 
     what: list[str]
     had: int = -1
-    """The version of the source through which the site had everything before."""
+    """The version of the source through which the site had everything before, in its ledger too."""
+    committed: int = -1
+    """The same for its table alone: an apply may be about to be ledgered and acked."""
     forgot: bool = False
     """The site does not know what it has acked."""
 
@@ -247,6 +249,7 @@ class CopyWorld(World):
         through = table.through() if harm.what else min(table.through(), ledger.through())
         if not table.shaken:
             harm.had = max(harm.had, through)
+            harm.committed = max(harm.committed, table.through())
         harm.what.append(what)
         harm.forgot = harm.forgot or forgot
         table.shaken = table.shaken or shaken
@@ -372,7 +375,9 @@ class CopyWorld(World):
         table, ledger = self.sites[site].targets[name], self.sites[site].ledger.tables[name]
         harm, through = self.harms.get((site, name)), table.through()
         needed = self._end(stream, site, epoch)
-        if harm is not None and needed <= max(harm.had, self._end(stream, site, acked)):
+        if harm is not None and needed <= max(
+            harm.had, harm.committed, self._end(stream, site, acked)
+        ):
             return
         if table.shaken:
             through = -1
