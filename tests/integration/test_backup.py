@@ -424,7 +424,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small disk needs root")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_a_disk_that_fills(spark: Any, tmp_path: Path, small_disk: Path) -> None:
