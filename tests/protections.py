@@ -3612,7 +3612,7 @@ GUARDS = {
     [needs, rows of its own]
     test_rows_that_no_receiver_wrote
     Ledger.has_own_rows
-    - commit.changes_rows and (not commit.stays_here) and (commit.operation != 'RESTORE')
+    - commit.changes_rows_here and commit.operation != 'RESTORE'
     + False
 
     [needs, rows of its own unknown]
@@ -3697,7 +3697,8 @@ GUARDS = {
     [backup, in place of a request]
     test_a_request_for_a_copy_is_withdrawn
     Adopter.round
-    - self._withdraw()
+    - self.withdraw()
+    - yield 'adopt.8 withdrawn'
     + pass
     """,
     "unit/sync/test_backups.py": """
@@ -4037,7 +4038,7 @@ GUARDS = {
     [copy, behind a later source]
     test_a_copy_of_an_earlier_source_is_not_taken_from_a_peer
     CopyWriter._has_more
-    - not self.from_writer and copied.keys() < through.keys()
+    - not self.from_writer and (not through.keys() <= copied.keys())
     + False
 
     [copy, not served before it is published]

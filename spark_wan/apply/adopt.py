@@ -14,7 +14,7 @@ It may run beside the site's receiver, as a second receiver may.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spark_wan.apply.change import Backup, Change
@@ -61,6 +61,8 @@ class Adopter:
     writer: CopyWriter
     writers: Collection[str] | None = None
     """The sites that write the table, by the topology; None: any site."""
+    withdraw: Callable[[], object] = lambda: None
+    """Ends the site's requests for a copy: its rows are here."""
 
     @property
     def certificate(self) -> Certificate:
@@ -87,13 +89,14 @@ class Adopter:
         adoption = self.check()
         yield "adopt.1 checked"
         if adoption.is_known:
+            self.withdraw()
             return adoption
         outcome, change = yield from self.writer.put(
             lambda: Change([PlannedEpoch(self.manifest, -1)], backup=self.backup)
         )
         if outcome is Outcome.BEHIND:
             raise self._behind()
-        self._withdraw()
+        self.withdraw()
         yield "adopt.8 withdrawn"
         return replace(adoption, outcome=outcome, dead_letters=change.dead_letters)
 
@@ -178,9 +181,3 @@ class Adopter:
             "Nothing of the backup is used. If the site needs a copy of the table, make a newer "
             f"backup, or run {SYNC}."
         )
-
-    def _withdraw(self) -> None:
-        """Withdraw a request for a copy: its rows are here."""
-        ack = self.copies.ack(self.site)
-        if ack is not None and ack.wanted is not None:
-            self.copies.put_ack(replace(ack, wanted=None, held=None, cause=None))

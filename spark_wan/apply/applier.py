@@ -30,8 +30,10 @@ from spark_wan.apply.change import Change, Replan, TargetTable, WriteConflict
 from spark_wan.apply.plan import PlannedEpoch, StreamPlan, StreamPlanner
 from spark_wan.apply.site_ack import SiteAck
 from spark_wan.errors import (
+    COLUMNS,
     EPOCHS,
     LEDGER,
+    TABLE,
     ChannelError,
     DeadLettersError,
     FrameError,
@@ -440,5 +442,7 @@ class TableApplier:
                 for each in result.plan.new
                 if each.manifest.epoch == result.held and each.manifest.kind != EVENTS
             )
+        if result.needs in (TABLE, LEDGER, COLUMNS):
+            least = self.ledger.progress.vector  # what the site had, as far as it knows
         need = Need(result.needs, least, since=self.ledger.clock())
         return need.since_before(before.needs if before is not None else None)

@@ -140,7 +140,7 @@ class CopyWriter:
         if any(through.get(origin, -1) > version for origin, version in copied.items()):
             return True
         # Of a later source table: who made the copy has not got so far.
-        return not self.from_writer and copied.keys() < through.keys()
+        return not self.from_writer and not through.keys() <= copied.keys()
 
     def _mark(self, manifest: Manifest, change: Change, apply_number: int) -> Mark:
         assert manifest.copy is not None

@@ -184,7 +184,7 @@ class CopyTaker:
             ack = replace(ack, log_id=newest.log_id, applied=newest.epoch, wanted=None)
         now = self.log.ack(self.site)
         if now is not None and now.wanted != before.wanted:
-            ack = replace(ack, wanted=now.wanted)
+            ack = replace(ack, wanted=now.wanted, held=None, cause=None)
         if ack != now:
             self.log.put_ack(ack)
 

@@ -26,6 +26,7 @@ from spark_wan.sync.backup import (
     check_fits,
 )
 from spark_wan.sync.place import Place
+from spark_wan.sync.request import CopyRequests
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Sender, Site, Table, Topology, copy_name
 from spark_wan.topology.routes import streams_of
@@ -125,6 +126,7 @@ def _adopter(
     at = _place(topology, site, place)
     certificate = at.certificate()
     check_fits(topology, certificate, found, here.name)
+    requests = CopyRequests(topology, found, here)
     copies = StreamLog(logs[0].channel, copy_name(logs[0].stream, here.name), logs[0].trust)
     session = CurrentSession(spark)
     target, ledger = _target(session, found, here, logs[0].channel, writes=writes)
@@ -136,6 +138,7 @@ def _adopter(
         copies=copies,
         writer=CopyWriter(here.name, found.name, target, ledger),
         writers=found.writers,
+        withdraw=requests.withdraw_all,
     )
 
 

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from spark_wan.cli.options import JobOptions, SessionOptions, WithSession
@@ -34,6 +35,8 @@ POLL_INTERVAL = 0.25
 """Seconds between polls of a job's status."""
 LOG_LINES = 20
 """Number of lines of the log that are shown when Spark does not start."""
+RELOAD_RETRY = 10.0
+"""Seconds until a job is started again that could not be after a reload."""
 SIGNAL_WAIT = 1.0
 """Seconds within which a signal that has ended the JVM reaches this process too."""
 MEMORY, MEMORY_PER_TABLE = 1_024, 4
@@ -96,16 +99,23 @@ def launch(
                     out.error(error)
                     return running
                 running.stop()
-                try:
-                    handle: JobHandle[S] = following.start()
-                except WanError as error:
-                    out.error(error)
-                    return cast("JobHandle[S]", job.start())
-                job = following
-                out.job_event("reloaded", kind, options.site)
-                return handle
+                for each in chain([following], repeat(job)):
+                    try:
+                        handle: JobHandle[S] = each.start()
+                    except WanError as error:
+                        # The new channels cannot be used, or those that were, for the moment.
+                        out.error(error)
+                        if each is job and stopped.wait(RELOAD_RETRY):
+                            break
+                        continue
+                    if each is following:
+                        job = following
+                        out.job_event("reloaded", kind, options.site)
+                    return handle
+                return running
 
-            watch(handle, stopped, report, out.work, Reload(hangup, reload))
+            again = None if options.available_now else Reload(hangup, reload)
+            watch(handle, stopped, report, out.work, again)
     except KeyboardInterrupt:
         log.debug("interrupted before there was a session")
     except Exception as error:

@@ -74,8 +74,9 @@ def _lockout(topology: Topology, table: Table, site: str) -> str:
         applied = applied or (ack is not None and ack.in_table > 0)
     if not applied:
         return f"{where} has nothing of the table yet."
-    if table.source == "table":
-        request = CopyRequests(topology, table, topology.site(site)).open()
+    requests = CopyRequests(topology, table, topology.site(site))
+    if requests.is_possible:
+        request = requests.open()
         if request is not None:
             return f"{where} waits for a copy from site {request.by.sender.site}."
     return ""

@@ -127,6 +127,16 @@ class Commit:
         return mark is not None and ("site" in mark or mark.get("local_only") is True)
 
     @property
+    def changes_rows_here(self) -> bool:
+        """Whether it may have changed rows of a target though no receiver wrote it. Rows marked as
+        local-only count, too: they are this site's own. The first version of a target that a
+        receiver has created is marked so, and has none."""
+        mark = read_mark(self.metadata)
+        if mark is not None and ("site" in mark or (self.version == 0 and self.stays_here)):
+            return False
+        return self.changes_rows or self.operation == "FSCK"
+
+    @property
     def received_from(self) -> frozenset[str] | None:
         """The origins of a receiver's commit (none: its mark does not say); None: no receiver's."""
         mark = read_mark(self.metadata)

@@ -165,13 +165,22 @@ class Ledger(Total):
         if target.table_id() is None:
             return False
         commits = target.history(-1)
+        if self._others(commits):
+            return True
+        # A mark does not know of commits during its own apply, back to the mark before it; and
+        # after a RESTORE, rows of any earlier version may be there again.
+        known, restored = -1, any(commit.operation == "RESTORE" for commit in commits)
         for commit in reversed(commits):
             mark = Mark.read(commit.metadata, self.site, self.table)
-            if mark is not None:
-                if mark.local is not None:
-                    return mark.local > 0
-            elif commit.changes_rows and not commit.stays_here and commit.operation != "RESTORE":
+            if mark is None:
+                if commit.changes_rows_here and commit.operation != "RESTORE":
+                    return True
+            elif mark.local:
                 return True
+            elif mark.local == 0 and not restored:
+                if known >= 0:
+                    return False
+                known = commit.version
         return not commits or commits[0].version > 0
 
     def number_of_copy(self, target: TargetHistory) -> int:
@@ -596,15 +605,19 @@ class Ledger(Total):
             known = False  # log cleanup has removed the first commits
         marked = {row.target_version: row for row in rows}
         counted: list[LedgerRow] = []
+        own: list[int] = []
         for commit in read.newer:
             row = marked.get(commit.version)
             if row is not None:
                 if row.mark.replaced is not None:
-                    number, known = row.mark.local or 0, True
+                    # What came while the copy was written is still there.
+                    since = sum(version > row.mark.replaced for version in own)
+                    number, known = (row.mark.local or 0) + since, True
                 elif row.mark.local is not None:
                     number, known = max(number, row.mark.local), True
                 mark = replace(row.mark, local=number if known else None)
                 counted.append(replace(row, mark=mark))
-            elif commit.version > self._read_version:
-                number += commit.changes_rows and not commit.stays_here
+            elif commit.version > self._read_version and commit.changes_rows_here:
+                number += 1
+                own.append(commit.version)
         return _LocalCommits(counted, number, known)

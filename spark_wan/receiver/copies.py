@@ -11,7 +11,7 @@ from spark_wan.capture.ranges import CaptureResult
 from spark_wan.capture.source import DeltaSource
 from spark_wan.capture.tasks import CapturedTable
 from spark_wan.delta.sessions import CurrentSession
-from spark_wan.errors import TargetError
+from spark_wan.errors import SourceUnreadableError, TargetError
 from spark_wan.events.columns import column_path, column_paths
 from spark_wan.ledger.interfaces import TargetHistory
 from spark_wan.ledger.ledger import Ledger
@@ -48,7 +48,7 @@ class AppliedTable:
     target: TargetHistory
     source: DeltaSource
     waits: Callable[[], bool]
-    """Whether the site waits for a copy of the table itself."""
+    """Whether the site needs a copy of the table itself, or waits for one."""
     _target_id: str | None = field(default=None, init=False)
 
     def cut(self) -> Cut:
@@ -58,11 +58,15 @@ class AppliedTable:
         for doubt in doubts(ledger):
             raise TargetError(f"{self._where} serves no copy: {doubt}")
         if self.waits():
-            raise TargetError(f"{self._where} serves no copy: it waits for one itself")
+            raise TargetError(f"{self._where} serves no copy: it needs or waits for one itself")
         vector = ledger.progress.vector
-        _, table_id, _, version = next(
-            entry for entry in reversed(vector) if entry[0] == self.settings.origin
-        )
+        own = [entry for entry in vector if entry[0] == self.settings.origin]
+        if not own:
+            raise TargetError(
+                f"{self._where} serves no copy: it has nothing of site {self.settings.origin}, "
+                "which writes the table"
+            )
+        _, table_id, _, version = own[-1]
         schema = self._travelling(self.source.schema_at(ledger.known_version))
         self._target_id = ledger.target_id
         at = ledger.known_version
@@ -73,7 +77,10 @@ class AppliedTable:
             raise TargetError(f"{self._where} serves no copy: it has another table now")
 
     def write(self, cut: Cut, header: FrameHeader) -> CaptureResult:
-        return self.source.rows_at(cut.at, cut.schema, header, source_version=cut.version)
+        try:
+            return self.source.rows_at(cut.at, cut.schema, header, source_version=cut.version)
+        except SourceUnreadableError as error:  # another site can serve
+            raise TargetError(f"{self._where} serves no copy: {error}") from error
 
     @property
     def _where(self) -> str:

@@ -13,6 +13,7 @@ from spark_wan.forward.job import Forwards
 from spark_wan.ledger.maintenance import LedgerMaintenance
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.ledger.writer import LedgerWriter
+from spark_wan.log.trust import StreamTrust
 from spark_wan.receiver.channel_streams import ChannelStreams
 from spark_wan.receiver.copies import peer_copy, served_to
 from spark_wan.receiver.inbound import InboundChannel, InboundTables
@@ -97,8 +98,12 @@ class Receiver:
         self.decisions = {
             topology.table(name).name: each for name, each in (decisions or {}).items()
         }
+        channels = {sender.channel for sender in self.senders}
+        trusts: dict[str, Callable[[str], StreamTrust]] = {}
         self.synchronizers = {
-            name: Synchronizer(CopyRequests(topology, table, self.site), on_need)
+            name: Synchronizer(
+                CopyRequests(topology, table, self.site, channels=channels, trusts=trusts), on_need
+            )
             for name, table in topology.tables.items()
             if site in table.at
         }
@@ -172,6 +177,7 @@ class Receiver:
             by.stream: self.synchronizers[table.name]
             for table in self.topology.tables.values()
             for by in serving(self.topology, table, self.site.name)
+            if self.synchronizers[table.name].serves(by.stream)
         }
 
     def _copies(

@@ -206,7 +206,8 @@ class InboundTable(Activity):
             stream.count(result, applier.ledger.local_commits)
             if isinstance(applier, CopyTaker):
                 self._awaited.pop(stream.name, None)
-                if result.awaits_copy:
+                asks = self.synchronizer
+                if result.awaits_copy and (asks is None or asks.serves(stream.name)):
                     self._awaited[stream.name] = applier
             if result.epochs:
                 # Held streams of this table may have waited for what was applied.

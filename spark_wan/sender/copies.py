@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
-from spark_wan.errors import ChannelError, StoppedError
+from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import (
@@ -26,6 +26,7 @@ from spark_wan.sender.record import SenderRecordKeeper
 from spark_wan.sender.serve import CopyServer
 from spark_wan.steps import reached
 from spark_wan.units import milliseconds
+from spark_wan.wire.ack import Ack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,15 +77,23 @@ class OutboundCopy(Activity):
     def look(self, spark: SparkSession) -> Turn:
         self.job.check_stopped()
         if self.is_due():
-            return Found(self._serve, Lane.COPIES)
+            return Found(self._serve, Lane.COPIES, first=self._is_asked())
         return None if self._held is None or self.available_now else Next(RETRY)
+
+    def _is_asked(self) -> bool:
+        """Whether a site waits; else there may be something to tidy up."""
+        try:
+            acks = [Ack.decode(data) for data in self.watch.acks(self.name).values()]
+        except WanError:
+            return True
+        return any(ack is not None and ack.wanted is not None for ack in acks)
 
     def _serve(self, spark: SparkSession) -> Turn:
         """Serve in a worker. An error holds this copy alone."""
         self.session.spark = spark
         tag = self.watch.tag(self.name)
         self.is_serving = True
-        self._keep_record(None)
+        self._keep_record(self._held[0] if self._held is not None else None)
         try:
             for step in self.server.round():
                 self.job.check_stopped()

@@ -128,11 +128,24 @@ class PublishedTable:
                 or cut.version < last.last_version
                 or (commit is not None and not is_same_commit(commit.identity, last.identity))
             )
+        if not wrong and now is None:
+            self._check_no_operation(last.last_version)
         if wrong:
             raise SourceError(
                 f"{table}: no copy is served: the source is not the table, or not in the state, "
                 "that was published, or has other keys. The stream of its events says what to do."
             )
+
+    def _check_no_operation(self, published: int) -> None:
+        """Check that no commit that is not published yet changes the whole table: the sender may
+        hold it, so that no accident empties every site."""
+        for commit in self.source.history(published):
+            if commit.table_operation is not None and not commit.stays_here:
+                raise SourceUnreadableError(
+                    f"{self.settings.table}: no copy is served yet: version {commit.version} is a "
+                    f"{commit.table_operation}, which is not published. The request waits until "
+                    "then."
+                )
 
 
 @dataclass

@@ -365,9 +365,10 @@ class StatusReader:
         try:
             whole, below = log.whole_and_below(epochs)
             newest = log.read(epochs[-1])
-            if newest.copy is not None and not newest.copy.request:
-                return None
             acks, receivers = self._acks(reading), self._receivers(reading)
+            asks = any(each.wanted is not None for each in acks.values())
+            if newest.copy is not None and not newest.copy.request and not asks:
+                return None
             acked = acked_through(newest, acks, log_read_first=True)
             log.check_gap(
                 whole, below, {site: acked[site] for site in acked if site in reading.served}

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 from spark_wan.errors import ChannelError, JoinFailureError, LockoutError, TopologyError, WanError
 from spark_wan.log.notes import sender_record
-from spark_wan.sync.request import CopyRequests, Request
+from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.routes import Serving
 from spark_wan.wire.ack import Need, Wanted
 
@@ -54,7 +54,9 @@ class Synchronizer:
     """When the site may ask again, by the clock of the requests."""
     _again: int = FIRST_AGAIN
     _seen: tuple[str, int] = ("", 0)
-    """The open request that was seen first, and when."""
+    """The open request, and when the site that was asked has last shown a sign of life."""
+    _written: int | None = None
+    """What that sign was."""
 
     @property
     def site(self) -> str:
@@ -93,6 +95,8 @@ class Synchronizer:
     def _does(self, need: Need, has_own_rows: Callable[[], bool]) -> str:
         site, table = self.requests.site, self.requests.table
         request = self.requests.open()
+        if request is not None and request.held is not None:
+            return f"A copy is there, and cannot be taken: {request.held}"
         if request is not None and request.refused is None:
             return f"Site {site.name} has asked site {request.by.sender.site} for a copy."
         if not site.auto_init:
@@ -117,6 +121,8 @@ class Synchronizer:
                 "there that no receiver wrote, and a copy takes them away."
             )
         by = self.requests.ask(need.least)
+        if self.requests.clock() > self._next_at + LONGEST_AGAIN:
+            self._again = FIRST_AGAIN  # the last need is long over
         self._next_at = self.requests.clock() + self._again
         self._again = min(2 * self._again, LONGEST_AGAIN)
         log.warning(
@@ -129,11 +135,17 @@ class Synchronizer:
         return f"Site {site.name} has asked site {by.sender.site} for a copy."
 
     def waits(self) -> bool:
-        """Whether the site has asked for a copy that it does not have yet."""
+        """Whether the site needs a copy of the table, or has asked for one that it does not have
+        yet; also if that cannot be read."""
         try:
-            return self.requests.open() is not None
-        except TopologyError:
-            return False
+            asked = self.requests.is_possible and self.requests.open() is not None
+            return asked or self.requests.need() is not None
+        except ChannelError:
+            return True
+
+    def serves(self, stream: str) -> bool:
+        """Whether copies of the table may come by a stream."""
+        return self.requests.is_possible and any(by.stream == stream for by in self.requests.sites)
 
     def is_by_writer(self, stream: str) -> bool:
         """Whether the copies in a stream come from the site that writes the table."""
@@ -157,11 +169,13 @@ class Synchronizer:
         if request is None or request.by.stream != stream:
             return False
         by, wanted, now = request.by, request.wanted, self.requests.clock()
-        if request.refused is not None or self._is_answered(request):
+        if request.is_answered:
             return True  # the receiver takes it, or asks the next one
-        if self._seen[0] != wanted.request:
-            self._seen = wanted.request, now
-        if now - max(self._seen[1], self._alive_at(by)) < self.requests.site.sync_timeout * 1000:
+        written = self._sign_of_life(by)
+        if self._seen[0] != wanted.request or written not in (None, self._written):
+            # By this site's clock, whatever the other one says.
+            self._seen, self._written = (wanted.request, now), written
+        if now - self._seen[1] < self.requests.site.sync_timeout * 1000:
             return True
         self._seen = wanted.request, now
         following = self.requests.ask_next(by.stream, wanted)
@@ -174,17 +188,13 @@ class Synchronizer:
             )
         return following is None
 
-    def _is_answered(self, request: Request) -> bool:
-        newest = self.requests.log(request.by).newest_manifest()
-        copy = newest.copy if newest is not None else None
-        return copy is not None and copy.request == request.wanted.request
-
-    def _alive_at(self, by: Serving) -> int:
-        """Return when the site has last said that it serves the copy."""
+    def _sign_of_life(self, by: Serving) -> int | None:
+        """Return when, by its own clock, the site has last said that it serves the copy, and that
+        nothing holds it; None: it has not."""
         with suppress(WanError):
             record = sender_record(self.requests.log(by).channel, by.stream)
-            return record.written if record is not None else 0
-        return 0
+            return record.written if record is not None and record.held is None else None
+        return None
 
 
 def _utc(milliseconds: int) -> str:

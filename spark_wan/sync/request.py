@@ -8,18 +8,20 @@ table. One that refuses, or that shows no sign of life, is passed over.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.errors import ChannelError, JoinFailureError, TopologyError
 from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.trust import StreamTrust
 from spark_wan.topology.model import Sender, Site, Table, Topology
 from spark_wan.topology.routes import Serving, serving, streams_of
 from spark_wan.topology.signing import receiving_trust
 from spark_wan.units import milliseconds
-from spark_wan.wire.ack import Ack, Wanted
+from spark_wan.wire.ack import Ack, Need, Wanted
 from spark_wan.wire.mark import VectorEntry
 
 
@@ -29,42 +31,107 @@ class Request:
 
     by: Serving
     wanted: Wanted
+    is_answered: bool
+    """The site that was asked has served a copy, or has refused."""
     refused: str | None
-    """Why the site that was asked last serves no copy; None: it has not refused."""
+    """Why it serves none."""
+    held: str | None
+    """Why the copy that is there cannot be taken."""
 
 
 @dataclass
 class CopyRequests:
-    """The requests of one site for copies of one table."""
+    """The requests of one site for copies of one table. Threads may share it: of two requests the
+    newest counts."""
 
     topology: Topology
     table: Table
     site: Site
     clock: Callable[[], int] = milliseconds
     """Milliseconds since 1970 UTC."""
+    channels: Collection[str] | None = None
+    """Those that the site's receiver reads; None: all."""
+    trusts: dict[str, Callable[[str], StreamTrust]] = field(default_factory=dict)
+    """By channel: the requests of several tables may share it."""
     _logs: dict[str, StreamLog] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def sites(self) -> Sequence[Serving]:
         """Who can be asked, in this order. Raises TopologyError: nobody."""
-        return serving_sites(self.topology, self.table.name, self.site.name)
+        sites = serving_sites(self.topology, self.table.name, self.site.name)
+        if self.channels is not None:
+            sites = [by for by in sites if by.sender.channel in self.channels]
+        if not sites:
+            raise TopologyError(
+                f"{self.topology.file}: nobody who serves copies of table {self.table.name} sends "
+                "through a channel that this receiver reads."
+            )
+        return sites
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anybody can be asked."""
+        try:
+            return bool(self.sites)
+        except TopologyError:
+            return False
 
     def log(self, by: Serving) -> StreamLog:
         """Return the log of the copies that come from a site."""
-        name, sender = by.stream, by.sender
-        if name not in self._logs:
-            channel = open_channel(sender.channel, sender.storage)
+        if by.stream not in self._logs:
+            self._logs[by.stream] = self._log(by.sender, by.stream)
+        return self._logs[by.stream]
+
+    def _log(self, sender: Sender, stream: str) -> StreamLog:
+        channel = open_channel(sender.channel, sender.storage)
+        if sender.channel not in self.trusts:
             trust = receiving_trust(self.topology, self.site.name, sender.channel)
-            self._logs[name] = StreamLog(channel, name, trust(name))
-        return self._logs[name]
+            self.trusts[sender.channel] = trust
+        return StreamLog(channel, stream, self.trusts[sender.channel](stream))
+
+    def need(self) -> Need | None:
+        """Return what the site says it needs, in its ack of any stream of the table; None: nothing.
+        Raises ChannelError."""
+        for stream in streams_of(self.topology, self.table):
+            if self.site.name in stream.addressees:
+                ack = self._log(stream.sender, stream.name).ack(self.site.name)
+                if ack is not None and ack.needs is not None:
+                    return ack.needs
+        return None
 
     def open(self) -> Request | None:
-        """Return the request that has not ended; None: there is none. Raises ChannelError."""
+        """Return the newest request that has not ended; None: there is none. Earlier ones end.
+
+        What a channel that fails has does not count. Raises ChannelError when all fail."""
+        found: list[tuple[Serving, Ack]] = []
+        failed: list[ChannelError] = []
         for by in self.sites:
-            ack = self.log(by).ack(self.site.name)
+            try:
+                ack = self.log(by).ack(self.site.name)
+            except ChannelError as error:
+                failed.append(error)
+                continue
             if ack is not None and ack.wanted is not None:
-                return Request(by, ack.wanted, ack.cause if ack.held is not None else None)
-        return None
+                found.append((by, ack))
+        if not found:
+            if len(failed) == len(self.sites):
+                raise failed[0]
+            return None
+        by, ack = max(found, key=lambda each: each[1].wanted.since if each[1].wanted else 0)
+        for other, _ in found:
+            if other != by:
+                with suppress(ChannelError):
+                    self.withdraw(other)
+        assert ack.wanted is not None
+        return self._request(by, ack, ack.wanted)
+
+    def _request(self, by: Serving, ack: Ack, wanted: Wanted) -> Request:
+        newest = self.log(by).newest_manifest()
+        copy = newest.copy if newest is not None else None
+        is_answered = copy is not None and copy.request == wanted.request
+        refused = copy.refused if copy is not None and is_answered else None
+        held = ack.cause if ack.held is not None and is_answered and refused is None else None
+        return Request(by, wanted, is_answered, refused, held)
 
     def ask(
         self,
@@ -74,18 +141,30 @@ class CopyRequests:
         again: int = 0,
         difference: bool = False,
     ) -> Serving:
-        """Ask a site (default: the first one) for a copy that has ``least``. An earlier request
-        that has not ended is replaced. Raises TopologyError, ChannelError."""
-        by = by or self.sites[0]
-        log = self.log(by)
-        before = log.ack(self.site.name) or Ack(self.site.name, by.stream, log_id="", applied=0)
+        """Ask a site (default: the first one whose channel takes the request) for a copy that has
+        ``least``. An earlier request that has not ended is replaced. Raises TopologyError,
+        ChannelError."""
         wanted = Wanted(uuid.uuid4().hex, tuple(least), self.clock(), again, difference)
-        log.put_ack(replace(before, wanted=wanted, held=None, cause=None))
-        for other in self.sites:
-            if other.stream != by.stream:
-                with suppress(ChannelError):  # then it may serve a copy, which is another one
-                    self.withdraw(other)
-        return by
+        return self._ask_one_of(self.sites if by is None else [by], wanted)
+
+    def _ask_one_of(self, sites: Sequence[Serving], wanted: Wanted) -> Serving:
+        failed: ChannelError | None = None
+        for by in sites:
+            try:
+                log = self.log(by)
+                before = log.ack(self.site.name)
+                known = before or Ack(self.site.name, by.stream, log_id="", applied=0)
+                log.put_ack(replace(known, wanted=wanted, held=None, cause=None))
+            except ChannelError as error:
+                failed = failed or error
+                continue
+            for other in self.sites:
+                if other != by:
+                    with suppress(ChannelError):  # then the newest request counts
+                        self.withdraw(other)
+            return by
+        assert failed is not None
+        raise failed
 
     def withdraw(self, by: Serving) -> bool:
         """End the request to a site, and return whether there was one."""
@@ -96,19 +175,21 @@ class CopyRequests:
         log.put_ack(replace(ack, wanted=None, held=None, cause=None))
         return True
 
+    def withdraw_all(self) -> bool:
+        """End all requests, and return whether there was one."""
+        withdrawn = [self.withdraw(by) for by in self.sites] if self.is_possible else []
+        return any(withdrawn)
+
     def ask_next(self, after: str, wanted: Wanted) -> Serving | None:
-        """Ask the site after the one whose copies are in the stream ``after``, in place of it;
-        None: that was the last one."""
+        """Ask a site after the one whose copies are in the stream ``after``, in place of it; None:
+        that was the last one. Raises ChannelError."""
         streams = [by.stream for by in self.sites]
-        place = streams.index(after) + 1 if after in streams else len(streams)
-        if place == len(streams):
+        following = self.sites[streams.index(after) + 1 :] if after in streams else ()
+        if not following:
             return None
-        return self.ask(
-            wanted.least,
-            self.sites[place],
-            again=wanted.again + 1,
-            difference=wanted.difference,
-        )
+        request = uuid.uuid4().hex
+        again = replace(wanted, request=request, since=self.clock(), again=wanted.again + 1)
+        return self._ask_one_of(following, again)
 
 
 def serving_sites(topology: Topology, table: str, site: str) -> Sequence[Serving]:
@@ -161,16 +242,15 @@ def request_copy(
             f"auto_init of site {site} is false. Nothing was asked for. Add --full."
         )
     asked = sites[0] if by is None else _from_site(topology, sites, by)
-    return requests.ask(_least(topology, requests), asked, difference=difference)
+    need = requests.need()
+    return requests.ask(need.least if need is not None else (), asked, difference=difference)
 
 
 def withdraw_request(topology: Topology, table: str, site: str) -> bool:
     """End a site's request for a copy, and return whether there was one. A copy that comes all the
     same is not taken. Raises TopologyError, ChannelError."""
-    sites = serving_sites(topology, table, site)
-    requests = CopyRequests(topology, topology.table(table), topology.site(site))
-    withdrawn = [requests.withdraw(by) for by in sites]
-    return any(withdrawn)
+    serving_sites(topology, table, site)  # refuses what makes no sense
+    return CopyRequests(topology, topology.table(table), topology.site(site)).withdraw_all()
 
 
 def _from_site(topology: Topology, sites: Sequence[Serving], by: str) -> Serving:
@@ -182,22 +262,3 @@ def _from_site(topology: Topology, sites: Sequence[Serving], by: str) -> Serving
     raise TopologyError(
         f"{topology.file}: site {name} does not serve this copy. These do: {known}."
     )
-
-
-def _least(topology: Topology, requests: CopyRequests) -> Sequence[VectorEntry]:
-    """Return what the site says it needs, in its ack of any stream of the table."""
-    for stream, sender in _streams_to(topology, requests.table, requests.site.name):
-        channel = open_channel(sender.channel, sender.storage)
-        trust = receiving_trust(topology, requests.site.name, sender.channel)
-        ack = StreamLog(channel, stream, trust(stream)).ack(requests.site.name)
-        if ack is not None and ack.needs is not None:
-            return ack.needs.least
-    return ()
-
-
-def _streams_to(topology: Topology, table: Table, site: str) -> Sequence[tuple[str, Sender]]:
-    return [
-        (stream.name, stream.sender)
-        for stream in streams_of(topology, table)
-        if site in stream.addressees
-    ]

@@ -98,13 +98,19 @@ def serving(topology: Topology, table: Table, site: str) -> list[Serving]:
     those that write the table, through those that it is attached to."""
     if table.source != "table" or site not in table.at or site in table.writers:
         return []
+    here = topology.site(site)
+    signed = any(topology.site(writer).signing_keys for writer in table.writers)
     found = [
         each
         for sender in topology.senders_to(site)
-        if sender.site in table.at and is_safe((each := Serving(sender, table, site)).stream)
+        if sender.site in table.at
+        and is_safe((each := Serving(sender, table, site)).stream)
+        # What its writer signs is not taken from a site that signs nothing.
+        and (not signed or topology.site(sender.site).signing_keys)
+        and (here.accept_from is None or sender.site in here.accept_from)
     ]
     peers = [each for each in found if not each.by_writer]
-    if topology.site(site).sync_from == "primary":
+    if here.sync_from == "primary":
         peers = []
     writers = [each for each in found if each.by_writer and each.sender.name in table.senders]
     return [*peers, *writers]

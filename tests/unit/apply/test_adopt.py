@@ -103,7 +103,14 @@ class Pair:
         """An adopter that knows only what is durable."""
         log = StreamLog(self.channel, STREAM)
         writer = CopyWriter("seattle", "orders", self.target, self.ledger())
-        return Adopter("seattle", "orders", backup, [log], self.copies, writer, ("newark",))
+        return Adopter(
+            "seattle", "orders", backup, [log], self.copies, writer, ("newark",), self.withdraw
+        )
+
+    def withdraw(self) -> None:
+        ack = self.copies.ack("seattle")
+        if ack is not None:
+            self.copies.put_ack(replace(ack, wanted=None))
 
     def adopt(self, backup: Backup) -> Adoption:
         adoption = run(self.adopter(backup).round())

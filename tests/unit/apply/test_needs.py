@@ -27,6 +27,7 @@ from spark_wan.steps import run
 from spark_wan.sync.automatic import Synchronizer
 from spark_wan.wire.ack import Ack, Need
 from spark_wan.wire.manifest import EVENTS, SNAPSHOT
+from spark_wan.wire.mark import LOCAL_ONLY
 
 ORIGIN = origin_of(MANIFEST)
 
@@ -133,10 +134,10 @@ CASES: list[tuple[Callable[[Site], None], int, str, tuple[Any, ...]]] = [
     (log_rewritten, 2, "epochs", through(19)),
     (snapshot_again, 2, "epochs", through(50)),
     (source_replaced, 2, "source", (("newark", "another", "all", -1),)),
-    (table_dropped, 2, "table", ()),
-    (table_recreated, 2, "table", ()),
-    (table_restored, 2, "table", ()),
-    (column_dropped, 2, "columns", ()),
+    (table_dropped, 2, "table", through(19)),
+    (table_recreated, 2, "table", through(19)),
+    (table_restored, 2, "table", through(19)),
+    (column_dropped, 2, "columns", through(19)),
     (ledger_deleted, 2, "ledger", ()),
     (ledger_restored, 2, "ledger", ()),
 ]
@@ -231,6 +232,38 @@ def history_gone_behind_a_mark(site: Site) -> None:
     site.target.commits = site.target.commits[-1:]
 
 
+def history_gone_behind_two_marks(site: Site) -> None:
+    publish(site.log, 3)
+    assert site.round().held is None
+    site.target.commits = site.target.commits[-2:]
+
+
+def own_during_an_apply(site: Site) -> None:
+    """The mark's writer had read the history before."""
+    publish(site.log, 3)
+    assert site.round().held is None
+    site.target.commits[-1] = replace(site.target.commits[-1], version=3)
+    site.target.commits.insert(-1, commit(2))
+
+
+def own_then_copied_then_restored(site: Site) -> None:
+    site.target.put(None)
+    ledger = Ledger("seattle", "orders", site.store, clock=site.clock)
+    ledger.catch_up(site.target)
+    last = site.store.rows[-1].mark
+    site.target.put(replace(last, apply=9, token="t9", local=0, replaced=2).user_metadata())
+    site.target.put(None, "RESTORE")
+
+
+def local_only(site: Site) -> None:
+    site.target.put(LOCAL_ONLY)
+
+
+def of_another_table(site: Site) -> None:
+    other = replace(site.store.rows[-1].mark, table="invoices")
+    site.target.put(other.user_metadata())
+
+
 def optimized(site: Site) -> None:
     site.target.put(None, "OPTIMIZE")
 
@@ -242,7 +275,12 @@ def optimized(site: Site) -> None:
         (table_restored, False),
         (made_empty, False),
         (optimized, False),
-        (history_gone_behind_a_mark, False),
+        (history_gone_behind_a_mark, True),
+        (history_gone_behind_two_marks, False),
+        (own_during_an_apply, True),
+        (own_then_copied_then_restored, True),
+        (local_only, True),
+        (of_another_table, True),
         (own, True),
         (own_before_the_first_apply, True),
         (history_gone, True),

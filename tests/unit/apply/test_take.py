@@ -563,6 +563,15 @@ def test_a_source_that_cannot_be_read_now_is_no_refusal(
     assert pair.copies.since(0) == []
 
 
+def test_no_copy_goes_around_a_hold_of_the_sender(pair: Pair) -> None:
+    """A TRUNCATE that is not published yet. Fails when the site gets the emptied table."""
+    pair.newark.source.add("TRUNCATE")
+    pair.ask()
+    with pytest.raises(SourceUnreadableError, match="is a TRUNCATE, which is not published"):
+        pair.serve()
+    assert pair.copies.since(0) == []
+
+
 def test_a_refused_copy_is_not_taken(pair: Pair) -> None:
     """Another site is asked; the last one says why there is no copy. Fails when the table is
     emptied."""

@@ -4,6 +4,7 @@ others it has."""
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,13 +183,32 @@ def test_commits_of_others_are_counted_across_processes() -> None:
     table.put(None)
     table.put(None, "OPTIMIZE")
     table.put(LOCAL_ONLY)
-    assert counted(ledger(store), table) == 1
-    table.put(mark(2, local=0).user_metadata())  # its writer did not see that commit
-    assert counted(ledger(store), table) == 1
-    assert store.rows[-1].mark.local == 1
+    table.put(None, "FSCK")
+    assert counted(ledger(store), table) == 3
+    table.put(mark(2, local=0).user_metadata())  # its writer did not see these commits
+    assert counted(ledger(store), table) == 3
+    assert store.rows[-1].mark.local == 3
     table.put(None)
-    assert counted(ledger(store), table) == 2
-    assert counted(ledger(LedgerRows()), table) == 2  # counted again
+    assert counted(ledger(store), table) == 4
+    assert counted(ledger(LedgerRows()), table) == 4  # counted again
+
+
+def test_what_comes_while_a_copy_is_written_is_still_there() -> None:
+    """Where writers do not conflict. Fails when rows of the site's own are taken for the copy's."""
+    table, store = target(mark(1, local=0)), LedgerRows()
+    table.put(None)  # the copy takes these away
+    before = len(table.commits) - 1
+    table.put(None)
+    table.put(replace(mark(2, local=0), replaced=before).user_metadata())
+    for found in (ledger(store), ledger(LedgerRows())):
+        assert counted(found, table) == 1
+
+
+def test_a_target_that_a_receiver_has_created_has_no_rows_of_its_own() -> None:
+    table = target()
+    table.commits = [replace(commit(0, "CREATE TABLE AS SELECT"), user_metadata=LOCAL_ONLY)]
+    table.put(mark(1, local=0).user_metadata())
+    assert counted(ledger(), table) == 0
 
 
 def test_they_are_counted_before_the_first_apply() -> None:

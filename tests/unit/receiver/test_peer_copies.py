@@ -152,7 +152,7 @@ FAULTS: list[tuple[Callable[[Seattle], None], str]] = [
     (column_renamed, "column city was renamed or dropped here"),
     (table_replaced, "It was dropped and recreated, or replaced"),
     (table_dropped, "the table is missing at site seattle"),
-    (waits_itself, "it waits for one itself"),
+    (waits_itself, "it needs or waits for one itself"),
     (nothing_applied, "the site has applied nothing of it"),
 ]
 

@@ -94,9 +94,7 @@ class Seattle:
         """The last site that is asked refuses, and seattle's receiver says so."""
         request = self.request()
         log = self.requests.log(request.by)
-        ack = log.ack("seattle")
-        assert ack is not None
-        log.put_ack(replace(ack, held=1, cause="no site serves a copy"))
+        log.append(answer(request, "it has dead letters"))
 
     def end(self) -> None:
         self.requests.withdraw(self.request().by)
@@ -205,15 +203,86 @@ def test_a_site_that_works_on_a_copy_is_waited_for() -> None:
     seattle.needs()
     by = seattle.request().by
     seattle.pass_over()
+    ahead = 7_200_000  # its clock does not count
     for _ in range(10):
         seattle.later(59)
-        record = SenderRecord(by.stream, seattle.clock.now, seattle.clock.now)
+        record = SenderRecord(by.stream, seattle.clock.now, seattle.clock.now + ahead)
         put_sender_record(seattle.requests.log(by).channel, record)
         seattle.pass_over()
     assert seattle.asked == "chicago"
     seattle.later(61)
     seattle.pass_over()
     assert seattle.asked == "newark"
+
+
+def test_a_site_that_fails_to_serve_is_passed_over() -> None:
+    """It says so again and again. Fails when that is a sign of life."""
+    seattle = Seattle(sync_timeout="60s")
+    seattle.needs()
+    by = seattle.request().by
+    for _ in range(8):
+        now = seattle.clock.now
+        record = replace(SenderRecord(by.stream, now, now), held="a file is damaged")
+        put_sender_record(seattle.requests.log(by).channel, record)
+        seattle.pass_over()
+        seattle.later(10)
+    assert seattle.asked == "newark"
+
+
+def test_a_channel_that_fails_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site is asked whose channel works. Fails when one that is gone stops all asking."""
+    seattle = Seattle()
+    log = CopyRequests.log
+
+    def some(requests: CopyRequests, by: Any) -> Any:
+        if by.sender.site == "chicago":
+            raise ChannelError("not now")
+        return log(requests, by)
+
+    monkeypatch.setattr(CopyRequests, "log", some)
+    assert seattle.needs() == "Site seattle has asked site newark for a copy."
+    assert seattle.asked == "newark"
+
+
+def test_a_copy_that_cannot_be_taken_is_not_asked_for_again() -> None:
+    """The disk is full. Fails when the whole table is copied again and again."""
+    seattle = Seattle()
+    seattle.needs()
+    request = seattle.request()
+    log = seattle.requests.log(request.by)
+    log.append(answer(request, None))
+    ack = log.ack("seattle")
+    assert ack is not None
+    log.put_ack(replace(ack, held=1, cause="the disk is full"))
+    seattle.later(10_000)
+    assert seattle.needs() == "A copy is there, and cannot be taken: the disk is full"
+    assert seattle.request().wanted == request.wanted
+
+
+def test_of_two_open_requests_the_newest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first could not be withdrawn. Fails when it hides the second, or is left open."""
+    seattle = Seattle()
+    first = seattle.requests.ask()
+    seattle.later(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(CopyRequests, "withdraw", lambda *_: False)
+        second = seattle.requests.ask(by=seattle.requests.sites[1])
+    assert seattle.request().by == second
+    ack = seattle.requests.log(first).ack("seattle")
+    assert ack is not None and ack.wanted is None
+
+
+def test_a_need_long_after_the_last_one_is_a_new_one() -> None:
+    seattle = Seattle()
+    for _ in range(7):
+        seattle.needs()
+        seattle.end()
+        seattle.later(7_300)
+    seattle.needs()
+    seattle.end()
+    seattle.later(120)
+    seattle.needs()
+    assert seattle.asked == "chicago"
 
 
 @pytest.mark.parametrize("refused", [None, "it has dead letters"])
@@ -263,7 +332,7 @@ def test_a_refusal_goes_to_the_next_site_and_at_last_to_people() -> None:
     assert second.by.sender.site == "newark"
     assert seattle.synchronizer.refused(second.by.stream, second.wanted, "no") is False
     seattle.refuse()
-    assert "The last request was refused: no site serves a copy" in seattle.needs()
+    assert "The last request was refused: it has dead letters" in seattle.needs()
     seattle.later(60)
     seattle.needs()
     assert seattle.asked == "chicago"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,6 +137,26 @@ def test_sync_from_primary_asks_the_writer_alone() -> None:
     assert asked(topology, "orders", "chicago") == ["newark.east.orders~copy~chicago"]
     with pytest.raises(TopologyError, match="sync_from of site denver is primary"):
         request_copy(topology, "orders", "denver")
+
+
+def test_what_its_writer_signs_is_not_taken_from_a_site_that_signs_nothing() -> None:
+    """Nor from one that is not accepted. Fails when whoever may write to its channel can replace
+    the table."""
+    keys = {"state": "/newark", "signing_keys": ["env:WAN_KEY"]}
+    only = ["newark.east.orders~copy~chicago"]
+    assert asked(made(newark=keys), "orders", "chicago") == only
+    accepting = {"state": "/chicago", "accept_from": ["newark"]}
+    assert asked(made(chicago=accepting), "orders", "chicago") == only
+
+
+def test_a_receiver_asks_only_whom_it_hears(topology: Topology) -> None:
+    channels = {topology.sender("east").channel}
+    requests = CopyRequests(
+        topology, topology.table("orders"), topology.site("chicago"), channels=channels
+    )
+    assert [by.sender.name for by in requests.sites] == ["east"]
+    nobody = replace(requests, channels=set())
+    assert not nobody.is_possible
 
 
 def test_who_is_asked_may_be_chosen(topology: Topology) -> None:
