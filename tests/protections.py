@@ -3561,27 +3561,44 @@ GUARDS = {
     [requests, passed over]
     test_the_next_site_is_asked_when_one_does_not_answer
     Synchronizer.pass_over
-    - now - max(self._seen[1], self._alive_at(by)) < self.requests.site.sync_timeout * 1000
+    - now - self._seen[1] < self.requests.site.sync_timeout * 1000
     + True
 
     [requests, a sign of life]
     test_a_site_that_works_on_a_copy_is_waited_for
     Synchronizer.pass_over
-    - max(self._seen[1], self._alive_at(by))
-    + self._seen[1]
+    - written not in (None, self._written)
+    + False
 
     [requests, answered]
     test_an_answer_is_not_passed_over
     Synchronizer.pass_over
-    - request.refused is not None or self._is_answered(request)
+    - request.is_answered
     + False
-    """,
-    "unit/sync/test_request.py": """
-    [requests, one at a time]
-    test_a_request_to_another_site_takes_the_place_of_the_first
-    CopyRequests.ask
-    - other.stream != by.stream
+
+    [requests, a held record is no sign]
+    test_a_site_that_fails_to_serve_is_passed_over
+    Synchronizer._sign_of_life
+    - record is not None and record.held is None
+    + record is not None
+
+    [automatic, a copy that cannot be taken]
+    test_a_copy_that_cannot_be_taken_is_not_asked_for_again
+    Synchronizer._does
+    - request is not None and request.held is not None
     + False
+
+    [requests, one channel fails]
+    test_a_channel_that_fails_is_passed_over
+    CopyRequests.open
+    - len(failed) == len(self.sites)
+    + failed
+
+    [requests, only signed ones]
+    test_what_its_writer_signs_is_not_taken_from_a_site_that_signs_nothing
+    serving
+    - not signed or topology.site(sender.site).signing_keys
+    + True
 
     [requests, whole tables]
     test_no_surprise_of_a_whole_table
@@ -3934,7 +3951,14 @@ GUARDS = {
     [copy, of what was published]
     test_no_copy_of_a_source_that_is_not_the_published_one_is_served
     PublishedTable._check_published
-    - not wrong
+    - if not wrong:
+    -     ...
+    + pass
+
+    [copy, around a hold]
+    test_no_copy_goes_around_a_hold_of_the_sender
+    PublishedTable._check_published
+    - not wrong and now is None
     + False
 
     [copy, of one table]

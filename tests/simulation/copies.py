@@ -436,6 +436,7 @@ class CopyWorld(World):
         """Whatever the site has acked may be trimmed. A site whose ledger is lost does not know
         what it has acked, and is behind a gap then."""
         harm, table.shaken = self.harms.pop((table.site, table.name), None), False
+        table.states[max(table.states)]["shaken"] = False
         acked = harm.had if harm is not None else -1
         for stream in self.streams.values():
             if stream.table.name == table.name:

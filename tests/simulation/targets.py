@@ -37,8 +37,8 @@ CONTENT = "content hash"
 
 Row = tuple[Any, ...]
 _ROWS = ("columns", "rows", "bag", "applied_versions", "base")
-_STATE = (*_ROWS, "transactions", "app_commits")
-"""What a version of a table is: its rows, and its transactions."""
+_STATE = (*_ROWS, "transactions", "app_commits", "shaken")
+"""What a version of a table is: its rows, its transactions, and whether the marks tell of it."""
 
 
 @dataclass
