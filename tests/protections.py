@@ -3593,6 +3593,13 @@ GUARDS = {
     CopyRequests.open
     - len(failed) == len(self.sites)
     + failed
+    """,
+    "unit/sync/test_request.py": """
+    [requests, one at a time]
+    test_a_request_to_another_site_takes_the_place_of_the_first
+    CopyRequests._ask_one_of
+    - other != by
+    + False
 
     [requests, only signed ones]
     test_what_its_writer_signs_is_not_taken_from_a_site_that_signs_nothing

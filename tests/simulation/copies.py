@@ -20,7 +20,7 @@ from simulation.targets import DeltaTable
 from simulation.world import World
 from spark_wan.apply.applier import ApplyResult
 from spark_wan.apply.take import CopyTaker
-from spark_wan.errors import ChannelError, SourceError, WanError
+from spark_wan.errors import ChannelError, SourceUnreadableError, WanError
 from spark_wan.log.frames import BatchLimits
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import ALL_ROWS
@@ -104,8 +104,9 @@ class Serving(StreamTask):
         return gone or self.is_held() or super()._may_fail(error)
 
     def is_held(self) -> bool:
-        """Whether it waits for the first epoch of the stream."""
-        return isinstance(self.error, SourceError) and not self.world.record(self.stream.name).last
+        """Whether it waits for the first epoch of the stream, or for a commit that changes the
+        whole table, to be published."""
+        return isinstance(self.error, SourceUnreadableError)
 
     def ended(self) -> str:
         self.seen = (self.looking, self.site.clock())

@@ -19,9 +19,8 @@ from spark_wan.apply.take import CopyTaker
 from spark_wan.errors import WanError
 from spark_wan.ledger.ledger import Ledger
 from spark_wan.log.writer import LogWriter
-from spark_wan.sender.serve import CopyServer, PublishedTable
+from spark_wan.sender.serve import CopyServer
 from spark_wan.steps import Steps
-from spark_wan.wire.ack import Ack
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import Mark
 
@@ -96,21 +95,11 @@ def answered_without_a_copy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CopyTaker, "_take", nothing)
 
 
-def removed_before_it_is_taken(patch: pytest.MonkeyPatch) -> None:
-    """A copy is removed when the site asks for nothing, whatever it has taken."""
-    patch.setattr(Ack, "has", lambda ack, log_id, epoch: True)
-
-
 def never_removed(patch: pytest.MonkeyPatch) -> None:
     def nothing(server: CopyServer) -> Steps[None]:
         yield "copy.5 removed"
 
     patch.setattr(CopyServer, "_end", nothing)
-
-
-def leftovers_stay(patch: pytest.MonkeyPatch) -> None:
-    """What a server that dies leaves is not removed."""
-    patch.setattr(CopyServer, "_tidy", lambda server: None)
 
 
 def numbers_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -147,16 +136,6 @@ def answered_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CopyServer, "_serve", again)
 
 
-def served_before_anything_is_published(patch: pytest.MonkeyPatch) -> None:
-    check = PublishedTable._check_published
-
-    def unpublished(table: PublishedTable, *args: Any) -> None:
-        if table.published.newest_manifest() is not None:
-            check(table, *args)
-
-    patch.setattr(PublishedTable, "_check_published", unpublished)
-
-
 def hold_without_a_need(patch: pytest.MonkeyPatch) -> None:
     """Errors do not say that a copy helps."""
     patch.setattr(WanError, "__init__", _without_needs)
@@ -187,12 +166,9 @@ MUTATIONS = {
     others_do_not_wait: "waits for a copy, but",
     request_not_compared: "is taken, asked|has no copy for it",
     answered_without_a_copy: "has no copy for it",
-    removed_before_it_is_taken: "never acked it|is removed|not there any more",
     never_removed: "is acked or orphaned, and still there",
-    leftovers_stay: "is acked or orphaned, and still there",
     numbers_used_again: "the newest, is trimmed",
     answered_twice: "once more",
-    served_before_anything_is_published: "is held, although",
     hold_without_a_need: "is held|does not come to rest",
     ledger_goes_on_before_the_copy: "is held|does not come to rest",
     number_used_twice: "is held|does not come to rest|should hold|version",
@@ -200,10 +176,7 @@ MUTATIONS = {
 
 
 SLOW = (
-    removed_before_it_is_taken,
-    leftovers_stay,
     request_not_compared,
-    served_before_anything_is_published,
     hold_without_a_need,
     ledger_goes_on_before_the_copy,
     number_used_twice,

@@ -169,11 +169,11 @@ def test_a_request_to_another_site_takes_the_place_of_the_first(topology: Topolo
     """Fails when both serve it."""
     request_copy(topology, "orders", "chicago")
     second = request_copy(topology, "orders", "chicago", by="newark")
+    first = log(topology, "denver.back.orders~copy~chicago").ack("chicago")
+    assert first is not None and first.wanted is None
     requests = CopyRequests(topology, topology.table("orders"), topology.site("chicago"))
     found = requests.open()
     assert found is not None and found.by == second
-    first = log(topology, "denver.back.orders~copy~chicago").ack("chicago")
-    assert first is not None and first.wanted is None
 
 
 def test_the_next_site_is_asked_for_the_same(topology: Topology) -> None:
