@@ -30,7 +30,7 @@ from spark_wan.sync.request import CopyRequests
 from spark_wan.target.delta_table import DeltaTarget
 from spark_wan.topology.model import Sender, Site, Table, Topology, copy_name
 from spark_wan.topology.routes import streams_of
-from spark_wan.topology.signing import keys_of, receiving_trust, sending_trust
+from spark_wan.topology.signing import keys_of, sending_trust
 from spark_wan.topology.values import parse_state
 from spark_wan.wire.certificate import Certificate
 from spark_wan.wire.signature import Signer
@@ -110,7 +110,7 @@ def _maker(spark: SparkSession, topology: Topology, table: str, site: str, to: s
     if here.name in found.writers:
         source = WrittenTable(session, here.name, found, _sent_logs(topology, found, here.name))
     else:
-        logs = _received_logs(topology, found.name, here.name)
+        logs = CopyRequests(topology, found, here).inbound
         target, ledger = _target(session, found, here, logs[0].channel, writes=False)
         source = ReceivedTable(session, here.name, found, logs, target, ledger)
     own = keys_of(topology).get(here.name)
@@ -121,12 +121,13 @@ def _maker(spark: SparkSession, topology: Topology, table: str, site: str, to: s
 def _adopter(
     spark: SparkSession, topology: Topology, table: str, site: str, *, place: str, writes: bool
 ) -> Adopter:
-    logs = _received_logs(topology, table, site)
+    adopting_streams(topology, table, site)  # refuses what makes no sense
     found, here = topology.table(table), topology.site(site)
+    requests = CopyRequests(topology, found, here)
+    logs = requests.inbound
     at = _place(topology, site, place)
     certificate = at.certificate()
     check_fits(topology, certificate, found, here.name)
-    requests = CopyRequests(topology, found, here)
     copies = StreamLog(logs[0].channel, copy_name(logs[0].stream, here.name), logs[0].trust)
     session = CurrentSession(spark)
     target, ledger = _target(session, found, here, logs[0].channel, writes=writes)
@@ -158,18 +159,6 @@ def _sent_logs(topology: Topology, table: Table, site: str) -> list[StreamLog]:
     ]
 
 
-def _received_logs(topology: Topology, table: str, site: str) -> list[StreamLog]:
-    """Return the logs by which a site gets a table. Raises TopologyError."""
-    return [
-        StreamLog(
-            _channel(stream.sender),
-            stream.name,
-            receiving_trust(topology, site, stream.sender.channel)(stream.name),
-        )
-        for stream in adopting_streams(topology, table, site)
-    ]
-
-
 def _channel(sender: Sender) -> Channel:
     return open_channel(sender.channel, sender.storage)
 
@@ -183,16 +172,7 @@ def _target(
         tables.ensure()
     store = DeltaLedgerStore(tables) if writes else UnwrittenLedger(tables)
     ledger = Ledger(site.name, table.name, store)
-    target = DeltaTarget(
-        session,
-        site.name,
-        table.name,
-        table.location(site.name),
-        channel=channel,
-        ledger=tables,
-        max_dead_letters=table.max_dead_letters,
-        deletion_vectors=table.deletion_vectors,
-        storage=site.storage,
-        known_id=lambda: ledger.target_id,
+    target = DeltaTarget.at(
+        session, site, table, channel=channel, ledger=tables, known_id=lambda: ledger.target_id
     )
     return target, ledger

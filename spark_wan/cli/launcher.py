@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -99,20 +99,13 @@ def launch(
                     out.error(error)
                     return running
                 running.stop()
-                for each in chain([following], repeat(job)):
-                    try:
-                        handle: JobHandle[S] = each.start()
-                    except WanError as error:
-                        # The new channels cannot be used, or those that were, for the moment.
-                        out.error(error)
-                        if each is job and stopped.wait(RELOAD_RETRY):
-                            break
-                        continue
-                    if each is following:
-                        job = following
-                        out.job_event("reloaded", kind, options.site)
-                    return handle
-                return running
+                begun = _first_to_start(chain([following], repeat(job)), stopped, out)
+                if begun is None:
+                    return running
+                if begun[0] is following:
+                    job = following
+                    out.job_event("reloaded", kind, options.site)
+                return begun[1]
 
             again = None if options.available_now else Reload(hangup, reload)
             watch(handle, stopped, report, out.work, again)
@@ -124,6 +117,23 @@ def launch(
             raise
         log.debug("after the signal to stop: %s", error)
     out.job_event("stopped" if stopped.is_set() else "finished", kind, options.site)
+
+
+def _first_to_start(
+    jobs: Iterable[Any], stopped: threading.Event, out: Output
+) -> tuple[Any, JobHandle[Any]] | None:
+    """Start the first of ``jobs`` that can be started; return it and its handle. None: stopped.
+
+    The channels of the new topology may be wrong, and those of the old one fail for the moment:
+    so the second one is tried at once, and those after it again and again."""
+    for tried, job in enumerate(jobs):
+        if tried > 1 and stopped.wait(RELOAD_RETRY):
+            break
+        try:
+            return job, job.start()
+        except WanError as error:
+            out.error(error)
+    return None
 
 
 def run_with_session(

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from spark_wan.channels.registry import open_channel
 from spark_wan.delta.tables import load
 from spark_wan.errors import JoinFailureError, LockoutError, TopologyError
-from spark_wan.log.stream_log import StreamLog
 from spark_wan.sync.request import CopyRequests
-from spark_wan.topology.model import Table, Topology
-from spark_wan.topology.routes import streams_of
-from spark_wan.topology.signing import receiving_trust
+from spark_wan.topology.model import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +41,8 @@ def synchronized(
     found, here = topology.table(table), topology.site(site)
     place = found.location(here.name)
     end = None if timeout is None else time.monotonic() + timeout
-    while here.name not in found.writers and (why := _lockout(topology, found, here.name)):
+    requests = CopyRequests(topology, found, here)
+    while here.name not in found.writers and (why := _lockout(requests)):
         if not wait:
             raise LockoutError(why)
         left = POLL_INTERVAL if end is None else min(POLL_INTERVAL, end - time.monotonic())
@@ -55,28 +52,24 @@ def synchronized(
     return load(spark, place)
 
 
-def _lockout(topology: Topology, table: Table, site: str) -> str:
+def _lockout(requests: CopyRequests) -> str:
     """Return why a table is not synchronized at a site; empty: it is. Raises JoinFailureError."""
-    where = f"{table.name}: site {site}"
-    streams = [each for each in streams_of(topology, table) if site in each.addressees]
-    if not streams:
-        raise TopologyError(f"{topology.file}: nobody sends table {table.name} to site {site}.")
-    applied = False
-    for stream in streams:
-        sender = stream.sender
-        channel = open_channel(sender.channel, sender.storage)
-        trust = receiving_trust(topology, site, sender.channel)
-        ack = StreamLog(channel, stream.name, trust(stream.name)).ack(site)
-        if ack is not None and ack.needs is not None:
-            if not topology.site(site).auto_init:
-                raise JoinFailureError(f"{where} needs a copy of the table: {ack.cause}")
-            return f"{where} needs a copy of the table: {ack.cause}"
-        applied = applied or (ack is not None and ack.in_table > 0)
-    if not applied:
+    table, site = requests.table, requests.site
+    where = f"{table.name}: site {site.name}"
+    if not requests.inbound:
+        raise TopologyError(
+            f"{requests.topology.file}: nobody sends table {table.name} to site {site.name}."
+        )
+    acks = [ack for log in requests.inbound if (ack := log.ack(site.name)) is not None]
+    for ack in acks:
+        if ack.needs is not None:
+            why = f"{where} needs a copy of the table: {ack.cause}"
+            if not site.auto_init:
+                raise JoinFailureError(why)
+            return why
+    if not any(ack.in_table for ack in acks):
         return f"{where} has nothing of the table yet."
-    requests = CopyRequests(topology, table, topology.site(site))
-    if requests.is_possible:
-        request = requests.open()
-        if request is not None:
-            return f"{where} waits for a copy from site {request.by.sender.site}."
+    request = requests.open() if requests.is_possible else None
+    if request is not None:
+        return f"{where} waits for a copy from site {request.by.sender.site}."
     return ""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_wan.channels.registry import open_channel
-from spark_wan.demo.compare import compare
 from spark_wan.demo.display import Display, FourSitesSummary
-from spark_wan.demo.flights import KEYS, Commit
+from spark_wan.demo.flights import Commit
 from spark_wan.demo.processes import Job
 from spark_wan.demo.run import RESTART_DELAY, Run
 from spark_wan.errors import WanError
@@ -72,15 +71,7 @@ class FourSites(Run[FourSitesSummary]):
         for job in running:
             job.stop()
         sent = self.sent()
-        self.display.state = "deltalake compares all tables"
-        self.display.event(self.display.state)
-        tables = {
-            site: [
-                compare(table.name, table.keys, table.location("newark"), table.location(site))
-                for table in map(self.topology.table, KEYS)
-            ]
-            for site in self.receiving
-        }
+        tables = self.compared()
         return FourSitesSummary(
             equal=not any(table.difference for all_of in tables.values() for table in all_of),
             tables=tables,

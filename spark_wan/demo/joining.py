@@ -7,7 +7,6 @@ from pathlib import Path
 
 from spark_wan.channels.registry import open_channel
 from spark_wan.demo import write_topology
-from spark_wan.demo.compare import compare
 from spark_wan.demo.display import Display, JoiningSummary
 from spark_wan.demo.flights import KEYS, Commit
 from spark_wan.demo.run import Run
@@ -49,15 +48,7 @@ class Joining(Run[JoiningSummary]):
         for job in self.jobs:
             job.stop()
         sent = self.sent()
-        self.display.state = "deltalake compares all tables"
-        self.display.event(self.display.state)
-        tables = {
-            site: [
-                compare(table.name, table.keys, table.location("newark"), table.location(site))
-                for table in map(self.topology.table, KEYS)
-            ]
-            for site in self.receiving
-        }
+        tables = self.compared()
         return JoiningSummary(
             equal=not any(table.difference for all_of in tables.values() for table in all_of),
             tables=tables,

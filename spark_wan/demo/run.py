@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from spark_wan.demo.compare import Comparison, compare
 from spark_wan.demo.display import Display, TableProgress
 from spark_wan.demo.flights import KEYS, Commit, NewarkWriter
 from spark_wan.demo.processes import Job
@@ -142,6 +143,18 @@ class Run(ABC, Generic[Summary]):
 
     def all_published(self) -> bool:
         return not any(table.published < table.written for table in self.tables.values())
+
+    def compared(self) -> dict[str, list[Comparison]]:
+        """Compare all tables of each receiving site with newark's."""
+        self.display.state = "deltalake compares all tables"
+        self.display.event(self.display.state)
+        return {
+            site: [
+                compare(table.name, table.keys, table.location("newark"), table.location(site))
+                for table in map(self.topology.table, KEYS)
+            ]
+            for site in self.receiving
+        }
 
     def sent(self) -> dict[str, int]:
         """Return what the sender has sent: events, epochs, batches, bytes. Raises WanError when it

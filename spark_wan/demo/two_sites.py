@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from spark_wan.channels.registry import open_channel
-from spark_wan.demo.compare import compare
 from spark_wan.demo.display import Display, TwoSitesSummary
-from spark_wan.demo.flights import KEYS, Commit
+from spark_wan.demo.flights import Commit
 from spark_wan.demo.processes import kill_before_ack
 from spark_wan.demo.run import RESTART_DELAY, Run
 from spark_wan.errors import WanError
@@ -64,12 +63,7 @@ class TwoSites(Run[TwoSitesSummary]):
                 f"{self.already_applied} redelivered events were already in seattle's flights, "
                 f"but {discarded} were discarded"
             )
-        self.display.state = "deltalake compares all tables"
-        self.display.event(self.display.state)
-        tables = [
-            compare(table.name, table.keys, table.location("newark"), table.location("seattle"))
-            for table in map(self.topology.table, KEYS)
-        ]
+        tables = self.compared()["seattle"]
         return TwoSitesSummary(
             equal=not any(table.difference for table in tables),
             tables=tables,

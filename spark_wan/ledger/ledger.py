@@ -169,7 +169,8 @@ class Ledger(Total):
             return True
         # A mark does not know of commits during its own apply, back to the mark before it; and
         # after a RESTORE, rows of any earlier version may be there again.
-        known, restored = -1, any(commit.operation == "RESTORE" for commit in commits)
+        restored = any(commit.operation == "RESTORE" for commit in commits)
+        is_second = False
         for commit in reversed(commits):
             mark = Mark.read(commit.metadata, self.site, self.table)
             if mark is None:
@@ -178,9 +179,9 @@ class Ledger(Total):
             elif mark.local:
                 return True
             elif mark.local == 0 and not restored:
-                if known >= 0:
+                if is_second:
                     return False
-                known = commit.version
+                is_second = True
         return not commits or commits[0].version > 0
 
     def number_of_copy(self, target: TargetHistory) -> int:

@@ -20,18 +20,14 @@ from spark_wan.ledger.store import DeltaLedgerStore
 from spark_wan.ledger.tables import LedgerTables
 from spark_wan.log.ack_watch import AckWatch
 from spark_wan.log.frames import BatchLimits
-from spark_wan.log.stream_log import StreamLog
 from spark_wan.log.writer import StreamSettings
 from spark_wan.runtime.scheduler import Job
-from spark_wan.sender.copies import OutboundCopy
-from spark_wan.sender.record import SenderRecordKeeper
-from spark_wan.sender.serve import CopyServer, Cut
+from spark_wan.sender.copies import OutboundCopy, copy_settings, outbound_copy
+from spark_wan.sender.serve import Cut
 from spark_wan.target.delta_table import DeltaTarget
-from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Topology
-from spark_wan.topology.routes import Serving, serving
+from spark_wan.topology.routes import Serving, served_by
 from spark_wan.topology.signing import sending_trust
-from spark_wan.units import milliseconds
 from spark_wan.wire.frame import FrameHeader
 from spark_wan.wire.ledger import DeadLetter
 
@@ -105,9 +101,8 @@ def served_to(topology: Topology, site: str, channel: str) -> Sequence[Serving]:
         for sender in topology.senders_at(site)
         if sender.channel == channel
         for table in topology.tables.values()
-        for remote in sender.remotes
-        for by in serving(topology, table, remote)
-        if by.sender == sender and not by.by_writer
+        for by in served_by(topology, table, sender)
+        if not by.by_writer
     ]
 
 
@@ -122,50 +117,34 @@ def peer_copy(
 ) -> OutboundCopy:
     """Return what serves the copies of a table that a site has itself."""
     session, sender, table = CurrentSession(), by.sender, by.table
-    site = topology.site(sender.site)
-    trust = sending_trust(topology, sender)
-    stream_log = StreamLog(watch.channel, by.stream, trust)
+    site, received = topology.site(sender.site), topology.site(by.site).max_frame_bytes
     tables = LedgerTables(session, site.state)
-    place = table.location(site.name)
-    settings = StreamSettings(
-        stream=by.stream,
-        table=table.name,
-        keys=table.keys,
-        origin=table.writers[0],
-        sent_to=(by.site,),
-        addressees=(by.site,),
-    )
-    received = topology.site(by.site).max_frame_bytes
     source = DeltaSource(
         session,
-        CapturedTable(table.name, place, table.keys, table.max_dead_letters),
+        CapturedTable(table.name, table.location(site.name), table.keys, table.max_dead_letters),
         channel=watch.channel,
         limits=BatchLimits(
             sender.batch_size,
             sender.batch_bytes,
             sender.max_frame_bytes,
-            digests=trust.signer is not None,
+            digests=sending_trust(topology, sender).signer is not None,
             received=f"{received:,} at site {by.site}",
         ),
         record_dead_letters=partial(_refuse_dead_letters, f"{table.name}: site {site.name}"),
         note_duplicates=lambda rows: None,
         storage=site.storage,
     )
-    target = DeltaTarget(
-        session,
+    applied = AppliedTable(
+        copy_settings(by),
         site.name,
-        table.name,
-        place,
-        channel=watch.channel,
-        ledger=tables,
-        storage=site.storage,
+        Ledger(site.name, table.name, DeltaLedgerStore(tables)),
+        DeltaTarget.at(session, site, table, channel=watch.channel, ledger=tables),
+        source,
+        waits,
     )
-    ledger = Ledger(site.name, table.name, DeltaLedgerStore(tables))
-    applied = AppliedTable(settings, site.name, ledger, target, source, waits)
-    server = CopyServer(settings, stream_log, applied, milliseconds)
-    fingerprint = settings_fingerprint(topology, sender, table)
-    record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
-    return OutboundCopy(job, watch, server, session, record, available_now)
+    return outbound_copy(
+        job, topology, watch, by, source=applied, session=session, available_now=available_now
+    )
 
 
 def _refuse_dead_letters(where: str, letters: Sequence[DeadLetter]) -> None:

@@ -29,7 +29,6 @@ from spark_wan.sender.outbound_channel import note_stop
 from spark_wan.sync.automatic import SiteNeed, Synchronizer
 from spark_wan.sync.request import CopyRequests
 from spark_wan.topology.model import Topology
-from spark_wan.topology.routes import serving
 from spark_wan.wire.decisions import Decisions
 
 if TYPE_CHECKING:
@@ -174,10 +173,10 @@ class Receiver:
     def _requests(self) -> Mapping[str, Synchronizer]:
         """Return what asks for the copies that may come, by their stream."""
         return {
-            by.stream: self.synchronizers[table.name]
-            for table in self.topology.tables.values()
-            for by in serving(self.topology, table, self.site.name)
-            if self.synchronizers[table.name].serves(by.stream)
+            by.stream: each
+            for each in self.synchronizers.values()
+            if each.requests.is_possible
+            for by in each.requests.sites
         }
 
     def _copies(

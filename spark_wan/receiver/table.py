@@ -264,17 +264,12 @@ class InboundTable(Activity):
             ledger = Ledger(self.site.name, self.name, DeltaLedgerStore(tables))
             self._ledger = ledger
         if stream.applier is None:
-            target = DeltaTarget(
+            target = DeltaTarget.at(
                 self._session,
-                self.site.name,
-                self.name,
-                self.table.location(self.site.name),
+                self.site,
+                self.table,
                 channel=stream_log.channel,
                 ledger=tables,
-                max_dead_letters=self.table.max_dead_letters,
-                deletion_vectors=self.table.deletion_vectors,
-                storage=self.site.storage,
-                max_frame_bytes=self.site.max_frame_bytes,
                 known_id=lambda: ledger.target_id,
             )
             if stream.is_copy:

@@ -12,6 +12,8 @@ from spark_wan.delta.errors import error_text
 from spark_wan.delta.sessions import CurrentSession, lost_session
 from spark_wan.errors import ChannelError, StoppedError, WanError
 from spark_wan.log.ack_watch import AckWatch
+from spark_wan.log.stream_log import StreamLog
+from spark_wan.log.writer import StreamSettings
 from spark_wan.runtime.progress import long_work
 from spark_wan.runtime.scheduler import (
     Activity,
@@ -23,8 +25,12 @@ from spark_wan.runtime.scheduler import (
     Turn,
 )
 from spark_wan.sender.record import SenderRecordKeeper
-from spark_wan.sender.serve import CopyServer
+from spark_wan.sender.serve import CopyServer, CopySource
 from spark_wan.steps import reached
+from spark_wan.topology.fingerprint import settings_fingerprint
+from spark_wan.topology.model import Topology
+from spark_wan.topology.routes import Serving
+from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.ack import Ack
 
@@ -121,6 +127,36 @@ class OutboundCopy(Activity):
         """Have the record say how far the copy is, if it takes long."""
         site = self.server.settings.origin
         self.record.report(long_work("capturing", self.name, site, milliseconds()))
+
+
+def copy_settings(by: Serving) -> StreamSettings:
+    """Return what the copies that a site serves to another one say of themselves."""
+    return StreamSettings(
+        stream=by.stream,
+        table=by.table.name,
+        keys=by.table.keys,
+        origin=by.sender.site if by.by_writer else by.table.writers[0],
+        sent_to=(by.site,),
+        addressees=(by.site,),
+    )
+
+
+def outbound_copy(
+    job: Job,
+    topology: Topology,
+    watch: AckWatch,
+    by: Serving,
+    *,
+    source: CopySource,
+    session: CurrentSession,
+    available_now: bool,
+) -> OutboundCopy:
+    """Return what serves copies of a ``source`` to a site. ``session``: of the source."""
+    stream_log = StreamLog(watch.channel, by.stream, sending_trust(topology, by.sender))
+    server = CopyServer(copy_settings(by), stream_log, source, milliseconds)
+    fingerprint = settings_fingerprint(topology, by.sender, by.table)
+    record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
+    return OutboundCopy(job, watch, server, session, record, available_now)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,18 +27,18 @@ from spark_wan.runtime.pace import Pace
 from spark_wan.runtime.scheduler import Job
 from spark_wan.sender.ack_timeouts import Decide, check_decide
 from spark_wan.sender.acks import AckManager
-from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy
+from spark_wan.sender.copies import CopiesNow, OutboundCopies, OutboundCopy, outbound_copy
 from spark_wan.sender.outbound_channel import OutboundChannel, note_stop
 from spark_wan.sender.outbound_stream import OutboundStream, StreamStatus
 from spark_wan.sender.publish import CaptureSettings, Publisher
 from spark_wan.sender.record import SenderRecordKeeper
-from spark_wan.sender.serve import CopyServer, PublishedTable
+from spark_wan.sender.serve import PublishedTable
 from spark_wan.state.checkpoints import StoredCheckpoints
 from spark_wan.state.decisions import StoredDecisions
 from spark_wan.topology import model
 from spark_wan.topology.fingerprint import settings_fingerprint
 from spark_wan.topology.model import Table, Topology, stream_name
-from spark_wan.topology.routes import Serving, reached, serving
+from spark_wan.topology.routes import Serving, reached, served_by
 from spark_wan.topology.signing import sending_trust
 from spark_wan.units import milliseconds
 from spark_wan.wire.decisions import Decisions
@@ -242,9 +242,7 @@ class Sender:
             by
             for sender, table in self.streams
             if sender.channel == watch.channel.url
-            for site in sender.remotes
-            for by in serving(self.topology, table, site)
-            if by.sender == sender
+            for by in served_by(self.topology, table, sender)
         ]
         copies = [self._copy(handle, watch, by, available_now) for by in served]
         return OutboundCopies(watch, copies, handle.scheduler)
@@ -252,17 +250,18 @@ class Sender:
     def _copy(self, job: Job, watch: AckWatch, by: Serving, available_now: bool) -> OutboundCopy:
         settings, session = self._settings(by.sender, by.table), CurrentSession()
         trust = sending_trust(self.topology, by.sender)
-        stream_log = StreamLog(watch.channel, by.stream, trust)
-        status = StreamStatus(by.stream, by.table.name)
-        source = self._source(by.sender, by.table, stream_log, status=status, session=session)
         published = StreamLog(watch.channel, settings.stream, trust)
-        own = replace(settings, stream=by.stream, sent_to=(by.site,), addressees=(by.site,))
-        server = CopyServer(
-            own, stream_log, PublishedTable(settings, published, source), milliseconds
+        status = StreamStatus(by.stream, by.table.name)
+        source = self._source(by.sender, by.table, published, status=status, session=session)
+        return outbound_copy(
+            job,
+            self.topology,
+            watch,
+            by,
+            source=PublishedTable(settings, published, source),
+            session=session,
+            available_now=available_now,
         )
-        fingerprint = settings_fingerprint(self.topology, by.sender, by.table)
-        record = SenderRecordKeeper(watch.channel, by.stream, fingerprint, milliseconds)
-        return OutboundCopy(job, watch, server, session, record, available_now)
 
     def _settings(self, sender: model.Sender, table: Table) -> CaptureSettings:
         """Return what a capture of a table is for, and where it begins."""

@@ -101,8 +101,7 @@ def cut_of(commits: Sequence[Commit], site: str, table: Table, table_id: str) ->
             f"{', '.join(sorted(through))}). Nothing can be compared. Once the sender sends the "
             f"new table, for a copy run {SYNC}."
         )
-    later = (each for each in commits if each.version > marked and each.changes_rows)
-    local = sum(each.received_from is None for each in later)
+    local = sum(each.changes_rows_here for each in commits if each.version > marked)
     return Cut(through[table_id], commits[-1].version, local)
 
 

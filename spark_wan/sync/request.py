@@ -89,14 +89,22 @@ class CopyRequests:
             self.trusts[sender.channel] = trust
         return StreamLog(channel, stream, self.trusts[sender.channel](stream))
 
+    @cached_property
+    def inbound(self) -> Sequence[StreamLog]:
+        """The logs of the streams by which the site gets the table, those with fewer hops first."""
+        return [
+            self._log(stream.sender, stream.name)
+            for stream in streams_of(self.topology, self.table)
+            if self.site.name in stream.addressees
+        ]
+
     def need(self) -> Need | None:
         """Return what the site says it needs, in its ack of any stream of the table; None: nothing.
         Raises ChannelError."""
-        for stream in streams_of(self.topology, self.table):
-            if self.site.name in stream.addressees:
-                ack = self._log(stream.sender, stream.name).ack(self.site.name)
-                if ack is not None and ack.needs is not None:
-                    return ack.needs
+        for log in self.inbound:
+            ack = log.ack(self.site.name)
+            if ack is not None and ack.needs is not None:
+                return ack.needs
         return None
 
     def open(self) -> Request | None:
@@ -214,10 +222,13 @@ def serving_sites(topology: Topology, table: str, site: str) -> Sequence[Serving
         )
     if sites := serving(topology, found, name):
         return sites
+    primary = topology.site(name).sync_from == "primary"
+    why = f", and sync_from of site {name} is primary" if primary else ""
     raise TopologyError(
         f"{topology.file}: nobody serves a copy of table {found.name} to site {name}: no sender of "
-        f"a site that writes the table has {name} among its remotes, and sync_from of site {name} "
-        "is primary. Set `sync_from: any`, or add such a sender."
+        f"a site that writes the table has {name} among its remotes{why}. Sites that are not in "
+        "accept_from, or sign nothing though the writer does, are not asked. "
+        f"{'Set `sync_from: any`, or add' if primary else 'Add'} such a sender."
     )
 
 

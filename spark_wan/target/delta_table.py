@@ -49,7 +49,7 @@ from spark_wan.target.record import count_dead_letters, record
 from spark_wan.target.resolve import resolve
 from spark_wan.target.rows import EventRows
 from spark_wan.target.write import MarkedWrite, is_listable, may_replace, write
-from spark_wan.topology.model import MAX_DEAD_LETTERS
+from spark_wan.topology.model import MAX_DEAD_LETTERS, Site, Table
 from spark_wan.topology.values import is_path
 from spark_wan.wire.frame import MAX_FRAME_BYTES, decode_frame, most_bytes
 from spark_wan.wire.mark import LOCAL_ONLY, Mark
@@ -87,6 +87,32 @@ class DeltaTarget:
     """Table ID and columns as Spark showed them, and the columns in the table's log then."""
     _refused: bool = False
     """The table has refused a row of the last write: the next apply checks everything."""
+
+    @classmethod
+    def at(
+        cls,
+        session: CurrentSession,
+        site: Site,
+        table: Table,
+        *,
+        channel: Channel,
+        ledger: LedgerTables,
+        known_id: Callable[[], str | None] = lambda: None,
+    ) -> DeltaTarget:
+        """Return a table of the topology at a site."""
+        return cls(
+            session,
+            site.name,
+            table.name,
+            table.location(site.name),
+            channel=channel,
+            ledger=ledger,
+            max_dead_letters=table.max_dead_letters,
+            deletion_vectors=table.deletion_vectors,
+            storage=site.storage,
+            max_frame_bytes=site.max_frame_bytes,
+            known_id=known_id,
+        )
 
     def __post_init__(self) -> None:
         self._log_files = LogFiles(self.location, self.storage)

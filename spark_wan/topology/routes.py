@@ -116,6 +116,16 @@ def serving(topology: Topology, table: Table, site: str) -> list[Serving]:
     return [*peers, *writers]
 
 
+def served_by(topology: Topology, table: Table, sender: Sender) -> list[Serving]:
+    """Return the copies of a table that may go through a sender, to each of its remotes."""
+    return [
+        by
+        for site in sender.remotes
+        for by in serving(topology, table, site)
+        if by.sender == sender
+    ]
+
+
 def all_streams(topology: Topology) -> list[Stream]:
     """Return all streams of all tables, sender by sender."""
     streams = chain.from_iterable(streams_of(topology, each) for each in topology.tables.values())

@@ -10,27 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import MANIFEST, STREAM, Clock, LedgerRows, Target, commit, conflict, schema
-from publishing import Site as Newark
+from applied_pair import COPIES as NAME
+from applied_pair import AppliedPair
+from fakes import MANIFEST, STREAM, commit, conflict, schema
 
 from spark_wan.apply.adopt import Adopter, Adoption
-from spark_wan.apply.applier import ApplyResult, TableApplier
 from spark_wan.apply.change import Backup
 from spark_wan.apply.replace import CopyWriter, Outcome
 from spark_wan.apply.take import CopyTaker
 from spark_wan.errors import BackupError
-from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.steps import run
 from spark_wan.sync.place import Place
-from spark_wan.topology.model import copy_name
 from spark_wan.wire.ack import Ack, Wanted
 from spark_wan.wire.certificate import BackedUp, Certificate
 from spark_wan.wire.manifest import SNAPSHOT
 from spark_wan.wire.mark import Mark
 
-NAME = copy_name(STREAM, "seattle")
 ORIGIN = origin_of(MANIFEST)
 ADOPT = [
     "adopt.1 checked",
@@ -44,29 +41,12 @@ ADOPT = [
 ]
 
 
-class Pair:
-    """newark writes orders, seattle has applied what newark has published."""
+class Pair(AppliedPair):
+    """The same, with backups of newark's table in a folder."""
 
     def __init__(self, folder: Path, begun: bool = True) -> None:
+        super().__init__(begun)
         self.folder = folder
-        self.newark = Newark(sent_to=("seattle",))
-        self.channel = self.newark.channel
-        self.target, self.store = Target(self.channel), LedgerRows()
-        self.newark.source.add()
-        if begun:
-            self.newark.rounds()
-            self.apply()
-
-    @property
-    def copies(self) -> StreamLog:
-        return StreamLog(self.channel, NAME)
-
-    def ledger(self) -> Ledger:
-        return Ledger("seattle", "orders", self.store, clock=Clock())
-
-    def apply(self) -> ApplyResult:
-        log = StreamLog(self.channel, STREAM)
-        return run(TableApplier("seattle", "orders", log, self.target, self.ledger()).round())
 
     def publish(self, commits: int = 1) -> None:
         for _ in range(commits):

@@ -8,37 +8,32 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from applied_pair import COPIES as NAME
+from applied_pair import AppliedPair
 from fakes import (
     MANIFEST,
     STREAM,
-    Clock,
-    LedgerRows,
-    Target,
     commit,
     conflict,
     publish,
     schema,
 )
 from ledgers import mark
-from publishing import Site as Newark
 
-from spark_wan.apply.applier import ApplyResult, TableApplier
+from spark_wan.apply.applier import ApplyResult
 from spark_wan.apply.take import CopyTaker
 from spark_wan.channels.base import Note
 from spark_wan.errors import ManifestError, SourceUnreadableError
 from spark_wan.ledger.folding import fold
-from spark_wan.ledger.ledger import Ledger
 from spark_wan.ledger.progress import origin_of
 from spark_wan.log.stream_log import StreamLog
 from spark_wan.sender.serve import CopyServer, PublishedTable
 from spark_wan.steps import run
-from spark_wan.topology.model import copy_name
 from spark_wan.wire.ack import Ack, Wanted
 from spark_wan.wire.manifest import COPY, CopyOf, Manifest
 from spark_wan.wire.mark import Mark
 from spark_wan.wire.records import EpochRef
 
-NAME = copy_name(STREAM, "seattle")
 ORIGIN = origin_of(MANIFEST)
 SERVE = ["copy.1 asked", "copy.2 planned", "copy.3 frames-written", "copy.4 manifest-added"]
 TAKE = [
@@ -53,24 +48,8 @@ TAKE = [
 ]
 
 
-class Pair:
-    """newark writes orders, seattle has applied what newark has published."""
-
-    def __init__(self, published: bool = True) -> None:
-        self.newark = Newark(sent_to=("seattle",))
-        self.channel = self.newark.channel
-        self.target, self.store = Target(self.channel), LedgerRows()
-        self.newark.source.add()
-        if published:
-            self.newark.rounds()
-            self.apply()
-
-    @property
-    def copies(self) -> StreamLog:
-        return StreamLog(self.channel, NAME)
-
-    def ledger(self) -> Ledger:
-        return Ledger("seattle", "orders", self.store, clock=Clock())
+class Pair(AppliedPair):
+    """The same, with what serves and takes copies."""
 
     def server(self) -> CopyServer:
         """A server that knows only what is durable."""
@@ -82,10 +61,6 @@ class Pair:
 
     def taker(self) -> CopyTaker:
         return CopyTaker("seattle", "orders", self.copies, self.target, self.ledger())
-
-    def apply(self) -> ApplyResult:
-        log = StreamLog(self.channel, STREAM)
-        return run(TableApplier("seattle", "orders", log, self.target, self.ledger()).round())
 
     def ask(self, request: str = "r1", **wanted: Any) -> None:
         ack = self.copies.ack("seattle") or Ack("seattle", NAME, "", 0)
