@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def collide(monkeypatch: pytest.MonkeyPatch, way: str, collision: Collision) -> 
             yield batch
 
     def colliding(marked: MarkedWrite, rows: Any, *more: Any) -> None:
-        rows.frame = map_in_arrow(rows.frame, collided, rows.frame.schema)
-        write(marked, rows, *more)
+        frame = map_in_arrow(rows.frame, collided, rows.frame.schema)
+        write(marked, replace(rows, frame=frame), *more)
 
     monkeypatch.setattr(MarkedWrite, way, colliding)
 
@@ -60,7 +61,7 @@ def test_f26_an_apply_that_collides_with_another_commit_is_retried(
     read = DeltaTarget.read
     monkeypatch.setattr(DeltaTarget, "read", lambda *given: attempts.append(given) or read(*given))
     outcome = run(waiting.applier(spark, "orders").round())
-    assert (outcome.applied, outcome.held) == (3, None)
+    assert (outcome.applied, outcome.held) == (3, None), waiting.ack("orders")
     assert waiting.version("orders") == version + 2
     assert len(attempts) == 2, "the other commit was no conflict"
     waiting.assert_equal("orders")
@@ -136,7 +137,7 @@ def test_f32_a_target_restored_from_a_backup_holds_the_stream(
     waiting.apply(spark, rounds=2)
     ack = waiting.ack("orders")
     assert ack is not None and (ack.applied, ack.held) == (3, 4)
-    for part in ("orders", "restored to an older state", "full copy"):
+    for part in ("orders", "restored to an older state", "spark-wan sync"):
         assert part in str(ack.cause)
     assert DeltaTable(target).version() == before
     waiting.assert_equal("readings")

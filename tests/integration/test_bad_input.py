@@ -437,15 +437,15 @@ def test_a_foreign_or_newer_object_in_the_channel_holds_only_its_stream(
 
     held = {status.stream: status.held for status in receive()}
     assert held.keys() == expected.keys()
-    acks = {
+    answers = {
         stream: json.loads(data) for stream in expected for data in acks(channel, stream).values()
     }
     for stream, message in expected.items():
         if message is None:
-            assert (held[stream], acks[stream]["applied"]) == (None, 1)
+            assert (held[stream], answers[stream]["applied"]) == (None, 1)
         else:
             assert re.search(message, str(held[stream])), held[stream]
-            ack = acks[stream]
+            ack = answers[stream]
             assert (ack["applied"], ack["held"], ack["cause"]) == (0, 1, held[stream])
     assert sum(wan.rows("clicks").values()) == 1
 

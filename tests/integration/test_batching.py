@@ -108,9 +108,9 @@ def test_large_rows_travel_in_batches_bounded_by_bytes(
     limits: list[tuple[str | None, ...]] = []
     publish = DeltaSource._publish
 
-    def recorded(source: DeltaSource, *args: Any) -> Any:
+    def recorded(source: DeltaSource, *args: Any, **options: Any) -> Any:
         limits.append(tuple(source.spark.conf.get(name, None) for name in ARROW))
-        return publish(source, *args)
+        return publish(source, *args, **options)
 
     monkeypatch.setattr(DeltaSource, "_publish", recorded)
 
